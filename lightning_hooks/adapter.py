@@ -1,0 +1,155 @@
+"""``HookAdapter``: one Callback that hosts many hooks, native or foreign, in mmcv's order."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from lightning_hooks.dialects import detect
+from lightning_hooks.driver import Participant
+from lightning_hooks.hook import Hook
+from lightning_hooks.hook_list import HookList, hook_info
+from lightning_hooks.priority import default_priority, get_priority
+from lightning_hooks.registry import HOOKS
+from lightning_hooks.settings import Settings
+
+__all__ = ["HookAdapter"]
+
+
+class HookAdapter(Participant):
+    """Runs hooks of mmcv's style unchanged inside a ``lightning.Trainer``.
+
+    A hook is a native one, an object of a real mmcv class, or any object with mmcv's methods; it
+    is given as itself, as ``(hook, priority)`` or as a config dict (``dict(type="EMAHook",
+    momentum=2e-4, priority=49)``). Without a priority it gets its family's. All hooks of a
+    Trainer, in several adapters or none, share one Runner and one order.
+
+    Args:
+        hooks: One hook or several.
+        dialect: The dialect the hooks are written in; ``"auto"`` tells by class and methods.
+        work_dir: Where hooks write; the Trainer's ``default_root_dir`` by default.
+        by_epoch: Whether the run is counted in epochs (mmcv's EpochBasedRunner) or in iterations
+            (IterBasedRunner).
+        meta: mmcv's ``runner.meta`` at the start.
+        model: Picks what ``runner.model.module`` is: ``lambda module: module.backbone``; the
+            LightningModule itself by default, the inner model of a ``TrainStepModule``.
+        attributes: Set on the runner for old hooks that expect them there.
+        owns_backward: Whether the hooks call ``loss.backward()`` and ``optimizer.step()``;
+            ``"auto"``: when there is an OptimizerHook among them that does.
+
+    Raises:
+        UnknownNameError: for an unknown hook type, priority or dialect, with what was meant.
+        TypeError: for an object without points, or an argument of the wrong type.
+        ValueError: for a hook given twice, or whose dialect cannot be told.
+
+    >>> adapter = HookAdapter([dict(type="IterTimerHook"), (Hook(), "LOW")])
+    >>> [type(hook).__name__ for hook in adapter.hooks]
+    ['IterTimerHook', 'Hook']
+    """
+
+    def __init__(
+        self,
+        hooks: Any = (),
+        *,
+        dialect: str = "auto",
+        work_dir: str | None = None,
+        by_epoch: bool = True,
+        meta: dict[str, Any] | None = None,
+        model: Callable[[Any], torch.nn.Module] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        owns_backward: bool | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__()
+        if not (owns_backward == "auto" or isinstance(owns_backward, bool)):
+            raise ValueError(f'owns_backward must be True, False or "auto", got {owns_backward!r}')
+        if not isinstance(by_epoch, bool):
+            raise TypeError(f"by_epoch must be a bool, got {by_epoch!r}")
+        if meta is not None and not isinstance(meta, dict):
+            raise TypeError(f"meta must be a dict or None, got {meta!r}")
+        if model is not None and not callable(model):
+            raise TypeError(f"model must be a function of the LightningModule, got {model!r}")
+        if work_dir is not None:
+            work_dir = _path(work_dir)
+        self._dialect = dialect
+        self._settings = Settings(
+            by_epoch=by_epoch,
+            work_dir=work_dir,
+            meta=copy.deepcopy(meta),
+            model=model,
+            attributes=dict(attributes) if attributes else None,
+            owns_backward=None if owns_backward == "auto" else owns_backward,
+        )
+        self._hooks = HookList()
+        for item in _as_list(hooks):
+            self._add(item)
+
+    def _add(self, item: Any) -> None:
+        priority: Any = None
+        if isinstance(item, Mapping):
+            config = dict(item)
+            priority = config.pop("priority", None)
+            hook = HOOKS.build(config)
+        elif isinstance(item, tuple):
+            if len(item) != 2:
+                raise TypeError(f"a hook in a tuple must be (hook, priority), got {item!r}")
+            hook, priority = item
+        else:
+            hook = item
+        self.register_hook(hook, priority)
+
+    def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
+        """Host one more hook, as mmcv's ``runner.register_hook``.
+
+        Args:
+            hook: The hook object.
+            priority: A name, or an integer from 0 (first) to 100; the family's by default.
+        """
+        detect(hook, self._dialect)
+        if any(hook is other for other in self._hooks):
+            raise ValueError(
+                f"the same {type(hook).__name__} object is given twice; "
+                "a hook takes part in a Trainer once"
+            )
+        value = default_priority(hook) if priority is None else get_priority(priority)
+        self._hooks.add(hook, value)
+
+    @property
+    def hooks(self) -> Sequence[Any]:
+        """The hosted hooks in the order of their calls."""
+        return self._hooks
+
+    def get_hook_info(self) -> str:
+        """mmcv's table of the stages with their hooks.
+
+        >>> print(HookAdapter([dict(type="IterTimerHook")]).get_hook_info().splitlines()[1])
+        (LOW         ) IterTimerHook                      
+        """  # noqa: W291  (mmcv pads the class name)
+        return hook_info(self._hooks)
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The hosted hooks with their priorities."""
+        return [(hook, hook.priority) for hook in self._hooks]
+
+    def settings(self) -> Settings:
+        """What was given to the constructor for the Runner."""
+        return self._settings
+
+
+def _as_list(hooks: Any) -> Iterable[Any]:
+    if isinstance(hooks, (list, tuple)) and not _is_pair(hooks):
+        return hooks
+    return [hooks]
+
+
+def _is_pair(hooks: Any) -> bool:
+    return isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
+
+
+def _path(work_dir: Any) -> str:
+    if not isinstance(work_dir, (str, os.PathLike)):
+        raise TypeError(f"work_dir must be a path, got {work_dir!r}")
+    return os.fspath(work_dir)

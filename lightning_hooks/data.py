@@ -1,0 +1,118 @@
+"""The training loader that hooks see is the one that is iterated, as they left it.
+
+Lightning makes the first iterator before ``on_train_start``. A hook that then replaces the
+loader, or changes its data set, would be too late for the first epoch. So the iterator is made
+anew after those hooks, from the random state that the first one was made from: the order of the
+data is the same as without hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks import loops
+from lightning_hooks.runner import Runner
+
+__all__ = ["Iteration", "generators_of"]
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """The generators that a loader and its samplers draw from, when given their own."""
+    found: list[torch.Generator] = []
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    for part in (
+        loader,
+        getattr(loader, "sampler", None),
+        batch_sampler,
+        getattr(batch_sampler, "sampler", None),
+    ):
+        generator = getattr(part, "generator", None)
+        if isinstance(generator, torch.Generator) and not any(g is generator for g in found):
+            found.append(generator)
+    return found
+
+
+class Iteration:
+    """When and from which random state the training iterator is made."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[torch.Generator, torch.Tensor]] = []
+        self._made_early = False
+        self._process: Any = None
+
+    def watch(self, trainer: L.Trainer) -> None:
+        """Note the random state whenever Lightning is about to iterate a training loader."""
+        strategy = trainer.strategy
+        process = strategy.process_dataloader
+
+        def noting(loader: Any) -> Any:
+            processed = process(loader)
+            if trainer.training:
+                self._made_early = True
+                generators = [torch.default_generator, *generators_of(processed)]
+                self._before = [(g, g.get_state()) for g in generators]
+            return processed
+
+        self._made_early = False
+        self._process = noting
+        strategy.process_dataloader = noting  # type: ignore[method-assign]
+
+    def unwatch(self, trainer: L.Trainer) -> None:
+        """Stop noting; doing it twice does no harm."""
+        if self._process is not None:
+            if trainer.strategy.__dict__.get("process_dataloader") is self._process:
+                del trainer.strategy.__dict__["process_dataloader"]
+            self._process = None
+
+    def can_renew(self, trainer: L.Trainer) -> bool:
+        """Whether the epoch's iterator exists already and can be made again without loss.
+
+        A loader without length may be a stream: what it has prefetched would be lost. One with
+        a state of its own may stand in mid-epoch.
+        """
+        return (
+            self._made_early
+            and trainer.num_training_batches != float("inf")
+            and not any(hasattr(x, "load_state_dict") for x in loops.train_loaders(trainer))
+        )
+
+    def begin_epoch(self, runner: Runner, *, resumed: bool, hooks_may_change_data: bool) -> None:
+        """Make the epoch iterate the loader and the data set as the hooks have left them.
+
+        Args:
+            runner: The runner; a loader set on it is taken.
+            resumed: The random state is that of the uninterrupted run: draw from it.
+            hooks_may_change_data: There are hooks that could have; otherwise the iterator stays.
+        """
+        trainer = runner.trainer
+        new = runner.__dict__.pop("_new_data_loader", None)
+        replace = new is not None and all(new is not x for x in loops.train_loaders(trainer))
+        renew = self.can_renew(trainer) and (resumed or hooks_may_change_data)
+        if replace:
+            again = partial(loops.replace_loader, trainer, new)
+            natural = resumed and self._made_early
+            self._make(again, [torch.default_generator, *generators_of(new)], natural)
+        elif renew:
+            drawn_from = [generator for generator, _ in self._before]
+            self._make(partial(loops.renew_iterator, trainer), drawn_from, resumed)
+        self._made_early = False
+
+    def _make(
+        self, make: Callable[[], None], drawn_from: list[torch.Generator], natural: bool
+    ) -> None:
+        """Make the iterator without a trace in the generators, or naturally: from now on."""
+        if natural:
+            make()
+            return
+        now = [(generator, generator.get_state()) for generator in drawn_from]
+        if self._made_early:
+            for generator, state in self._before:
+                generator.set_state(state)
+        make()
+        for generator, state in now:
+            generator.set_state(state)

@@ -1,0 +1,110 @@
+"""Files that are whole or not there: written beside the target, synced, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from collections.abc import Iterator
+from typing import IO, Any
+from uuid import uuid4
+
+import fsspec
+import numpy as np
+import torch
+
+__all__ = ["atomic_write", "is_local", "join", "load_torch", "plain", "save_torch", "to_cpu"]
+
+
+def is_local(path: str) -> bool:
+    """Whether the path is on this machine's file system.
+
+    >>> is_local("/tmp/a.ckpt"), is_local("memory://a.ckpt")
+    (True, False)
+    """
+    return "://" not in path or path.startswith("file://")
+
+
+def join(directory: str, *names: str) -> str:
+    """Join path parts, in a local directory or in a remote one."""
+    return (os.path if is_local(directory) else posixpath).join(directory, *names)
+
+
+@contextlib.contextmanager
+def atomic_write(path: str) -> Iterator[IO[bytes]]:
+    """Open a file that appears under its name only when it is complete and on the disk.
+
+    On an error inside the block nothing appears, and what was there before stays.
+    """
+    if not is_local(path):
+        fs, target = fsspec.core.url_to_fs(path)
+        fs.makedirs(fs._parent(target), exist_ok=True)
+        with fs.transaction, fs.open(target, "wb") as file:
+            yield file
+        return
+    path = os.path.abspath(path.removeprefix("file://"))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{uuid4().hex[:8]}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_directory(os.path.dirname(path))
+
+
+def _sync_directory(path: str) -> None:
+    """Make a rename durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def save_torch(obj: Any, path: str) -> None:
+    """``torch.save`` through :func:`atomic_write`."""
+    with atomic_write(path) as file:
+        torch.save(obj, file)
+
+
+def load_torch(path: str, map_location: Any = "cpu") -> Any:
+    """``torch.load`` of plain types and tensors from a local or remote file."""
+    with fsspec.open(path, "rb") as file:
+        return torch.load(file, map_location=map_location, weights_only=True)
+
+
+def plain(value: Any) -> Any:
+    """Return the value in types that ``torch.load(weights_only=True)`` reads.
+
+    numpy's scalars and arrays become numbers and lists, paths become strings, mappings dicts;
+    what has no such form becomes its ``str``.
+
+    >>> plain({"score": np.float64(0.5), "ids": np.arange(2)})
+    {'score': 0.5, 'ids': [0, 1]}
+    """
+    if isinstance(value, np.generic):  # first: np.float64 is a float, np.str_ a str
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str, bytes, torch.Tensor)):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {plain(k): plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(plain(v) for v in value)
+    if isinstance(value, (list, set, frozenset)):
+        return [plain(v) for v in value]
+    if hasattr(value, "items"):
+        return {plain(k): plain(v) for k, v in value.items()}
+    return str(value)
+
+
+def to_cpu(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state dict whose tensors are on the CPU."""
+    return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in state.items()}

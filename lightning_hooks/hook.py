@@ -1,0 +1,163 @@
+"""``Hook``: the base of every native hook, a Lightning Callback with mmcv's ten points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning_hooks.driver import Participant
+from lightning_hooks.points import GENERIC, STAGES
+from lightning_hooks.priority import default_priority
+
+__all__ = ["Hook"]
+
+
+class Hook(Participant):
+    """A hook: override the points that you need, and pass it to ``Trainer(callbacks=[...])``.
+
+    The points are those of :class:`~lightning_hooks.points.Point`, where the loop is drawn; the
+    four generic ones are called from the specific ones that are not overridden. The argument is
+    the run's :class:`~lightning_hooks.runner.Runner`. ``super().__init__()`` need not be called.
+
+    Note:
+        Departures from mmcv: ``end_of_epoch`` knows the last batch also where the loader has no
+        length or Lightning limits it.
+
+    >>> class Greeter(Hook):
+    ...     def before_run(self, runner):
+    ...         print("hello")
+    >>> Greeter().get_triggered_stages()
+    ['before_run']
+    """
+
+    stages: tuple[str, ...] = STAGES
+    """The ten points, in mmcv's order."""
+
+    reads_step: bool = True
+    """Whether the hook reads ``runner.outputs`` or the log buffer's values of the step.
+
+    A Trainer none of whose hooks does spends no time on collecting them.
+    """
+
+    hosted_at: int | None = None
+    """The hook's place among those of its Trainer's adapters, if it is in one."""
+
+    # -- the ten points --------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Before the first epoch; optimizers and loaders exist."""
+
+    def after_run(self, runner: Any) -> None:
+        """After the last epoch, unless an error ended the run."""
+
+    def before_epoch(self, runner: Any) -> None:
+        """Before each training and each validation epoch."""
+
+    def after_epoch(self, runner: Any) -> None:
+        """After each training and each validation epoch."""
+
+    def before_iter(self, runner: Any) -> None:
+        """Before each training and each validation step."""
+
+    def after_iter(self, runner: Any) -> None:
+        """After each training and each validation step."""
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Before each training epoch."""
+        self.before_epoch(runner)
+
+    def before_val_epoch(self, runner: Any) -> None:
+        """Before each validation epoch."""
+        self.before_epoch(runner)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """After each training epoch, before the validation that ends it."""
+        self.after_epoch(runner)
+
+    def after_val_epoch(self, runner: Any) -> None:
+        """After each validation epoch."""
+        self.after_epoch(runner)
+
+    def before_train_iter(self, runner: Any) -> None:
+        """Before each training step."""
+        self.before_iter(runner)
+
+    def before_val_iter(self, runner: Any) -> None:
+        """Before each validation step."""
+        self.before_iter(runner)
+
+    def after_train_iter(self, runner: Any) -> None:
+        """After each training step; ``runner.iter`` does not count it yet."""
+        self.after_iter(runner)
+
+    def after_val_iter(self, runner: Any) -> None:
+        """After each validation step."""
+        self.after_iter(runner)
+
+    # -- helpers ---------------------------------------------------------------------------
+
+    def every_n_epochs(self, runner: Any, n: int) -> bool:
+        """Whether this epoch is an ``n``-th; never for ``n`` of 0 or less."""
+        return (runner.epoch + 1) % n == 0 if n > 0 else False
+
+    def every_n_inner_iters(self, runner: Any, n: int) -> bool:
+        """Whether this is an ``n``-th iteration of its epoch; never for ``n`` of 0 or less."""
+        return (runner.inner_iter + 1) % n == 0 if n > 0 else False
+
+    def every_n_iters(self, runner: Any, n: int) -> bool:
+        """Whether this is an ``n``-th iteration of the run; never for ``n`` of 0 or less."""
+        return (runner.iter + 1) % n == 0 if n > 0 else False
+
+    def end_of_epoch(self, runner: Any) -> bool:
+        """Whether this is the last iteration of its epoch."""
+        last = getattr(runner, "is_last_batch", None)
+        if last is None:
+            return bool(runner.inner_iter + 1 == len(runner.data_loader))
+        return bool(last)
+
+    def is_last_epoch(self, runner: Any) -> bool:
+        """Whether this is the run's last epoch."""
+        return bool(runner.epoch + 1 == runner._max_epochs)
+
+    def is_last_iter(self, runner: Any) -> bool:
+        """Whether this is the run's last iteration."""
+        return bool(runner.iter + 1 == runner._max_iters)
+
+    def get_triggered_stages(self) -> list[str]:
+        """The points at which this hook does something, in mmcv's order."""
+        cls = type(self)
+        return [
+            stage
+            for stage in STAGES
+            if any(
+                getattr(cls, name) is not getattr(Hook, name)
+                for name in {stage, GENERIC.get(stage, stage)}
+            )
+        ]
+
+    # -- as a callback ---------------------------------------------------------------------
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The hook itself, at its family's priority."""
+        return [(self, default_priority(self))]
+
+    def state_arguments(self) -> dict[str, Any]:
+        """The constructor arguments that tell two stateful hooks of a class apart."""
+        return {}
+
+    @property
+    def state_key(self) -> str:
+        """The key of this hook's state in a checkpoint: class, arguments, place if hosted."""
+        place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
+        arguments = self.state_arguments()
+        return f"{type(self).__qualname__}{arguments or ''}{place}"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning gives every callback the module's log and log_dict; a hook may have its own
+        if name in ("log", "log_dict") and hasattr(type(self), name):
+            return
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # without the module's log and log_dict: a copy would drag the module along
+        return {k: v for k, v in self.__dict__.items() if k not in ("log", "log_dict")}

@@ -1,0 +1,84 @@
+"""mmcv's LogBuffer, holding tensors on their device and reading them once per average."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["LogBuffer"]
+
+
+class LogBuffer:
+    """The values of the steps since the last ``clear``, and their averages.
+
+    ``average(n)`` gives ``sum(value * count) / sum(count)`` over the last ``n`` updates of each
+    key (all of them for ``n=0``), as mmcv computes it, to the last bit.
+
+    Note:
+        Departure from mmcv: a value may be a tensor. It is kept detached, on its device, until
+        an average needs it; then all tensors needed are stacked and copied to the host at once.
+    """
+
+    def __init__(self) -> None:
+        self.val_history: OrderedDict[str, list[Any]] = OrderedDict()
+        self.n_history: OrderedDict[str, list[int]] = OrderedDict()
+        self.output: OrderedDict[str, Any] = OrderedDict()
+        self.ready = False
+
+    def clear(self) -> None:
+        """Forget the history and the averages."""
+        self.val_history.clear()
+        self.n_history.clear()
+        self.clear_output()
+
+    def clear_output(self) -> None:
+        """Forget the averages."""
+        self.output.clear()
+        self.ready = False
+
+    def update(self, vars: Mapping[str, Any], count: int = 1) -> None:
+        """Append one step's values.
+
+        Args:
+            vars: A number or a 0-d tensor by key.
+            count: The weight of the step, usually its number of samples.
+        """
+        if not isinstance(vars, Mapping):
+            raise TypeError(f"vars must be a dict, got {vars!r}")
+        for key, value in vars.items():
+            if isinstance(value, torch.Tensor):
+                value = value.detach()
+            self.val_history.setdefault(key, []).append(value)
+            self.n_history.setdefault(key, []).append(count)
+
+    def average(self, n: int = 0) -> None:
+        """Average the last ``n`` values of each key, or all, into ``output``."""
+        if n < 0:
+            raise ValueError(f"n must be at least 0, got {n}")
+        self._read(n)
+        for key, values in self.val_history.items():
+            counts = np.array(self.n_history[key][-n:])
+            if len(counts):
+                self.output[key] = float(np.sum(np.array(values[-n:]) * counts) / np.sum(counts))
+        self.ready = True
+
+    def _read(self, n: int) -> None:
+        """Replace the tensors among the last ``n`` values by numbers, with one copy per device."""
+        places: dict[torch.device, list[tuple[list[Any], int]]] = {}
+        for values in self.val_history.values():
+            for index in range(max(len(values) - n, 0) if n else 0, len(values)):
+                value = values[index]
+                if isinstance(value, torch.Tensor):
+                    if value.numel() != 1:
+                        values[index] = value.float().mean()
+                    places.setdefault(value.device, []).append((values, index))
+        for found in places.values():
+            # one dtype for the stack; float64 holds float32, bfloat16 and integers exactly
+            wide = torch.float64 if found[0][0][found[0][1]].device.type != "mps" else torch.float32
+            stacked = torch.stack([values[i].reshape(()).to(wide) for values, i in found])
+            for (values, index), number in zip(found, stacked.tolist(), strict=True):
+                values[index] = number

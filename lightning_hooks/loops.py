@@ -1,0 +1,205 @@
+"""What we read from and change in Lightning's loops: the only module with its private names.
+
+Every function does one thing and takes the trainer or the module. Lightning may rename what is
+behind them in any release; this file is then the one to mend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
+from torchmetrics import Metric
+
+__all__ = [
+    "accumulates_gradients",
+    "batch_idx",
+    "batch_is_open",
+    "batches_completed",
+    "batches_processed",
+    "epoch_is_over",
+    "evaluate_as_before",
+    "has_grad_scaler",
+    "is_last_batch",
+    "is_resuming_mid_epoch",
+    "iterates_anew",
+    "quiet",
+    "renew_iterator",
+    "replace_loader",
+    "set_epoch",
+    "set_max_steps",
+    "step_metrics",
+    "train_as_before_validation",
+    "train_loaders",
+    "val_metrics",
+]
+
+
+# -- progress ----------------------------------------------------------------------------------
+
+
+def batches_completed(trainer: L.Trainer) -> int:
+    """Training batches behind us over all epochs: the same for all callbacks of one event.
+
+    Un-incremented in ``on_train_batch_end``, incremented in the validation that follows it.
+    """
+    return int(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
+
+
+def batches_processed(trainer: L.Trainer) -> int:
+    """Training batches whose step has run: right also in a checkpoint written by their end."""
+    return int(trainer.fit_loop.epoch_loop.batch_progress.total.processed)
+
+
+def batch_idx(trainer: L.Trainer) -> int:
+    """The index of the training batch in its epoch; the last one's between epochs."""
+    return max(int(trainer.fit_loop.epoch_loop.batch_idx), 0)
+
+
+def is_last_batch(trainer: L.Trainer) -> bool:
+    """Whether the training batch is the last of its epoch, right for unsized loaders too."""
+    loop = trainer.fit_loop.epoch_loop
+    return bool(loop.batch_progress.is_last_batch or loop._is_training_done)
+
+
+def epoch_is_over(trainer: L.Trainer) -> bool:
+    """Whether the validation that starts now is the one that ends the epoch."""
+    stopping = trainer.should_stop and trainer.fit_loop._can_stop_early
+    return bool(is_last_batch(trainer) or stopping)
+
+
+def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
+    """Whether the run goes on inside an epoch, without an ``on_train_epoch_start``."""
+    return bool(trainer.fit_loop.restarted_mid_epoch)
+
+
+def batch_is_open(trainer: L.Trainer) -> bool:
+    """Whether a training batch has begun and not ended: its iteration is not counted yet."""
+    current = trainer.fit_loop.epoch_loop.batch_progress.current
+    return bool(current.started > current.completed)
+
+
+def iterates_anew(trainer: L.Trainer) -> bool:
+    """Whether Lightning itself makes a new iterator for the epoch that starts."""
+    loop = trainer.fit_loop
+    return bool(trainer.current_epoch > 0 and not loop.is_resuming and not loop.epoch_loop.restarting)
+
+
+def set_epoch(trainer: L.Trainer, epoch: int) -> None:
+    """Make ``epoch`` the current one, as far as Lightning's epoch loop is concerned."""
+    progress = trainer.fit_loop.epoch_progress.current
+    progress.processed = progress.completed = epoch
+
+
+def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
+    """Change the number of optimizer steps after which training ends."""
+    trainer.fit_loop.epoch_loop.max_steps = max_steps
+
+
+def accumulates_gradients(trainer: L.Trainer) -> bool:
+    """Whether this batch's gradients wait for a later batch's step."""
+    return bool(trainer.fit_loop.epoch_loop._should_accumulate())
+
+
+# -- data --------------------------------------------------------------------------------------
+
+
+def train_loaders(trainer: L.Trainer) -> list[Any]:
+    """The training loaders as they are iterated, samplers injected; empty before fit."""
+    combined = trainer.fit_loop._combined_loader
+    return [] if combined is None else list(combined.flattened)
+
+
+def renew_iterator(trainer: L.Trainer) -> None:
+    """Make the training iterator anew: its workers then see the data set as it is now."""
+    fetcher = trainer.fit_loop._data_fetcher
+    if fetcher is None:
+        raise RuntimeError("there is no training data to iterate yet")
+    iter(fetcher)
+
+
+def replace_loader(trainer: L.Trainer, loader: Any) -> None:
+    """Train on ``loader`` from the next iterator on: samplers, limits and counts follow."""
+    loop = trainer.fit_loop
+    loop._data_source = _DataLoaderSource(loader, "")
+    loop._combined_loader = None
+    loop.setup_data()
+    for inner in train_loaders(trainer):
+        _set_sampler_epoch(inner, loop.epoch_progress.current.processed)
+
+
+# -- train and eval ----------------------------------------------------------------------------
+
+
+def train_as_before_validation(trainer: L.Trainer) -> None:
+    """Give the module the train flags it had before the validation that has just started."""
+    trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
+
+
+def evaluate_as_before(trainer: L.Trainer) -> None:
+    """Take the flags as they are for those to train on with, and go back to evaluation."""
+    module = trainer.lightning_module
+    trainer.fit_loop.epoch_loop.val_loop._module_mode.capture(module)
+    module.on_validation_model_eval()
+
+
+# -- logged values -----------------------------------------------------------------------------
+
+
+def step_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
+    """What the module logged with ``self.log(on_step=True)`` in this training step."""
+    found = {}
+    for _, item in trainer.fit_loop.epoch_loop._results.valid_items():
+        value = item._forward_cache if item.meta.on_step else None
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            found[item.meta.name] = value.detach()
+    return found
+
+
+def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
+    """What the module logged for the validation that ends, computed."""
+    found = {}
+    for item in trainer.fit_loop.epoch_loop.val_loop._results.values():
+        if item.meta.on_epoch and not item.has_reset:
+            value = item._computed if item._computed is not None else item.compute()
+            if isinstance(value, torch.Tensor) and value.numel() == 1:
+                many = trainer.num_val_batches and len(trainer.num_val_batches) > 1
+                suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
+                found[item.meta.name + suffix] = value.detach()
+    return found
+
+
+def _ignore(*args: Any, **kwargs: Any) -> None:
+    """Stand in for ``log`` and ``log_dict`` while a hook runs the model."""
+
+
+@contextlib.contextmanager
+def quiet(module: L.LightningModule) -> Iterator[None]:
+    """Run the module without a trace: no ``self.log``, torchmetrics' states put back."""
+    metrics = [m for m in module.modules() if isinstance(m, Metric)]
+    states = [(m._copy_state_dict(), m._update_count, m._computed, m._forward_cache) for m in metrics]
+    own = {name: module.__dict__[name] for name in ("log", "log_dict") if name in module.__dict__}
+    module.__dict__.update(log=_ignore, log_dict=_ignore)
+    try:
+        yield
+    finally:
+        for name in ("log", "log_dict"):
+            del module.__dict__[name]
+        module.__dict__.update(own)
+        for metric, (state, count, computed, cache) in zip(metrics, states, strict=True):
+            for name, value in state.items():
+                setattr(metric, name, value)
+            metric._update_count, metric._computed, metric._forward_cache = count, computed, cache
+
+
+# -- precision ---------------------------------------------------------------------------------
+
+
+def has_grad_scaler(trainer: L.Trainer) -> bool:
+    """Whether the Trainer scales the loss (``precision="16-mixed"`` on a GPU)."""
+    return getattr(trainer.precision_plugin, "scaler", None) is not None

@@ -1,0 +1,153 @@
+"""Checkpoints of mmcv's layout: ``{meta, state_dict, optimizer}``, for the hooks that write them.
+
+They are written at once, on the rank that asks, with no collective. Lightning's own checkpoints
+are another kind of file; both kinds are read here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightning_hooks import files
+from lightning_hooks.model import unwrap
+
+if TYPE_CHECKING:
+    from lightning_hooks.runner import Runner
+
+__all__ = ["load", "resume", "run_meta", "save"]
+
+
+def run_meta(runner: Runner, own: dict[str, Any] | None = None) -> dict[str, Any]:
+    """mmcv's ``meta``: the caller's, the runner's, then where the run stands."""
+    meta = {**(own or {}), **(runner.meta or {})}
+    meta.update(epoch=runner.epoch + 1, iter=runner.iter, time=time.asctime())
+    return files.plain(meta)  # type: ignore[no-any-return]
+
+
+def save(
+    runner: Runner,
+    out_dir: str,
+    filename: str,
+    *,
+    save_optimizer: bool = True,
+    meta: dict[str, Any] | None = None,
+    create_symlink: bool = True,
+) -> None:
+    """Write ``out_dir/filename`` and point ``latest.pth`` at it.
+
+    Raises:
+        TypeError: if ``meta`` is neither a dict nor None.
+    """
+    if meta is not None and not isinstance(meta, dict):
+        raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+    checkpoint: dict[str, Any] = {
+        "meta": run_meta(runner, meta),
+        "state_dict": files.to_cpu(unwrap(runner.model).state_dict()),
+    }
+    optimizer = runner.optimizer
+    if save_optimizer and optimizer is not None:
+        checkpoint["optimizer"] = (
+            {name: o.state_dict() for name, o in optimizer.items()}
+            if isinstance(optimizer, dict)
+            else optimizer.state_dict()
+        )
+    files.save_torch(checkpoint, files.join(out_dir, filename))
+    if create_symlink and files.is_local(out_dir):
+        link_latest(os.path.abspath(out_dir), filename)
+
+
+def link_latest(directory: str, filename: str, name: str = "latest.pth") -> None:
+    """Point a symlink at a file of the same directory, replacing the old one in one step."""
+    temporary = os.path.join(directory, f"{name}.tmp")
+    if os.path.lexists(temporary):
+        os.unlink(temporary)
+    os.symlink(filename, temporary)
+    os.replace(temporary, os.path.join(directory, name))
+
+
+def load(
+    runner: Runner,
+    filename: str,
+    map_location: Any = "cpu",
+    strict: bool = False,
+    revise_keys: list[tuple[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Load the weights of a file into the runner's model and return the whole checkpoint.
+
+    Keys may have the prefix ``module.`` (a wrapped model) or ``model.`` (a LightningModule's
+    attribute) where the model's own have none, or the other way round.
+
+    Raises:
+        RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
+    """
+    checkpoint = files.load_torch(filename, map_location)
+    state = checkpoint.get("state_dict", checkpoint)
+    for pattern, replacement in revise_keys or [(r"^module\.", "")]:
+        state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
+    model = unwrap(runner.model)
+    state = with_keys_of(model, state)
+    own = model.state_dict()
+    wrong = [k for k, v in state.items() if k in own and own[k].shape != v.shape]
+    if strict:
+        model.load_state_dict(state)
+        return checkpoint  # type: ignore[no-any-return]
+    result = model.load_state_dict({k: v for k, v in state.items() if k not in wrong}, strict=False)
+    missing = [k for k in result.missing_keys if not k.endswith("num_batches_tracked")]
+    for what, keys in [
+        ("unexpected", result.unexpected_keys),
+        ("missing", [k for k in missing if k not in wrong]),
+        ("size mismatch", wrong),
+    ]:
+        if keys:
+            runner.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
+    return checkpoint  # type: ignore[no-any-return]
+
+
+def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state dict with ``model.`` added to or taken from its keys, where that fits."""
+    own = set(model.state_dict())
+    if own & set(state):
+        return state
+    for candidate in (
+        {k.removeprefix("model."): v for k, v in state.items()},
+        {f"model.{k}": v for k, v in state.items()},
+    ):
+        if own & set(candidate):
+            return candidate
+    return state
+
+
+def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: Any) -> None:
+    """Load weights, meta, counters and optimizers of an mmcv or Lightning checkpoint."""
+    checkpoint = load(runner, filename, map_location)
+    meta = checkpoint.get("meta")
+    if meta is None:
+        raise ValueError(
+            f"{filename} has no 'meta': it is a file of weights; use load_checkpoint() for it"
+        )
+    runner._epoch = meta["epoch"]
+    runner._iter = meta["iter"]
+    runner.meta = dict(meta)
+    if resume_optimizer:
+        _resume_optimizers(runner, checkpoint)
+    runner.logger.info("resumed epoch %d, iter %d", runner.epoch, runner.iter)
+
+
+def _resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
+    optimizer = runner.optimizer
+    if "optimizer" in checkpoint:
+        states = checkpoint["optimizer"]
+        if isinstance(optimizer, dict):
+            for name, one in optimizer.items():
+                one.load_state_dict(states[name])
+        else:
+            optimizer.load_state_dict(states)
+    elif "optimizer_states" in checkpoint:
+        many = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
+        for one, state in zip(many, checkpoint["optimizer_states"], strict=True):
+            one.load_state_dict(state)

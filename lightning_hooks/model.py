@@ -1,0 +1,115 @@
+"""``runner.model``: the module behind the wrapper that mmcv hooks expect around it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks import loops, rng
+
+__all__ = ["ModelWrapper", "as_outputs", "takes_batch_idx", "unwrap"]
+
+
+class ModelWrapper(torch.nn.DataParallel):
+    """A module wrapper without parallelism, as mmcv wraps every model on every device.
+
+    It is a ``DataParallel`` so that ``is_module_wrapper`` says yes, ``.module`` is there and
+    ``state_dict()`` has the ``module.`` prefix. What a hook runs through it (``forward``,
+    ``train_step``, ``val_step``) leaves no trace in the logged metrics, in torchmetrics' states
+    and in the random state.
+    """
+
+    def __init__(self, module: torch.nn.Module, host: L.LightningModule) -> None:
+        torch.nn.Module.__init__(self)  # DataParallel's own would look for devices
+        self.module = module
+        self.device_ids: list[int] = []
+        self.dim = 0
+        self._host: weakref.ref[L.LightningModule] | None = weakref.ref(host)
+        self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
+        self.wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_host": None, "wrap_outputs": None, "flags_before_eval": None}
+
+    @property
+    def training(self) -> bool:
+        """The module's own flag: it may be switched without the wrapper."""
+        module = self.__dict__.get("_modules", {}).get("module")
+        return True if module is None else bool(module.training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        """``train()`` reaches the module itself."""
+
+    def train(self, mode: bool = True) -> ModelWrapper:
+        """Switch the module; remember its flags when a hook leaves training mode."""
+        if not mode and self.module.training:
+            self.flags_before_eval = {m: m.training for m in self.module.modules()}
+        super().train(mode)
+        return self
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the module."""
+        with self._without_trace():
+            return self.module(*inputs, **kwargs)
+
+    def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Run the model's ``train_step``, or the LightningModule's ``training_step``."""
+        outputs = self._step("train_step", "training_step", data, optimizer, kwargs)
+        return outputs if self.wrap_outputs is None else self.wrap_outputs(outputs)
+
+    def val_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Run the model's ``val_step``, or the LightningModule's ``validation_step``."""
+        return self._step("val_step", "validation_step", data, optimizer, kwargs)
+
+    def _step(
+        self, ours: str, lightning: str, data: Any, optimizer: Any, kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        with self._without_trace():
+            if hasattr(self.module, ours):
+                return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
+            host = self._host and self._host()
+            if host is None:
+                raise AttributeError(f"{type(self.module).__name__} has no {ours}")
+            step = getattr(type(host), lightning)  # the class's: the driver listens to the other
+            args = (data, 0) if takes_batch_idx(step) else (data,)
+            return as_outputs(step(host, *args))
+
+    @contextlib.contextmanager
+    def _without_trace(self) -> Iterator[None]:
+        host = self._host and self._host()
+        if host is None:
+            yield
+        elif self.wrap_outputs is not None:  # a second step of the training itself (SAM): it
+            with loops.quiet(host):  # draws random numbers as it would in mmcv
+                yield
+        else:
+            with loops.quiet(host), rng.isolated():
+                yield
+
+
+def takes_batch_idx(step: Callable[..., Any]) -> bool:
+    """Whether a step function, ``self`` and the batch counted, takes a third argument."""
+    parameters = inspect.signature(step).parameters.values()
+    return len(parameters) > 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def as_outputs(outputs: Any) -> dict[str, Any]:
+    """Return a step's result as mmcv's dict: a tensor is its loss, None is empty."""
+    if outputs is None:
+        return {}
+    if isinstance(outputs, torch.Tensor):
+        return {"loss": outputs}
+    return dict(outputs)
+
+
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the module inside a wrapper, or the module itself."""
+    wrappers = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    return model.module if isinstance(model, wrappers) else model

@@ -1,0 +1,28 @@
+"""An error inside a hook says which hook it was, and where the run stood."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["add_hook_note", "calling"]
+
+
+def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> None:
+    """Add a note to an error, once: the innermost hook is the one that failed."""
+    notes = [*getattr(error, "__notes__", [])]
+    if not any(note.startswith("in hook ") for note in notes):
+        where = f"epoch {runner.epoch}, iter {runner.iter}"
+        # add_note() came with Python 3.11; the attribute works everywhere
+        error.__notes__ = [*notes, f"in hook {type(hook).__name__}.{point} ({where})"]
+
+
+@contextlib.contextmanager
+def calling(hook: Any, point: str, runner: Any) -> Iterator[None]:
+    """Name the hook and the point in whatever is raised inside; type and traceback stay."""
+    try:
+        yield
+    except BaseException as error:
+        add_hook_note(error, hook, point, runner)
+        raise

@@ -1,0 +1,135 @@
+"""Who owns backward: Lightning, or the hooks of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from lightning_hooks import loops
+from lightning_hooks.runner import Runner
+from lightning_hooks.step import StrategyLoss, share_state, strategy_loss_class
+
+__all__ = ["Ownership", "is_ours", "trains_like_mmcv"]
+
+
+def is_ours(hook: object) -> bool:
+    """Whether a hook's class is one of this package's: what it does is known."""
+    return type(hook).__module__.startswith("lightning_hooks.")
+
+
+def trains_like_mmcv(module: torch.nn.Module) -> bool:
+    """Whether a module wants mmcv's ways (``TrainStepModule``, the runners of the stand-in)."""
+    return bool(getattr(module, "trains_like_mmcv", False))
+
+
+_OPTIMIZER_HOOKS = {"OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOptimizerHook"}
+
+
+def _is_optimizer_hook(hook: object) -> bool:
+    return any(base.__name__ in _OPTIMIZER_HOOKS for base in type(hook).__mro__)
+
+
+class Ownership:
+    """Decides who owns backward, and switches the module for the length of a fit.
+
+    Hooks own it when ``owns_backward=True`` says so; with ``"auto"``, when there is an
+    OptimizerHook that is foreign or overrides ``after_train_iter``, or one of ours that needs
+    it (``owns_backward(module)``), as every OptimizerHook does for a ``TrainStepModule``.
+    """
+
+    def __init__(self, runner: Runner, wish: bool | Literal["auto"] | None) -> None:
+        self._runner = runner
+        owners = [h for h in runner.hooks if self._owns(h)]
+        if wish is True and not owners:
+            owners = [h for h in runner.hooks if not is_ours(h)]
+        self.owners: list[Any] = [] if wish is False else owners
+        self._active = bool(self.owners) or wish is True
+        self._automatic: bool | None = None
+        self.loss_class: type[StrategyLoss] | None = None
+
+    def __bool__(self) -> bool:
+        return self._active
+
+    def _owns(self, hook: Any) -> bool:
+        if not _is_optimizer_hook(hook):
+            return False
+        decide = getattr(hook, "owns_backward", None)
+        return bool(decide(self._runner.module)) if callable(decide) else True
+
+    def split(self, calls: Sequence[tuple[Any, Any]]) -> int:
+        """How many of the calls, in order, belong into the training step: up to the last owner."""
+        owned = [i for i, (hook, _) in enumerate(calls) if any(hook is o for o in self.owners)]
+        return owned[-1] + 1 if owned else 0
+
+    def take(self) -> None:
+        """Switch the module to manual optimization.
+
+        Raises:
+            ValueError: if the Trainer is to clip or accumulate too.
+        """
+        if not self._active:
+            return
+        trainer, names = self._runner.trainer, self._names()
+        if trainer.gradient_clip_val:
+            raise ValueError(
+                f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) beside {names}: the hook "
+                "owns backward and step; clip there, with grad_clip=dict(max_norm=...)"
+            )
+        if trainer.accumulate_grad_batches != 1:
+            raise ValueError(
+                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) beside "
+                f"{names}: the hook owns backward and step; accumulate there, with "
+                "GradientCumulativeOptimizerHook(cumulative_iters=...)"
+            )
+        module = self._runner.module
+        self._automatic = module.automatic_optimization
+        module.automatic_optimization = False
+
+    def start(self) -> None:
+        """Give the hooks the optimizer whose steps Lightning counts, and the loss class.
+
+        Raises:
+            ValueError: if a hook is to clip gradients that the Trainer's precision scales.
+        """
+        if not self._active:
+            return
+        runner = self._runner
+        clipping = [h for h in self.owners if getattr(h, "grad_clip", None) is not None]
+        if clipping and loops.has_grad_scaler(runner.trainer):
+            raise ValueError(
+                f"{type(clipping[0]).__name__}(grad_clip=...) would clip gradients scaled by "
+                'precision="16-mixed"; use precision="bf16-mixed" or "32-true", or no grad_clip'
+            )
+        self.loss_class = strategy_loss_class(runner.trainer.strategy)
+        found = runner.module.optimizers()
+        names = getattr(runner.module, "optimizer_names", None)
+        if isinstance(found, list) or names:
+            many = found if isinstance(found, list) else [found]
+            runner.optimizer = {
+                name: share_state(one)
+                for name, one in zip(names or map(str, range(len(many))), many, strict=True)
+            }
+        else:
+            runner.optimizer = share_state(found)
+        runner.model.wrap_outputs = self.with_strategy_loss
+
+    def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a step's outputs with a loss whose backward goes through the strategy."""
+        loss = outputs.get("loss")
+        if not isinstance(loss, torch.Tensor) or self.loss_class is None:
+            return outputs
+        return {**outputs, "loss": loss.as_subclass(self.loss_class)}
+
+    def release(self) -> None:
+        """Give the module back as it was; doing it twice does no harm."""
+        if self._automatic is not None:
+            self._runner.module.automatic_optimization = self._automatic
+            self._automatic = None
+        self._runner.optimizer = None
+        if hasattr(self._runner.model, "wrap_outputs"):
+            self._runner.model.wrap_outputs = None
+
+    def _names(self) -> str:
+        return ", ".join(type(hook).__name__ for hook in self.owners) or "owns_backward=True"

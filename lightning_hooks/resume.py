@@ -1,0 +1,79 @@
+"""What the driver writes into every checkpoint of Lightning's, and takes from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lightning_hooks import files, loops, rng
+from lightning_hooks.data import generators_of
+from lightning_hooks.runner import EpochRunner, Runner
+
+__all__ = ["KEY", "ResumeState", "write"]
+
+KEY = "lightning_hooks"
+
+
+def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: bool) -> None:
+    """Add mmcv's ``meta`` and our own entry to a checkpoint.
+
+    =========  ===================================================================
+    key        value
+    =========  ===================================================================
+    iter       training iterations done
+    in_epoch   whether ``before_train_epoch`` has no ``after_train_epoch`` yet
+    rng        the random state of every rank
+    data       states of the training loaders' own generators
+    =========  ===================================================================
+
+    Args:
+        checkpoint: Lightning's dict, changed.
+        runner: Where the run stands.
+        in_epoch: See above.
+        alone: Do without the other ranks, after an error on this one.
+    """
+    done = runner.iter + loops.batch_is_open(runner.trainer)
+    closed = isinstance(runner, EpochRunner) and not in_epoch
+    meta = dict(runner.meta or {})
+    meta.update(epoch=runner.epoch + (not closed), iter=done)
+    checkpoint["meta"] = files.plain(meta)
+    states: list[Any] = [rng.get_rng_state()]
+    if runner.world_size > 1 and not alone:
+        states = [None] * runner.world_size
+        torch.distributed.all_gather_object(states, rng.get_rng_state())
+    generators = [g for x in loops.train_loaders(runner.trainer) for g in generators_of(x)]
+    checkpoint[KEY] = {
+        "iter": done,
+        "in_epoch": in_epoch,
+        "rng": states,
+        "data": [g.get_state() for g in generators],
+    }
+
+
+class ResumeState:
+    """What a checkpoint said, until the run has taken it."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] | None = None
+        self.meta: dict[str, Any] = {}
+
+    def __bool__(self) -> bool:
+        return self.state is not None
+
+    def load(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what concerns us; the counters and optimizers are not there yet."""
+        self.state = checkpoint.get(KEY)
+        self.meta = dict(checkpoint.get("meta") or {})
+
+    def restore_rng(self, rank: int) -> None:
+        """Put this rank's random state back; with other ranks than before, nothing is."""
+        states = (self.state or {}).get("rng", [])
+        if rank < len(states):
+            rng.set_rng_state(states[rank])
+
+    def restore_generators(self, runner: Runner) -> None:
+        """Put the states of the loaders' own generators back."""
+        generators = [g for x in loops.train_loaders(runner.trainer) for g in generators_of(x)]
+        for generator, state in zip(generators, (self.state or {}).get("data", []), strict=False):
+            generator.set_state(state)

@@ -1,0 +1,400 @@
+"""``Runner``: what a hook sees of the run, by mmcv's names."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks import loops, mmcv_checkpoint
+from lightning_hooks.hook_list import HookList, hook_info, method_at
+from lightning_hooks.log_buffer import LogBuffer
+from lightning_hooks.model import ModelWrapper
+from lightning_hooks.notes import calling
+from lightning_hooks.priority import default_priority
+
+__all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner"]
+
+
+class Runner:
+    """The state of a run under mmcv's names, derived from Lightning's.
+
+    There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old
+    hooks use it to talk to each other. Attributes that mmcv's runner has and hooks write
+    (``_iter``, ``_epoch``, ``_max_epochs``, ``_max_iters``, ``should_stop``, ``model``,
+    ``data_loader``, ``logger``, ``meta``, ``hooks``) take effect.
+
+    Note:
+        Departures from mmcv: ``should_stop = True`` ends training after the iteration (mmcv
+        ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError).
+    """
+
+    def __init__(
+        self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
+    ) -> None:
+        self.trainer = trainer
+        self.module = module
+        self.work_dir = work_dir
+        self.logger = logger
+        self.meta: dict[str, Any] | None = {}
+        self.mode: str | None = None
+        self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
+        self.log_buffer = LogBuffer()
+        self._hooks = HookList()
+        self._optimizer: Any = None
+        self._iter_shift = 0
+        self._stale_inner_iter: int | None = 0
+        self._stop_requested = False
+        self._register_virtually()
+
+    def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
+        """Take the module of this fit; ``inner`` is what ``runner.model.module`` shall be."""
+        self.module = module
+        self.model: Any = ModelWrapper(inner or getattr(module, "inner_model", module), module)
+
+    def _register_virtually(self) -> None:
+        """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if it is loaded."""
+        mmcv_runner = sys.modules.get("mmcv.runner")
+        twin = getattr(mmcv_runner, self.twin, None)
+        if twin is not None and hasattr(twin, "register"):
+            twin.register(type(self))
+
+    twin: str = "BaseRunner"
+    """The class of mmcv.runner that this one is a virtual subclass of."""
+
+    # -- counters --------------------------------------------------------------------------
+
+    @property
+    def iter(self) -> int:
+        """Training iterations done; within an iteration, those before it."""
+        return self._iter
+
+    @property
+    def _iter(self) -> int:
+        return loops.batches_completed(self.trainer) + self._iter_shift
+
+    @_iter.setter
+    def _iter(self, value: int) -> None:
+        self._iter_shift = value - loops.batches_completed(self.trainer)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done; within an epoch, those before it."""
+        return self._epoch
+
+    _epoch: Any
+
+    @property
+    def inner_iter(self) -> int:
+        """The index of the batch in its epoch; between epochs that of the batch last run."""
+        return self._inner_iter
+
+    @property
+    def _inner_iter(self) -> int:
+        if self._stale_inner_iter is not None:
+            return self._stale_inner_iter
+        return loops.batch_idx(self.trainer)
+
+    @_inner_iter.setter
+    def _inner_iter(self, value: int | None) -> None:
+        self._stale_inner_iter = value  # None: Lightning's, from here on
+
+    @property
+    def max_epochs(self) -> int | None:
+        """Epochs to do, None where the run is counted in iterations."""
+        return self._max_epochs
+
+    @property
+    def max_iters(self) -> int | None:
+        """Iterations to do, None where the loader has no length."""
+        return self._max_iters
+
+    _max_epochs: Any
+    _max_iters: Any
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether the batch is the last one of its epoch, also with a limit or without length."""
+        if self.mode == "val":
+            return bool(self.inner_iter + 1 >= sum(self.trainer.num_val_batches))
+        return loops.is_last_batch(self.trainer)
+
+    # -- the run ---------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        return self.trainer.global_rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return self.trainer.world_size
+
+    @property
+    def model_name(self) -> str:
+        """The class name of the model inside."""
+        return self._model_name
+
+    @property
+    def _model_name(self) -> str:
+        return type(getattr(self.model, "module", self.model)).__name__
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ends after this iteration; set it to make it so."""
+        return self._stop_requested or self.trainer.should_stop
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        self._stop_requested = bool(value)  # the driver tells the Trainer, on all ranks alike
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or a dict of them by name where there are several."""
+        if self._optimizer is not None:
+            return self._optimizer
+        found = self.trainer.optimizers
+        names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
+        if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
+            return found[0]
+        return dict(zip(names, found, strict=True)) if found else None
+
+    @optimizer.setter
+    def optimizer(self, value: Any) -> None:
+        self._optimizer = value
+
+    @property
+    def data_loader(self) -> Any:
+        """The very DataLoader that is iterated now: the training one, or that of validation.
+
+        A loader set before the epoch's iteration starts is what the epoch iterates.
+        """
+        if self.mode == "val":
+            loaders = self.trainer.val_dataloaders
+            return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
+        if "_new_data_loader" in self.__dict__:
+            return self._new_data_loader
+        loaders = loops.train_loaders(self.trainer)
+        return loaders[0] if len(loaders) == 1 else self.trainer.train_dataloader
+
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        self._new_data_loader = value
+
+    def current_lr(self) -> list[float] | dict[str, list[float]]:
+        """The learning rate of every parameter group (of every optimizer, by name)."""
+        return self._of_groups(lambda group: group["lr"], "lr")
+
+    def current_momentum(self) -> list[float] | dict[str, list[float]]:
+        """The momentum, or Adam's first beta, of every parameter group; 0 where there is none."""
+        return self._of_groups(
+            lambda group: group["momentum"] if "momentum" in group else group.get("betas", [0])[0],
+            "momentum",
+        )
+
+    def _of_groups(
+        self, value: Callable[[dict[str, Any]], float], what: str
+    ) -> list[float] | dict[str, list[float]]:
+        optimizer = self.optimizer
+        if optimizer is None:
+            raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
+        if isinstance(optimizer, dict):
+            return {name: [value(g) for g in o.param_groups] for name, o in optimizer.items()}
+        return [value(group) for group in optimizer.param_groups]
+
+    # -- hooks -----------------------------------------------------------------------------
+
+    @property
+    def hooks(self) -> HookList:
+        """The hooks in the order of their calls; may be rewritten."""
+        return self._hooks
+
+    def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
+        """Add a hook by priority, its family's by default."""
+        self._hooks.add(hook, default_priority(hook) if priority is None else priority)
+
+    def get_hook_info(self) -> str:
+        """mmcv's table of the stages with their hooks."""
+        return hook_info(self._hooks)
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call a method of every hook that has it; the list may change meanwhile."""
+        for hook in self._hooks:
+            method = method_at(hook, fn_name)
+            if method is not None:
+                with calling(hook, fn_name, self):
+                    method(self)
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    filename_tmpl: str = "epoch_{}.pth"
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str | None = None,
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint of mmcv's layout now; see :mod:`lightning_hooks.mmcv_checkpoint`.
+
+        Safe on one rank only: there is no collective in it.
+        """
+        mmcv_checkpoint.save(
+            self,
+            out_dir,
+            (filename_tmpl or self.filename_tmpl).format(self._file_number),
+            save_optimizer=save_optimizer,
+            meta=meta,
+            create_symlink=create_symlink,
+        )
+
+    _file_number: Any
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: list[tuple[str, str]] | None = None,
+    ) -> dict[str, Any]:
+        """Load the weights of an mmcv or Lightning checkpoint into ``runner.model``."""
+        return mmcv_checkpoint.load(self, filename, map_location, strict, revise_keys)
+
+    def resume(
+        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
+    ) -> None:
+        """Go on from a checkpoint: weights, counters, meta and optimizers."""
+        where = "cpu" if map_location == "default" else map_location
+        mmcv_checkpoint.resume(self, checkpoint, resume_optimizer, where)
+
+
+class EpochRunner(Runner):
+    """A run counted in epochs: mmcv's EpochBasedRunner."""
+
+    twin = "EpochBasedRunner"
+    _closed_epoch: int | None = None
+    _own_max_iters: int | None = None
+
+    @property
+    def _epoch(self) -> int:
+        # Lightning counts an epoch after the validation in it, mmcv before
+        current = self.trainer.current_epoch
+        return current + (self._closed_epoch == current)
+
+    @_epoch.setter
+    def _epoch(self, value: int) -> None:
+        loops.set_epoch(self.trainer, value)
+
+    @property
+    def _max_epochs(self) -> int | None:
+        limit = self.trainer.max_epochs
+        return None if limit is None or limit < 0 else limit
+
+    @_max_epochs.setter
+    def _max_epochs(self, value: int) -> None:
+        self.trainer.fit_loop.max_epochs = value
+
+    @property
+    def _max_iters(self) -> int | None:
+        if self._own_max_iters is not None:
+            return self._own_max_iters
+        limits = []
+        batches = self.trainer.num_training_batches
+        if self._max_epochs is not None and batches != float("inf"):
+            limits.append(self._max_epochs * int(batches))
+        if self.trainer.max_steps >= 0:
+            limits.append(self.trainer.max_steps * self.trainer.accumulate_grad_batches)
+        return min(limits, default=None)
+
+    @_max_iters.setter
+    def _max_iters(self, value: int | None) -> None:
+        self._own_max_iters = value  # until the next epoch computes it anew, as in mmcv
+
+    @property
+    def _file_number(self) -> int:
+        return self.epoch + 1
+
+
+class IterLoader:
+    """What an iteration-based run shows as its loader: endless, with the passes counted."""
+
+    def __init__(self, runner: Runner, dataloader: Any) -> None:
+        self._dataloader = dataloader
+        self._runner = runner
+        self._own: Any = None
+
+    @property
+    def epoch(self) -> int:
+        """Passes over the data that are done."""
+        return int(self._runner.trainer.current_epoch)
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    def __next__(self) -> Any:
+        """Return a batch for a hook: from an iterator of its own, so training misses none."""
+        try:
+            return next(self._own)
+        except (TypeError, StopIteration):
+            self._own = iter(self._dataloader)
+            return next(self._own)
+
+
+class IterRunner(Runner):
+    """A run counted in iterations: mmcv's IterBasedRunner.
+
+    ``epoch`` counts passes over the loader as mmcv does: the first batch of a pass still shows
+    the pass before. ``inner_iter`` counts since the last validation, and is 0 without one.
+
+    Note:
+        Departure from mmcv: after a resume ``epoch`` goes on (mmcv starts again from 0).
+    """
+
+    twin = "IterBasedRunner"
+    filename_tmpl = "iter_{}.pth"
+    last_val_iter = 0
+    _epoch = 0
+    _max_epochs: int | None = None
+    _own_max_iters: int | None = None
+
+    @property
+    def _max_iters(self) -> int | None:
+        if self._own_max_iters is not None:
+            return self._own_max_iters
+        if self.trainer.max_steps >= 0:
+            return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+        epochs, batches = self.trainer.max_epochs, self.trainer.num_training_batches
+        if epochs is None or epochs < 0 or batches == float("inf"):
+            return None
+        return epochs * int(batches)
+
+    @_max_iters.setter
+    def _max_iters(self, value: int | None) -> None:
+        self._own_max_iters = value
+        if value is not None:
+            loops.set_max_steps(self.trainer, value)
+
+    @property
+    def data_loader(self) -> Any:
+        """The loader that is iterated now, as mmcv's endless IterLoader."""
+        loader = Runner.data_loader.fget(self)  # type: ignore[attr-defined]
+        known: dict[int, IterLoader] = self.__dict__.setdefault("_iter_loaders", {})
+        if id(loader) not in known:
+            known[id(loader)] = IterLoader(self, loader)
+        return known[id(loader)]
+
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        self._new_data_loader = getattr(value, "_dataloader", value)
+
+    @property
+    def _file_number(self) -> int:
+        return self.iter + 1

@@ -1,0 +1,104 @@
+"""Backward inside the training step, for hooks that own it, and the listener that runs them.
+
+A hook that owns backward calls ``runner.outputs["loss"].backward()`` and ``optimizer.step()``
+itself. It then runs inside Lightning's ``training_step`` under manual optimization: there the
+optimizer's steps are counted, and the loss is of a class whose ``backward`` goes through the
+Trainer's strategy, so that DDP synchronises and the precision plugin scales.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import lightning as L
+import torch
+
+__all__ = ["ListeningStep", "OrphanLoss", "StrategyLoss", "share_state", "strategy_loss_class"]
+
+
+class StrategyLoss(torch.Tensor):
+    """A loss whose ``backward`` goes through a strategy; what is computed from it is one too."""
+
+    strategy: ClassVar[Any]
+    backward_calls: ClassVar[int] = 0
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Run backward as ``LightningModule.manual_backward`` does."""
+        cls = type(self)
+        cls.backward_calls += 1
+        cls.strategy.backward(self.as_subclass(torch.Tensor), None, *args, **kwargs)
+
+
+def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
+    """Return a loss class of one run: two Trainers in one process do not share a strategy."""
+    return type("StrategyLoss", (StrategyLoss,), {"strategy": strategy})
+
+
+class OrphanLoss(torch.Tensor):
+    """The loss that a hook sees where Lightning does backward."""
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Refuse, and say what to change."""
+        raise RuntimeError(
+            "Lightning has already run backward for this step. For a hook that calls "
+            "loss.backward() and optimizer.step() itself, pass "
+            "HookAdapter([...], owns_backward=True)"
+        )
+
+
+class ListeningStep:
+    """A module's ``training_step`` whose result a listener sees.
+
+    It is set on the instance and behaves like the method that it wraps: same signature, same
+    answer to "is it overridden". A copy or a pickle of the module has the plain method again.
+    """
+
+    def __init__(self, module: L.LightningModule, listener: Callable[[Any], None]) -> None:
+        self._own = module.__dict__.get("training_step")  # set on the instance by someone else
+        self._module = module
+        self.__wrapped__ = module.training_step
+        self._listener = listener
+        module.__dict__["training_step"] = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = self.__wrapped__(*args, **kwargs)
+        self._listener(outputs)
+        return outputs
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        module = memo.get(id(self._module), self._module)
+        return self._own or types.MethodType(type(module).training_step, module)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return types.MethodType, (type(self._module).training_step, self._module)
+
+    def remove(self) -> None:
+        """Give the module its own ``training_step`` back; doing it twice does no harm."""
+        if self._module.__dict__.get("training_step") is self:
+            del self._module.__dict__["training_step"]
+            if self._own is not None:
+                self._module.__dict__["training_step"] = self._own
+
+
+def share_state(optimizer: Any) -> Any:
+    """Make ``param_groups`` and ``state`` of a LightningOptimizer those of the optimizer inside.
+
+    Lightning copies the attributes: a hook that rebinds ``optimizer.param_groups`` or loads a
+    state dict would change the copy only.
+    """
+    for name in ("param_groups", "state"):
+        # Lightning makes a class for each wrapper it makes, so no other optimizer is touched
+        setattr(type(optimizer), name, _inner_attribute(name))
+    return optimizer
+
+
+def _inner_attribute(name: str) -> property:
+    def get(wrapper: Any) -> Any:
+        return getattr(wrapper.optimizer, name)
+
+    def put(wrapper: Any, value: Any) -> None:
+        setattr(wrapper.optimizer, name, value)
+
+    return property(get, put)

@@ -1,0 +1,106 @@
+"""``TrainStepModule``: a LightningModule around a model of mmcv's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning as L
+import torch
+
+__all__ = ["TrainStepModule"]
+
+
+class TrainStepModule(L.LightningModule):
+    """Trains a model that has ``train_step(data, optimizer)`` and perhaps ``val_step``.
+
+    ``train_step`` returns ``dict(loss=..., log_vars=dict(...), num_samples=...)``. Where a hook
+    owns backward (an OptimizerHook), it does backward and step; otherwise Lightning does. As in
+    mmcv, ``model.train()`` is called before every epoch (every iteration, when the run is counted
+    in iterations).
+
+    The state dict has the model's own keys, so that mmcv's ``load_checkpoint(strict=True)`` fills
+    the bare model from Lightning's files; it loads with or without the prefix ``model.``.
+
+    Args:
+        model: The model.
+        optimizer: Its optimizer, or a dict of them by name; with several, hooks or the model's
+            own ``train_step`` do backward and step.
+
+    Raises:
+        TypeError: if the model has no ``train_step`` or an optimizer is none of torch's.
+    """
+
+    trains_like_mmcv = True
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer | Mapping[str, torch.optim.Optimizer] | None = None,
+    ) -> None:
+        super().__init__()
+        if not callable(getattr(model, "train_step", None)):
+            raise TypeError(
+                f"{type(model).__name__} has no train_step(data, optimizer); "
+                "give an mmcv-style model, or write a LightningModule"
+            )
+        self.model = model
+        named = isinstance(optimizer, Mapping)
+        self._optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
+        for name, one in self._optimizers.items():
+            if one is not None and not isinstance(one, torch.optim.Optimizer):
+                where = f"optimizer[{name!r}]" if named else "optimizer"
+                raise TypeError(f"{where} must be a torch.optim.Optimizer, got {one!r}")
+        self.optimizer_names: list[str] | None = list(self._optimizers) if named else None
+        self.automatic_optimization = len(self._optimizers) == 1
+
+    @property
+    def inner_model(self) -> torch.nn.Module:
+        """What ``runner.model.module`` is."""
+        return self.model
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        return self.model(*args, **kwargs)
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        """Call ``model.train_step``; its whole dict is what hooks see in ``runner.outputs``."""
+        return self._checked(self.model.train_step(batch, self._optimizer()), "train_step")
+
+    def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        """Call ``model.val_step``."""
+        return self._checked(self.model.val_step(batch, self._optimizer()), "val_step")
+
+    def _optimizer(self) -> Any:
+        found = self.optimizers() if not self.automatic_optimization else None
+        if found is None:
+            found = list(self._optimizers.values())
+        many = found if isinstance(found, list) else [found]
+        if self.optimizer_names is None:
+            return many[0] if many else None
+        return dict(zip(self.optimizer_names, many, strict=True))
+
+    def _checked(self, outputs: Any, step: str) -> dict[str, Any]:
+        if not isinstance(outputs, dict):
+            raise TypeError(
+                f"{type(self.model).__name__}.{step}() must return a dict, got {outputs!r}"
+            )
+        return outputs
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimizer or optimizers that were given."""
+        return [one for one in self._optimizers.values() if one is not None] or None
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the model's state dict, by its own keys."""
+        return self.model.state_dict(*args, **kwargs)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load a state dict of the model, or one whose keys begin with ``model.``."""
+        if state_dict and all(key.startswith("model.") for key in state_dict):
+            own = self.model.state_dict().keys()
+            if not set(own) & set(state_dict):
+                state_dict = {k.removeprefix("model."): v for k, v in state_dict.items()}
+        return self.model.load_state_dict(state_dict, strict=strict, assign=assign)
