@@ -31,6 +31,10 @@ def _is_optimizer_hook(hook: object) -> bool:
     return any(base.__name__ in _OPTIMIZER_HOOKS for base in type(hook).__mro__)
 
 
+def _keep_gradients() -> None:
+    """Stand in for ``on_validation_model_zero_grad`` while hooks own the gradients."""
+
+
 class Ownership:
     """Decides who owns backward, and switches the module for the length of a fit.
 
@@ -86,6 +90,8 @@ class Ownership:
         module = self._runner.module
         self._automatic = module.automatic_optimization
         module.automatic_optimization = False
+        # Lightning clears the gradients before validation; hooks may accumulate across epochs
+        module.__dict__["on_validation_model_zero_grad"] = _keep_gradients
 
     def start(self) -> None:
         """Give the hooks the optimizer whose steps Lightning counts, and the loss class.
@@ -125,8 +131,9 @@ class Ownership:
     def release(self) -> None:
         """Give the module back as it was; doing it twice does no harm."""
         if self._automatic is not None:
-            self._runner.module.automatic_optimization = self._automatic
-            self._automatic = None
+            module = self._runner.module
+            module.automatic_optimization, self._automatic = self._automatic, None
+            module.__dict__.pop("on_validation_model_zero_grad", None)
         self._runner.optimizer = None
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None

@@ -1,0 +1,129 @@
+"""Real mmcv's own hooks under its runner and under us, side by side, equal bit for bit.
+
+Run by ``make golden-check`` in the oracle environment.
+"""
+
+import copy
+from typing import Any
+
+import job
+import lightning as L
+import pytest
+import torch
+from oracle import HOOKS, Hook, make_runner, run
+from record_training import CASES, CLIP, EPOCHS, SEED, cumulative
+
+from lightning_hooks import HookAdapter, TrainStepModule
+
+FAMILIES = ("LrUpdaterHook", "OptimizerHook", "EMAHook", "IterTimerHook")
+
+
+class Calls(Hook):
+    """Note at every call what a hook of real mmcv sees."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def note(self, runner: Any, point: str) -> None:
+        """Note counters, rates, log keys and all weights."""
+        self.calls.append(
+            {
+                "at": (point, runner.epoch, runner.iter, runner.inner_iter, runner.mode),
+                "max": (runner.max_epochs, runner.max_iters),
+                "lr": runner.current_lr(),
+                "momentum": runner.current_momentum(),
+                "log_keys": list(runner.log_buffer.val_history),
+                "losses": list(runner.log_buffer.val_history.get("loss", [])),
+                "grad_norms": list(runner.log_buffer.val_history.get("grad_norm", [])),
+                "weights": {k: v.clone() for k, v in runner.model.state_dict().items()},
+            }
+        )
+
+
+for _stage in Hook.stages:
+    setattr(Calls, _stage, lambda self, runner, stage=_stage: self.note(runner, stage))
+
+
+def build(hooks: dict[str, Any]) -> list[tuple[Any, str | int]]:
+    """Build mmcv's hooks from the arguments of register_training_hooks, with mmcv's priorities."""
+    hooks = copy.deepcopy(hooks)
+    found: list[tuple[Any, str | int]] = []
+    if hooks["lr_config"]:
+        policy = hooks["lr_config"].pop("policy")
+        policy = policy.title() if policy == policy.lower() else policy
+        found.append((HOOKS.build({"type": f"{policy}LrUpdaterHook", **hooks["lr_config"]}), 10))
+    config = {"type": "OptimizerHook", **hooks["optimizer_config"]}
+    found.append((HOOKS.build(config), "ABOVE_NORMAL"))
+    for config in hooks["custom_hooks_config"] or []:
+        priority = config.pop("priority")
+        found.append((HOOKS.build(config), priority))
+    found.append((HOOKS.build({"type": "IterTimerHook"}), "LOW"))
+    return found
+
+
+def under_mmcv(kind: str, hooks: dict[str, Any], val: bool) -> list[Any]:
+    """Train under mmcv's runner."""
+    model = job.make_model(SEED, kind)
+    runner = make_runner("EpochBasedRunner", EPOCHS, model, optimizer=job.make_optimizer(model))
+    for hook, priority in build(hooks):
+        runner.register_hook(hook, priority)
+    calls = Calls()
+    runner.register_hook(calls, "LOWEST")
+    loaders = list(job.make_data(SEED))
+    flow = [("train", 1), ("val", 1)] if val else [("train", 1)]
+    run(runner, loaders[: len(flow)], flow)
+    return calls.calls
+
+
+def under_lightning(kind: str, hooks: dict[str, Any], val: bool, tmp_path: Any) -> list[Any]:
+    """Train under lightning.Trainer with the same hooks in an adapter."""
+    model = job.make_model(SEED, kind)
+    calls = Calls()
+    trainer = L.Trainer(
+        max_epochs=EPOCHS,
+        callbacks=[HookAdapter([*build(hooks), (calls, "LOWEST")])],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    train, validation = job.make_data(SEED)
+    module = TrainStepModule(model, job.make_optimizer(model))
+    trainer.fit(module, train, validation if val else None)
+    return calls.calls
+
+
+def assert_equal(ours: list[Any], theirs: list[Any]) -> None:
+    """Compare call by call, weights bit for bit; ``module.`` is in front of both."""
+    assert [c["at"] for c in ours] == [c["at"] for c in theirs]
+    for our, their in zip(ours, theirs, strict=True):
+        where = our["at"]
+        for key in ("max", "lr", "momentum", "log_keys"):
+            assert our[key] == their[key], (where, key)
+        for key in ("losses", "grad_norms"):
+            assert [float(x) for x in our[key]] == [float(x) for x in their[key]], (where, key)
+        # real mmcv does not wrap a model that it is given bare
+        theirs_named = {f"module.{k}": v for k, v in their["weights"].items()}
+        assert our["weights"].keys() == theirs_named.keys(), where
+        for name, value in our["weights"].items():
+            assert torch.equal(value, theirs_named[name]), (where, name)
+
+
+ALL = {name: dict(zip(("lr_config", "optimizer_config", "custom_hooks_config"), row, strict=True))
+       for name, row in CASES.items()}
+ALL["cumulative_4_clip"] = {
+    "lr_config": None,
+    "optimizer_config": cumulative(4, **CLIP),
+    "custom_hooks_config": None,
+}
+
+
+@pytest.mark.parametrize("val", [False, True], ids=["train", "train+val"])
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+@pytest.mark.parametrize("case", ALL)
+def test_equal_to_mmcv_at_every_call(case: str, kind: str, val: bool, tmp_path: Any) -> None:
+    theirs = under_mmcv(kind, ALL[case], val)
+    ours = under_lightning(kind, ALL[case], val, tmp_path)
+    assert_equal(ours, theirs)
