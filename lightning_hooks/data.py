@@ -77,6 +77,7 @@ class Iteration:
         """
         return (
             self._made_early
+            and not loops.iterates_anew(trainer)
             and trainer.num_training_batches != float("inf")
             and not any(hasattr(x, "load_state_dict") for x in loops.train_loaders(trainer))
         )

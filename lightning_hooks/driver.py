@@ -37,6 +37,7 @@ from lightning_hooks import loops, resume
 from lightning_hooks.console import default_logger
 from lightning_hooks.data import Iteration
 from lightning_hooks.flags import TrainFlags
+from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.hook_list import method_at
 from lightning_hooks.model import as_outputs
 from lightning_hooks.notes import add_hook_note
@@ -85,6 +86,7 @@ class Driver(Callback):
         self._iteration = Iteration()
         self._ownership: Ownership | None = None
         self._resumed = resume.ResumeState()
+        self._buffers = HookBuffers()
 
     @property
     def runner(self) -> Runner:
@@ -111,6 +113,7 @@ class Driver(Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Collect the hooks of all participants and get ready for a fit."""
+        self._buffers.listen(pl_module)
         if trainer.state.fn != TrainerFn.FITTING:
             return
         participants = [
@@ -191,7 +194,9 @@ class Driver(Callback):
         runner.logger.info(
             "Hooks will be executed in the following order:\n%s", runner.get_hook_info()
         )
+        keys = self._buffers.keys(pl_module)
         self._call("before_run")
+        self._buffers.added(pl_module, keys)
         self._host(trainer)  # those that a hook has registered
         self._mute(trainer)
         if self._ownership or any(getattr(h, "reads_step", True) for h in runner.hooks):
@@ -216,8 +221,9 @@ class Driver(Callback):
         runner._own_max_iters = None
         if trains_like_mmcv(runner.module):
             runner.module.train()
-        if self._resumed and self._iteration.can_renew(runner.trainer):
-            # drawn numbers since on_fit_start belong to no epoch of the uninterrupted run
+        trainer = runner.trainer
+        if self._resumed and (self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)):
+            # numbers drawn since on_fit_start belong to no epoch of the uninterrupted run
             self._resumed.restore_rng(runner.rank)
         with _weights_kept(runner.module) if synthesised else contextlib.nullcontext():
             self._call("before_train_epoch")
@@ -228,7 +234,6 @@ class Driver(Callback):
 
     def _begin_run_by_iter(self) -> None:
         runner = self.runner
-        runner.mode = "train"
         runner._epoch = runner.trainer.current_epoch
         self._call("before_epoch")
         self._in_epoch = True
@@ -429,10 +434,12 @@ class Driver(Callback):
         """Give the module back as it was; an error here would hide the one that is raised."""
         self._failed = True
         with contextlib.suppress(Exception):
+            self._buffers.stop_listening()
             self._undo(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Give the module and the callbacks back as they were."""
+        self._buffers.stop_listening()
         self._undo(trainer)
 
     def _undo(self, trainer: L.Trainer) -> None:
@@ -457,6 +464,7 @@ class Driver(Callback):
         """Write the run's counters, mmcv's meta and the random states."""
         if self._runner is not None:
             resume.write(checkpoint, self._runner, in_epoch=self._in_epoch, alone=self._failed)
+            checkpoint[resume.KEY]["buffers"] = self._buffers.take_out(checkpoint)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]

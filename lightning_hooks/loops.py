@@ -87,7 +87,8 @@ def batch_is_open(trainer: L.Trainer) -> bool:
 def iterates_anew(trainer: L.Trainer) -> bool:
     """Whether Lightning itself makes a new iterator for the epoch that starts."""
     loop = trainer.fit_loop
-    return bool(trainer.current_epoch > 0 and not loop.is_resuming and not loop.epoch_loop.restarting)
+    resuming = loop.is_resuming or loop.epoch_loop.restarting
+    return bool(trainer.current_epoch > 0 and not resuming)
 
 
 def set_epoch(trainer: L.Trainer, epoch: int) -> None:

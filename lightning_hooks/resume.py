@@ -25,6 +25,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     in_epoch   whether ``before_train_epoch`` has no ``after_train_epoch`` yet
     rng        the random state of every rank
     data       states of the training loaders' own generators
+    buffers    what hooks have added to the model (:mod:`lightning_hooks.hook_buffers`)
     =========  ===================================================================
 
     Args:

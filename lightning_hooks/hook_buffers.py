@@ -1,0 +1,69 @@
+"""Buffers that hooks add to the model in ``before_run``, through Lightning's checkpoints.
+
+Old EMA hooks register ``ema_*`` buffers on the model. Lightning loads a checkpoint, strictly,
+before ``before_run``: it would refuse the keys that the model does not have yet. So they are
+kept apart in the file (``checkpoint["lightning_hooks"]["buffers"]``), and put back when they
+are there: at once if the model has them from an earlier fit, else after ``before_run``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+
+__all__ = ["HookBuffers"]
+
+
+class HookBuffers:
+    """Knows which keys of a module's state dict came from hooks."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._waiting: dict[str, Any] = {}
+        self._module: L.LightningModule | None = None
+
+    def listen(self, module: L.LightningModule) -> None:
+        """Sort the keys out when a checkpoint is loaded into the module."""
+        self.stop_listening()
+        own = module.on_load_checkpoint
+
+        def on_load_checkpoint(checkpoint: dict[str, Any]) -> None:
+            self._sort(checkpoint, set(module.state_dict()))
+            own(checkpoint)
+
+        self._module = module
+        module.__dict__["on_load_checkpoint"] = on_load_checkpoint
+
+    def stop_listening(self) -> None:
+        """Give the module its own method back; doing it twice does no harm."""
+        if self._module is not None:
+            self._module.__dict__.pop("on_load_checkpoint", None)
+            self._module = None
+
+    def _sort(self, checkpoint: dict[str, Any], own: set[str]) -> None:
+        kept = (checkpoint.get("lightning_hooks") or {}).get("buffers") or {}
+        self._waiting = {name: value for name, value in kept.items() if name not in own}
+        state = checkpoint.get("state_dict")
+        if state is not None:
+            state.update({name: value for name, value in kept.items() if name in own})
+
+    def keys(self, module: L.LightningModule) -> set[str]:
+        """The keys of the module's state dict, to compare with those after ``before_run``."""
+        return set(module.state_dict())
+
+    def added(self, module: L.LightningModule, before: set[str]) -> None:
+        """Note what hooks have added, and give it the values that a checkpoint had for it."""
+        state = module.state_dict()
+        self._names |= set(state) - before
+        waiting, self._waiting = self._waiting, {}
+        with torch.no_grad():
+            for name, value in waiting.items():
+                if name in state:
+                    state[name].copy_(value)
+
+    def take_out(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
+        """Remove the keys from a checkpoint's state dict and return them."""
+        state = checkpoint.get("state_dict", {})
+        return {name: state.pop(name) for name in sorted(self._names & set(state))}

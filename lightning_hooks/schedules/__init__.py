@@ -1,0 +1,26 @@
+"""Schedules as pure functions: ``rate = policy(base, position, total, *, arguments)``.
+
+``position`` counts epochs or iterations from 0, ``total`` is how many there will be (None will do
+for a policy that does not look at it). A policy knows no trainer: bind its arguments with
+``functools.partial``, and draw or test it as it is. :func:`warm_up` is a factor on top of any of
+them. Learning rates and momenta share these functions; their numbers equal mmcv's to the last bit.
+
+>>> from functools import partial
+>>> halving = partial(step, step=2, gamma=0.5)
+>>> [halving(1.0, epoch, None) for epoch in range(5)]
+[1.0, 1.0, 0.5, 0.5, 0.25]
+"""
+
+from lightning_hooks.schedules.anneal import annealing_cos as annealing_cos
+from lightning_hooks.schedules.anneal import annealing_linear as annealing_linear
+from lightning_hooks.schedules.anneal import cosine as cosine
+from lightning_hooks.schedules.anneal import cosine_restart as cosine_restart
+from lightning_hooks.schedules.anneal import flat_cosine as flat_cosine
+from lightning_hooks.schedules.anneal import linear as linear
+from lightning_hooks.schedules.decay import exp as exp
+from lightning_hooks.schedules.decay import fixed as fixed
+from lightning_hooks.schedules.decay import inv as inv
+from lightning_hooks.schedules.decay import poly as poly
+from lightning_hooks.schedules.decay import step as step
+from lightning_hooks.schedules.warm_up import WARM_UPS as WARM_UPS
+from lightning_hooks.schedules.warm_up import warm_up as warm_up

@@ -1,0 +1,82 @@
+"""Policies that decay by a formula: fixed, step, exp, poly, inv."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["exp", "fixed", "inv", "poly", "step"]
+
+
+def fixed(base: float, position: int, total: int | None = None) -> float:
+    """Stay at ``base``.
+
+    >>> fixed(0.1, 7)
+    0.1
+    """
+    return base
+
+
+def step(
+    base: float,
+    position: int,
+    total: int | None = None,
+    *,
+    step: int | Sequence[int],
+    gamma: float = 0.1,
+    minimum: float | None = None,
+) -> float:
+    """Decay by ``gamma`` at milestones: ``max(base * gamma**k, minimum)``.
+
+    ``k`` is the number of milestones behind, ``position // step`` for a regular step.
+
+    Args:
+        base: The value at the start.
+        position: Epochs or iterations done.
+        total: Not looked at.
+        step: Every how many, or the milestones in rising order.
+        gamma: The factor at each milestone.
+        minimum: What the value does not fall below; None for no such bound.
+
+    >>> [step(1.0, epoch, step=[2, 3], gamma=0.5) for epoch in range(5)]
+    [1.0, 1.0, 0.5, 0.25, 0.25]
+    """
+    if isinstance(step, int):
+        passed = position // step
+    else:
+        passed = next((k for k, at in enumerate(step) if position < at), len(step))
+    value: float = base * gamma**passed
+    return value if minimum is None else max(value, minimum)
+
+
+def exp(base: float, position: int, total: int | None = None, *, gamma: float) -> float:
+    """Decay by ``gamma`` each time: ``base * gamma**position``.
+
+    >>> exp(1.0, 3, gamma=0.5)
+    0.125
+    """
+    value: float = base * gamma**position
+    return value
+
+
+def poly(
+    base: float, position: int, total: int, *, power: float = 1.0, minimum: float = 0.0
+) -> float:
+    """Decay to ``minimum``: ``(base - minimum) * (1 - position / total)**power + minimum``.
+
+    >>> [poly(1.0, epoch, 4) for epoch in range(4)]
+    [1.0, 0.75, 0.5, 0.25]
+    """
+    rest: float = (1 - position / total) ** power
+    return (base - minimum) * rest + minimum
+
+
+def inv(
+    base: float, position: int, total: int | None = None, *, gamma: float, power: float = 1.0
+) -> float:
+    """Decay hyperbolically: ``base * (1 + gamma * position)**-power``.
+
+    >>> [inv(1.0, epoch, gamma=1.0) for epoch in (0, 1, 3)]
+    [1.0, 0.5, 0.25]
+    """
+    value: float = base * (1 + gamma * position) ** (-power)
+    return value

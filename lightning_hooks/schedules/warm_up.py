@@ -1,0 +1,42 @@
+"""Warm-up: a factor on top of any policy."""
+
+from __future__ import annotations
+
+__all__ = ["WARM_UPS", "warm_up"]
+
+WARM_UPS = ("constant", "linear", "exp")
+"""The kinds of warm-up."""
+
+
+def warm_up(position: int, length: int, *, kind: str | None, ratio: float = 0.1) -> float:
+    """Return the factor of a warm-up, 1 when it is over.
+
+    ========  =======================================
+    kind      factor at ``t`` of ``length``
+    ========  =======================================
+    constant  ``ratio``
+    linear    ``1 - (1 - t / length) * (1 - ratio)``
+    exp       ``ratio**(1 - t / length)``
+    ========  =======================================
+
+    A rate is multiplied by it, a momentum divided. The policy below goes on meanwhile: warm-up
+    scales it and does not delay it.
+
+    Args:
+        position: Iterations done.
+        length: Iterations that the warm-up takes.
+        kind: One of the above, or None for none.
+        ratio: The factor at the start, in (0, 1].
+
+    >>> [round(warm_up(t, 4, kind="linear", ratio=0.1), 3) for t in range(5)]
+    [0.1, 0.325, 0.55, 0.775, 1.0]
+    """
+    if kind is None or position >= length:
+        return 1.0
+    if kind == "constant":
+        return ratio
+    left = 1 - position / length
+    if kind == "linear":
+        return 1 - left * (1 - ratio)
+    factor: float = ratio**left
+    return factor

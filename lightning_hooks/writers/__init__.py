@@ -1,0 +1,1 @@
+"""Where the values of a run are written: one module for each destination."""

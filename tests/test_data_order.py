@@ -1,0 +1,159 @@
+"""The loader and the data set that hooks leave are what the epoch iterates, in the same order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import TinyModule, make_trainer
+from torch.utils.data import DataLoader, Dataset
+
+from lightning_hooks import Hook, HookAdapter
+
+
+class Numbers(Dataset[Any]):
+    """Numbers from ``start``; what a worker process sees of a change of it is the question."""
+
+    def __init__(self, start: float = 0.0, size: int = 4) -> None:
+        self.start, self.size = start, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((4,), self.start + index), torch.zeros(2)
+
+
+class Seen(TinyModule):
+    """Notes the numbers of every batch."""
+
+    def __init__(self) -> None:
+        super().__init__(lr=1e-6)
+        self.epochs: list[list[float]] = []
+
+    def on_train_epoch_start(self) -> None:
+        self.epochs.append([])
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if not self.epochs:
+            self.epochs.append([])
+        self.epochs[-1] += batch[0][:, 0].tolist()
+        return super().training_step(batch, batch_idx)
+
+
+class Nothing(Hook):
+    """Overrides the points at which data may change, and changes nothing."""
+
+    def before_run(self, runner: Any) -> None: ...
+
+    def before_train_epoch(self, runner: Any) -> None: ...
+
+
+def loader(workers: int = 0, **kwargs: Any) -> DataLoader[Any]:
+    return DataLoader(Numbers(size=8), batch_size=2, num_workers=workers, **kwargs)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("own_generator", [False, True])
+def test_shuffled_order_is_that_of_a_run_without_hooks(
+    own_generator: bool, workers: int, tmp_path: Path
+) -> None:
+    orders = []
+    for hooks in ([], [Nothing()]):
+        torch.manual_seed(0)
+        generator = torch.Generator().manual_seed(1) if own_generator else None
+        module = Seen()
+        trainer = make_trainer(tmp_path, *hooks, max_epochs=3)
+        trainer.fit(module, loader(workers, shuffle=True, generator=generator))
+        orders.append((module.epochs, torch.rand(1).item()))
+    assert orders[0] == orders[1]
+    assert orders[0][0][0] != orders[0][0][1]
+
+
+@pytest.mark.parametrize("point", ["before_run", "before_train_epoch"])
+def test_a_replaced_loader_is_iterated_from_the_first_epoch_on(point: str, tmp_path: Path) -> None:
+    class Replace(Hook):
+        def replace(self, runner: Any) -> None:
+            runner.data_loader = DataLoader(Numbers(10.0 * runner.epoch + 10, 2), batch_size=1)
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.lengths.append((len(runner.data_loader), runner.max_iters))
+            assert runner.data_loader is runner.trainer.train_dataloader
+
+        lengths: list[Any]
+
+    hook = type("R", (Replace,), {point: Replace.replace})()
+    hook.lengths = []
+    module = Seen()
+    make_trainer(tmp_path, hook, max_epochs=2).fit(module, loader())
+    first = [10.0, 11.0]
+    assert module.epochs == [first, first if point == "before_run" else [20.0, 21.0]]
+    assert hook.lengths == [(2, 4)] * 4
+
+
+def test_a_replaced_loader_is_iterated_by_iteration(tmp_path: Path) -> None:
+    class Replace(Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.data_loader = DataLoader(Numbers(10.0, 2), batch_size=1)
+
+    module = Seen()
+    adapter = HookAdapter([Replace()], by_epoch=False)
+    make_trainer(tmp_path, adapter, max_steps=4).fit(module, loader())
+    assert module.epochs == [[10.0, 11.0], [10.0, 11.0]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_changed_data_set_is_seen_in_every_epoch(workers: int, tmp_path: Path) -> None:
+    """Also by worker processes, in the first epoch and after a resume."""
+
+    class Change(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            runner.data_loader.dataset.start = 100.0 * (runner.epoch + 1)
+
+    class Save(Hook):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            trainer.save_checkpoint(tmp_path / f"{trainer.current_epoch}.ckpt")
+
+    module = Seen()
+    make_trainer(tmp_path, Change(), Save(), max_epochs=3).fit(module, loader(workers))
+    assert [epoch[0] for epoch in module.epochs] == [100.0, 200.0, 300.0]
+    again = Seen()
+    trainer = make_trainer(tmp_path, Change(), max_epochs=3)
+    trainer.fit(again, loader(workers), ckpt_path=tmp_path / "0.ckpt")
+    assert [epoch[0] for epoch in again.epochs] == [200.0, 300.0]
+
+
+def test_a_hook_that_draws_random_numbers_does_not_change_the_order_of_its_loader(
+    tmp_path: Path,
+) -> None:
+    class Draw(Hook):
+        def before_run(self, runner: Any) -> None:
+            torch.rand(7)
+
+    orders = []
+    for hooks in ([Nothing()], [Draw()]):
+        generator = torch.Generator().manual_seed(1)
+        module = Seen()
+        trainer = make_trainer(tmp_path, *hooks, max_epochs=2)
+        trainer.fit(module, loader(shuffle=True, generator=generator))
+        orders.append(module.epochs)
+    assert orders[0] == orders[1]
+
+
+def test_next_on_the_loader_of_an_iteration_based_run_takes_nothing_from_training(
+    tmp_path: Path,
+) -> None:
+    class Peek(Hook):
+        seen: Any = None
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.seen = next(runner.data_loader)[0][0, 0].item()
+            assert runner.data_loader._dataloader.dataset.size == 8
+            assert len(runner.data_loader) == 4
+
+    module, hook = Seen(), Peek()
+    make_trainer(tmp_path, HookAdapter([hook], by_epoch=False), max_steps=4).fit(module, loader())
+    assert module.epochs == [[float(i) for i in range(8)]]
+    assert hook.seen == 6.0
