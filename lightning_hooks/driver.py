@@ -172,6 +172,7 @@ class Driver(Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``before_run``."""
         self._iteration.unwatch(trainer)
+        self._buffers.stop_listening()
         runner, saved = self.runner, self._resumed.state or {}
         runner.mode = None
         runner._stop_requested = False
