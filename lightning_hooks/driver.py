@@ -425,7 +425,7 @@ class Driver(Callback):
             runner._inner_iter += 1
             self._call("after_epoch")
         self._call("after_run")
-        self._undo(trainer)
+        self._in_run = False
 
     # -- after the run ---------------------------------------------------------------------
 

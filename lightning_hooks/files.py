@@ -13,7 +13,16 @@ import fsspec
 import numpy as np
 import torch
 
-__all__ = ["atomic_write", "is_local", "join", "load_torch", "plain", "save_torch", "to_cpu"]
+__all__ = [
+    "atomic_path",
+    "atomic_write",
+    "is_local",
+    "join",
+    "load_torch",
+    "plain",
+    "save_torch",
+    "to_cpu",
+]
 
 
 def is_local(path: str) -> bool:
@@ -31,35 +40,52 @@ def join(directory: str, *names: str) -> str:
 
 
 @contextlib.contextmanager
-def atomic_write(path: str) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name only when it is complete and on the disk.
+def atomic_path(path: str) -> Iterator[str]:
+    """Give a name to write a local file under; it gets its own when complete and on the disk.
 
     On an error inside the block nothing appears, and what was there before stays.
     """
-    if not is_local(path):
-        fs, target = fsspec.core.url_to_fs(path)
-        fs.makedirs(fs._parent(target), exist_ok=True)
-        with fs.transaction, fs.open(target, "wb") as file:
-            yield file
-        return
     path = os.path.abspath(path.removeprefix("file://"))
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    directory = os.path.dirname(path)
+    _make_directory(directory)
     temporary = f"{path}.{uuid4().hex[:8]}.tmp"
     try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        _sync(temporary)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    _sync_directory(os.path.dirname(path))
+    _sync(directory)  # the rename itself
 
 
-def _sync_directory(path: str) -> None:
-    """Make a rename durable."""
+@contextlib.contextmanager
+def atomic_write(path: str) -> Iterator[IO[bytes]]:
+    """Open a file that appears under its name only when it is complete and on the disk.
+
+    On an error inside the block nothing appears, and what was there before stays.
+    """
+    if is_local(path):
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            yield file
+        return
+    fs, target = fsspec.core.url_to_fs(path)
+    fs.makedirs(fs._parent(target), exist_ok=True)
+    with fs.transaction, fs.open(target, "wb") as file:
+        yield file
+
+
+def _make_directory(path: str) -> None:
+    """Make a directory and those above it, each known to the disk."""
+    if not os.path.isdir(path):
+        _make_directory(os.path.dirname(path))
+        os.makedirs(path, exist_ok=True)
+        _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+    """Wait until a file, or a directory's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -68,7 +94,11 @@ def _sync_directory(path: str) -> None:
 
 
 def save_torch(obj: Any, path: str) -> None:
-    """``torch.save`` through :func:`atomic_write`."""
+    """``torch.save`` that leaves a whole file or none, as :func:`atomic_write` does."""
+    if is_local(path):
+        with atomic_path(path) as temporary:
+            torch.save(obj, temporary)  # by name: it need not go through Python's buffers
+        return
     with atomic_write(path) as file:
         torch.save(obj, file)
 

@@ -28,6 +28,7 @@ __all__ = [
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
+    "keep_global_step",
     "quiet",
     "renew_iterator",
     "replace_loader",
@@ -100,6 +101,16 @@ def set_epoch(trainer: L.Trainer, epoch: int) -> None:
 def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
     """Change the number of optimizer steps after which training ends."""
     trainer.fit_loop.epoch_loop.max_steps = max_steps
+
+
+def keep_global_step(trainer: L.Trainer) -> None:
+    """Count the steps of manual optimization for automatic optimization too.
+
+    ``trainer.global_step`` reads the one or the other, by the module's flag of the moment.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    total = loop.automatic_optimization.optim_progress.optimizer.step.total
+    total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
 
 
 def accumulates_gradients(trainer: L.Trainer) -> bool:

@@ -132,6 +132,8 @@ class Ownership:
         """Give the module back as it was; doing it twice does no harm."""
         if self._automatic is not None:
             module = self._runner.module
+            if self._automatic:
+                loops.keep_global_step(self._runner.trainer)
             module.automatic_optimization, self._automatic = self._automatic, None
             module.__dict__.pop("on_validation_model_zero_grad", None)
         self._runner.optimizer = None

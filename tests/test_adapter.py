@@ -1,0 +1,255 @@
+"""HookAdapter: what it takes, in which order it calls, and what it refuses before training."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Recorder, TinyModule, make_loader, make_trainer
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks import HOOKS, Hook, HookAdapter, IterTimerHook
+from lightning_hooks.dialects import detect
+from lightning_hooks.driver import Driver
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "hook_info.json").read_text())
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
+
+class Old:
+    """A hook without a base."""
+
+    def __init__(self, name: str = "old", calls: list[str] | None = None) -> None:
+        self.name, self.calls = name, calls
+
+    def before_run(self, runner: Any) -> None:
+        if self.calls is not None:
+            self.calls.append(self.name)
+
+
+def fit(tmp_path: Path, *callbacks: Any, **kwargs: Any) -> None:
+    make_trainer(tmp_path, *callbacks, **kwargs).fit(TinyModule(), make_loader(2))
+
+
+# -- order ---------------------------------------------------------------------------------
+
+
+def test_hooks_come_as_objects_pairs_and_configs_in_priority_order(tmp_path: Path) -> None:
+    calls: list[str] = []
+    adapter = HookAdapter(
+        [
+            Old("normal 1", calls),
+            (Old("lowest", calls), "LOWEST"),
+            (Old("49", calls), 49),
+            {"type": "IterTimerHook", "priority": "very_low"},
+            (Old("highest", calls), "highest"),
+            Old("normal 2", calls),
+        ]
+    )
+    adapter.register_hook(Old("later", calls), "ABOVE_NORMAL")
+    fit(tmp_path, adapter)
+    assert calls == ["highest", "later", "49", "normal 1", "normal 2", "lowest"]
+    assert [type(h).__name__ for h in adapter.hooks][-2] == "IterTimerHook"
+
+
+def test_one_order_over_adapters_and_single_hooks(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Early(Hook):
+        priority = "VERY_HIGH"
+
+        def before_run(self, runner: Any) -> None:
+            calls.append("early")
+
+    fit(
+        tmp_path,
+        HookAdapter([(Old("late", calls), "LOW"), (Old("tie 1", calls), "HIGH")]),
+        HookAdapter(Old("normal", calls)),
+        HookAdapter([(Old("tie 2", calls), "HIGH")]),
+        Early(),
+    )
+    assert calls == ["early", "tie 1", "tie 2", "normal", "late"]
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"])
+def test_hook_info_is_mmcvs_table(case: str) -> None:
+    golden = GOLDEN["cases"][case]
+    items = [_item(spec, priority) for spec, priority in golden["hooks"]]
+    assert HookAdapter(items).get_hook_info().split("\n") == golden["info"]
+
+
+def _item(spec: dict[str, Any], priority: Any) -> Any:
+    if "own" not in spec:
+        if spec["type"] not in HOOKS:
+            pytest.skip(f"{spec['type']} is not ported yet")
+        return {**spec, "priority": priority}
+    body = {name: lambda self, runner: None for name in spec["overrides"]}
+    return type(spec["own"], (Hook,), body)(), priority
+
+
+def test_the_table_is_printed_once_at_the_start(tmp_path: Path, caplog: Any) -> None:
+    with caplog.at_level("INFO", "lightning_hooks"):
+        fit(tmp_path, HookAdapter([Old()]), IterTimerHook())
+    tables = [m for m in caplog.messages if m.startswith("Hooks will be executed")]
+    assert len(tables) == 1
+    assert "before_run:\n(NORMAL      ) Old  " in tables[0]
+    assert "(LOW         ) IterTimerHook" in tables[0]
+
+
+def test_callbacks_events_that_are_not_used_cost_nothing_and_come_back(tmp_path: Path) -> None:
+    during: dict[str, Any] = {}
+
+    class Look(Callback):
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            ours = [c for c in trainer.callbacks if isinstance(c, (Driver, Hook, HookAdapter))]
+            during.update(
+                {type(c).__name__: [k for k, v in vars(c).items() if v is None] for c in ours}
+            )
+
+    class Quiet(Hook):
+        reads_step = False
+
+        def before_run(self, runner: Any) -> None: ...
+
+    hook = Quiet()
+    fit(tmp_path, hook, Look())
+    assert {"on_train_batch_start", "on_train_batch_end"} <= set(during["Driver"])
+    assert {"on_train_batch_start", "on_train_batch_end"} <= set(during["Quiet"])
+    assert callable(hook.on_train_batch_start)
+
+
+def test_pickle(tmp_path: Path) -> None:
+    adapter = HookAdapter([(Old(), 49), IterTimerHook()])
+    copy = pickle.loads(pickle.dumps(adapter))
+    assert [h.priority for h in copy.hooks] == [49, 70]
+    fit(tmp_path, copy)
+
+
+# -- errors inside hooks -------------------------------------------------------------------
+
+
+class MyError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("point", Hook.stages)
+def test_an_error_in_a_hook_names_hook_point_epoch_and_iter(point: str, tmp_path: Path) -> None:
+    def fail(self: Any, runner: Any) -> None:
+        raise MyError("broken")
+
+    hook = type("Failing", (Recorder,), {point: fail})()
+    trainer = make_trainer(tmp_path, hook, num_sanity_val_steps=0)
+    with pytest.raises(MyError, match="^broken") as caught:
+        trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+    done = {"after_train_epoch": 2, "after_run": 2, **dict.fromkeys(Hook.stages[5:9], 2)}
+    epoch = 1 if point == "after_run" or "val" in point else 0
+    assert caught.value.__notes__ == [
+        f"in hook Failing.{point} (epoch {epoch}, iter {done.get(point, 0)})"
+    ]
+    frames = [frame.name for frame in traceback.extract_tb(caught.tb)]
+    assert frames[-1] == "fail"
+
+
+# -- refused before training ---------------------------------------------------------------
+
+
+def test_unknown_type_says_what_was_meant() -> None:
+    with pytest.raises(ValueError, match="did you mean 'IterTimerHook'"):
+        HookAdapter([{"type": "ItrTimerHook"}])
+
+
+def test_unknown_priority_says_what_was_meant() -> None:
+    with pytest.raises(ValueError, match="did you mean 'VERY_HIGH'"):
+        HookAdapter([(Old(), "VERRY_HIGH")])
+    with pytest.raises(ValueError, match="between 0 and 100, got 101"):
+        HookAdapter([(Old(), 101)])
+
+
+def test_object_without_points() -> None:
+    with pytest.raises(TypeError, match="dict object has none|has none of the points"):
+        HookAdapter([object()])
+    with pytest.raises(TypeError, match=r"Old is a class; pass an object: Old\(\.\.\.\)"):
+        HookAdapter([Old])
+
+
+def test_the_same_object_twice(tmp_path: Path) -> None:
+    hook = Old()
+    with pytest.raises(ValueError, match="the same Old object is given twice"):
+        HookAdapter([hook, hook])
+    with pytest.raises(ValueError, match="the same Old object is given twice"):
+        fit(tmp_path, HookAdapter([hook]), HookAdapter([hook]))
+    native = Recorder()
+    with pytest.raises(ValueError, match="the same Recorder object is given twice"):
+        fit(tmp_path, native, HookAdapter([native]))
+
+
+def test_a_dialect_that_cannot_be_told() -> None:
+    class Step:
+        def before_step(self) -> None: ...
+
+    class Engine:
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any) -> None: ...
+
+    with pytest.raises(ValueError, match=r"cannot tell the dialect of Step .*detectron2.*cvpods"):
+        HookAdapter([Step()])
+    with pytest.raises(ValueError, match="takes more than the runner, as in mmengine"):
+        HookAdapter([Engine()])
+    with pytest.raises(ValueError, match="does not host yet"):
+        HookAdapter([Step()], dialect="cvpods")
+    with pytest.raises(ValueError, match="did you mean 'mmcv'"):
+        HookAdapter([Old()], dialect="mmvc")
+    with pytest.raises(TypeError, match="no point of the dialect 'mmcv'"):
+        HookAdapter([Step()], dialect="mmcv")
+
+
+def test_detect_by_base_and_by_methods() -> None:
+    assert detect(Old()) == "mmcv"
+    assert detect(Recorder()) == "mmcv"
+
+    class MmgenPoint(Old):
+        def before_fetch_train_data(self, runner: Any) -> None: ...  # mmgen's own, never called
+
+    assert detect(MmgenPoint()) == "mmcv"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("by_epoch", 1),
+        ("meta", [1]),
+        ("model", "module"),
+        ("work_dir", 3),
+        ("owns_backward", "yes"),
+    ],
+)
+def test_bad_arguments_name_themselves(argument: str, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{argument} must be"):
+        HookAdapter([Old()], **{argument: value})
+
+
+@pytest.mark.parametrize(
+    ("argument", "values"),
+    [("by_epoch", (True, False)), ("work_dir", ("a", "b")), ("meta", ({"a": 1}, {"a": 2}))],
+)
+def test_two_adapters_that_differ_are_refused(
+    argument: str, values: tuple[Any, Any], tmp_path: Path
+) -> None:
+    adapters = [HookAdapter([Old()], **{argument: value}) for value in values]
+    with pytest.raises(ValueError, match=f"differ in {argument}"):
+        fit(tmp_path, *adapters)
+
+
+def test_the_callers_config_is_not_changed() -> None:
+    config = {"type": "IterTimerHook", "priority": 5}
+    HookAdapter([config])
+    assert config == {"type": "IterTimerHook", "priority": 5}
+
+
+def test_an_error_in_a_constructor_names_the_config() -> None:
+    with pytest.raises(TypeError) as caught:
+        HookAdapter([{"type": "IterTimerHook", "interval": 3}])
+    assert "while building IterTimerHook" in caught.value.__notes__[0]
