@@ -91,7 +91,12 @@ def share_state(optimizer: Any) -> Any:
     for name in ("param_groups", "state"):
         # Lightning makes a class for each wrapper it makes, so no other optimizer is touched
         setattr(type(optimizer), name, _inner_attribute(name))
+    type(optimizer).load_state_dict = _load_inner
     return optimizer
+
+
+def _load_inner(wrapper: Any, state_dict: dict[str, Any]) -> None:
+    wrapper.optimizer.load_state_dict(state_dict)  # torch's own writes to the wrapper's __dict__
 
 
 def _inner_attribute(name: str) -> property:

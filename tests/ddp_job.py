@@ -1,0 +1,100 @@
+"""Two processes with gloo: run as a script by test_ddp.py, which reads what each rank writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from helpers import TinyModule, make_loader
+from lightning.pytorch.strategies import DDPStrategy
+from test_ownership import OptimizerHook
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from lightning_hooks import Hook, HookAdapter
+
+
+class Module(TinyModule):
+    validation_step = None  # type: ignore[assignment]
+
+
+class Look(Hook):
+    """Writes down what this rank sees."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {"batches": []}
+
+    def before_run(self, runner: Any) -> None:
+        self.found.update(rank=runner.rank, world_size=runner.world_size)
+        self.found["bare"] = type(runner.model.module).__name__
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.found["batches"].append(runner.data_batch[0][:, 0].tolist())
+        self.found["iters"] = runner.iter + 1
+
+    def after_run(self, runner: Any) -> None:
+        self.found["weights"] = runner.model.module.net.weight.tolist()
+
+
+class SaveOnRank0(Hook):
+    """mmcv's way: only rank 0 saves, and nobody waits."""
+
+    def after_train_epoch(self, runner: Any) -> None:
+        if runner.rank == 0:
+            runner.save_checkpoint(runner.work_dir, create_symlink=False)
+
+
+class StopOnRank0(Hook):
+    def after_train_iter(self, runner: Any) -> None:
+        if runner.rank == 0 and runner.iter == 1:
+            runner.should_stop = True
+
+
+class Replace(Hook):
+    def before_run(self, runner: Any) -> None:
+        data = TensorDataset(torch.arange(8.0)[:, None].repeat(1, 4), torch.zeros(8, 2))
+        runner.data_loader = DataLoader(data, batch_size=2)
+
+    def before_train_iter(self, runner: Any) -> None:
+        self.sampler = type(runner.data_loader.sampler).__name__
+        assert isinstance(runner.data_loader.sampler, DistributedSampler)
+
+
+def fit(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
+    look = Look()
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo"),
+        max_epochs=epochs,
+        callbacks=[HookAdapter([*hooks, look], work_dir=str(out))],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=out,
+    )
+    trainer.fit(Module(), make_loader(4))
+    return trainer, look.found
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    found = {}
+    trainer, found["owned"] = fit(out, OptimizerHook(), SaveOnRank0())
+    torch.manual_seed(trainer.global_rank)
+    trainer.save_checkpoint(out / "lightning.ckpt")
+    found["global_step"] = trainer.global_step
+    _, found["automatic"] = fit(out)
+    _, found["stopped"] = fit(out, StopOnRank0())
+    _, found["replaced"] = fit(out, Replace(), epochs=1)
+    (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

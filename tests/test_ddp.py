@@ -1,0 +1,82 @@
+"""Two real processes: gradients are synchronised, and nobody waits for the other in vain."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import TinyModule, make_loader
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: Any) -> tuple[list[Any], Path]:
+    out = tmp_path_factory.mktemp("ddp")
+    paths = [str(HERE.parent), str(HERE), str(HERE / "golden")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
+    script = [sys.executable, str(HERE / "ddp_job.py"), str(out)]
+    done = subprocess.run(script, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in (0, 1)], out
+
+
+def single_process() -> list[list[float]]:
+    """The same training with the whole batches in one process."""
+    module = TinyModule()
+    optimizer = module.configure_optimizers()
+    data = list(make_loader(4).dataset)
+    for _ in range(2):
+        for start in range(0, 8, 4):
+            batch = [torch.stack(x) for x in zip(*data[start : start + 4], strict=True)]
+            optimizer.zero_grad()
+            module.loss(batch).backward()
+            optimizer.step()
+    return module.net.weight.tolist()
+
+
+def test_owned_backward_is_synchronised(ranks: Any) -> None:
+    found = ranks[0]
+    assert found[0]["owned"]["weights"] == found[1]["owned"]["weights"]
+    torch.testing.assert_close(
+        torch.tensor(found[0]["owned"]["weights"]), torch.tensor(found[0]["automatic"]["weights"])
+    )
+    torch.testing.assert_close(found[0]["owned"]["weights"], single_process())
+    assert found[0]["global_step"] == 4
+
+
+def test_each_rank_knows_itself_and_sees_the_bare_module(ranks: Any) -> None:
+    found = [rank["owned"] for rank in ranks[0]]
+    assert [(f["rank"], f["world_size"], f["bare"]) for f in found] == [
+        (0, 2, "Module"),
+        (1, 2, "Module"),
+    ]
+    assert found[0]["batches"] != found[1]["batches"]
+
+
+def test_a_hook_may_save_on_rank_0_alone(ranks: Any) -> None:
+    saved = torch.load(ranks[1] / "epoch_2.pth", weights_only=True)
+    assert saved["meta"]["epoch"] == 2
+    assert saved["state_dict"]["net.weight"].tolist() == ranks[0][0]["owned"]["weights"]
+
+
+def test_should_stop_on_one_rank_stops_all(ranks: Any) -> None:
+    assert [rank["stopped"]["iters"] for rank in ranks[0]] == [2, 2]
+
+
+def test_a_replaced_loader_gets_the_distributed_sampler(ranks: Any) -> None:
+    numbers = [sorted(x for b in rank["replaced"]["batches"] for x in b) for rank in ranks[0]]
+    assert sorted(numbers[0] + numbers[1]) == [float(i) for i in range(8)]
+
+
+def test_the_random_states_of_all_ranks_are_saved(ranks: Any) -> None:
+    saved = torch.load(ranks[1] / "lightning.ckpt", weights_only=True)
+    states = [s["torch"] for s in saved["lightning_hooks"]["rng"]]
+    assert len(states) == 2
+    assert not torch.equal(*states)
