@@ -67,7 +67,17 @@ class Participant(Callback):
         return Settings()
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Make sure that the Trainer has its driver."""
+        """Make sure that the Trainer has its driver.
+
+        Raises:
+            TypeError: if the Trainer is that of the package ``pytorch_lightning``.
+        """
+        if not isinstance(trainer, L.Trainer):
+            raise TypeError(
+                f"{type(self).__name__} needs lightning.Trainer, got that of "
+                f"{type(trainer).__module__.partition('.')[0]}: its classes are others; "
+                "write `import lightning as L` and L.Trainer, L.LightningModule"
+            )
         Driver.of(trainer)
 
 
@@ -79,7 +89,7 @@ class Driver(Callback):
         self._hosted: list[Any] = []  # the hooks of adapters that are in trainer.callbacks too
         self._calls: dict[str, list[tuple[Any, Callable[[Any], None]]]] = {}
         self._version = -1
-        self._in_run = self._in_epoch = self._failed = False
+        self._in_run = self._in_epoch = self._in_step = self._failed = False
         self._first_iter: int | None = None
         self._flags = TrainFlags()
         self._step: ListeningStep | None = None
@@ -282,9 +292,9 @@ class Driver(Callback):
 
     def _after_step(self, outputs: Any) -> None:
         """Take a training step's result; run the hooks that own backward on it."""
-        if not self._in_run:
-            return
         runner = self.runner
+        if not self._in_run or self._in_step or not loops.in_training_step(runner.module):
+            return  # the learning rate finder's step, or one that a hook makes
         found = as_outputs(outputs)
         if not self._ownership:
             found = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in found.items()}
@@ -298,7 +308,11 @@ class Driver(Callback):
         calls = calls[: self._ownership.split(calls)]
         if "loss" not in found:  # a step without loss: nothing to run backward from
             calls = [(h, m) for h, m in calls if not any(h is o for o in self._ownership.owners)]
-        self._call_iter("after_train_iter", calls)
+        self._in_step = True
+        try:
+            self._call_iter("after_train_iter", calls)
+        finally:
+            self._in_step = False
         runner.outputs = {
             k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in runner.outputs.items()
         }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 
-__all__ = ["Listening"]
+__all__ = ["Listening", "listens"]
 
 
 class Listening:
@@ -24,9 +25,7 @@ class Listening:
         listener: Called with the method's arguments.
     """
 
-    def __init__(
-        self, module: L.LightningModule, name: str, listener: Callable[..., None]
-    ) -> None:
+    def __init__(self, module: L.LightningModule, name: str, listener: Callable[..., None]) -> None:
         self._own = module.__dict__.get(name)  # set on the instance by someone else
         self._module = module
         self._name = name
@@ -35,6 +34,7 @@ class Listening:
         module.__dict__[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Tell the listener, then do what the method does."""
         if self._listener is not None:
             self._listener(*args, **kwargs)
         return self.__wrapped__(*args, **kwargs)
@@ -57,3 +57,13 @@ class Listening:
     def __reduce__(self) -> tuple[Any, ...]:
         method = getattr(type(self._module), self._name)
         return types.MethodType, (method, self._module)
+
+
+@contextlib.contextmanager
+def listens(module: L.LightningModule, name: str, listener: Callable[..., None]) -> Iterator[None]:
+    """Listen inside the block."""
+    one = Listening(module, name, listener)
+    try:
+        yield
+    finally:
+        one.remove()

@@ -25,6 +25,7 @@ __all__ = [
     "epoch_is_over",
     "evaluate_as_before",
     "has_grad_scaler",
+    "in_training_step",
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
@@ -38,6 +39,7 @@ __all__ = [
     "train_as_before_validation",
     "train_loaders",
     "val_metrics",
+    "validates_next",
 ]
 
 
@@ -72,6 +74,12 @@ def epoch_is_over(trainer: L.Trainer) -> bool:
     """Whether the validation that starts now is the one that ends the epoch."""
     stopping = trainer.should_stop and trainer.fit_loop._can_stop_early
     return bool(is_last_batch(trainer) or stopping)
+
+
+def validates_next(trainer: L.Trainer) -> bool:
+    """Whether a validation follows the training batch that ends now."""
+    loop = trainer.fit_loop
+    return bool(loop._data_fetcher and loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
 
 
 def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
@@ -207,6 +215,11 @@ def quiet(module: L.LightningModule) -> Iterator[None]:
             for name, value in state.items():
                 setattr(metric, name, value)
             metric._update_count, metric._computed, metric._forward_cache = count, computed, cache
+
+
+def in_training_step(module: L.LightningModule) -> bool:
+    """Whether Lightning is calling the module's ``training_step``, not a hook."""
+    return bool(module._current_fx_name == "training_step")
 
 
 # -- precision ---------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ def load(
     """
     checkpoint = files.load_torch(filename, map_location)
     state = checkpoint.get("state_dict", checkpoint)
+    # Lightning's files keep what hooks have added to the model apart
+    state = {**state, **(checkpoint.get("lightning_hooks") or {}).get("buffers", {})}
     for pattern, replacement in revise_keys or [(r"^module\.", "")]:
         state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
     model = unwrap(runner.model)

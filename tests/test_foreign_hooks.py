@@ -377,6 +377,34 @@ def test_save_checkpoint_writes_mmcvs_layout_and_resume_reads_it(tmp_path: Path)
     assert torch.equal(again.net.weight, module.net.weight)
 
 
+def test_resume_from_a_checkpoint_of_lightnings(tmp_path: Path) -> None:
+    class Save(Hook):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            trainer.save_checkpoint(tmp_path / "one.ckpt")
+
+    whole = fit(tmp_path, Recorder(), max_epochs=2).lightning_module
+    fit(tmp_path, Save(), max_epochs=1)
+    recorder = Recorder()
+    resume = old(before_run=lambda r: r.resume(str(tmp_path / "one.ckpt")))
+    again = fit(tmp_path, resume, recorder, module=TinyModule(seed=5), max_epochs=2)
+    assert recorder.calls[1][:3] == ("before_train_epoch", 1, 4)
+    assert torch.equal(again.lightning_module.net.weight, whole.net.weight)
+
+
+def test_a_training_step_called_by_a_hook_is_not_the_runs(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def step(runner: Any) -> None:
+        before = runner.outputs["loss"]
+        runner.model.train_step(runner.data_batch)
+        runner.module.training_step(runner.data_batch, 0)
+        seen.append(runner.outputs["loss"] is before)
+
+    trainer = fit(tmp_path, old(after_train_iter=step))
+    assert seen == [True] * 4
+    assert trainer.global_step == 4
+
+
 def test_save_checkpoint_of_another_model(tmp_path: Path) -> None:
     def save(runner: Any) -> None:
         kept, runner.model = runner.model, torch.nn.Linear(1, 1)

@@ -6,6 +6,8 @@ the one that ends it comes after ``after_train_epoch``, and every point that beg
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from lightning.pytorch.callbacks import Callback, LearningRateFinder
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook
+from lightning_hooks.driver import Driver
 
 SHORT = {
     "before_run": "(",
@@ -329,3 +332,64 @@ def test_the_module_is_itself_again_after_fit(tmp_path: Path) -> None:
     trainer = fit(tmp_path, recorder, val=1)
     assert "training_step" not in vars(trainer.lightning_module)
     assert all(value is not None for key, value in vars(recorder).items() if key[:3] == "on_")
+
+
+def test_sigterm_leaves_the_module_as_it_was(tmp_path: Path) -> None:
+    class Terminate(Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, idx: int) -> None:
+            if idx == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    module, recorder = NoValidation(), Recorder()
+    trainer = make_trainer(tmp_path, recorder, Terminate())
+    with pytest.raises(SystemExit):
+        trainer.fit(module, make_loader(4))
+    assert line(recorder) == "([tTtT"
+    assert "training_step" not in vars(module)
+
+
+def test_our_exception_handling_never_hides_the_error(tmp_path: Path, monkeypatch: Any) -> None:
+    def fails(self: Any, trainer: Any) -> None:
+        raise ValueError("in on_exception")
+
+    class Module(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            raise RuntimeError("the real one")
+
+    monkeypatch.setattr(Driver, "_undo", fails)
+    with pytest.raises(RuntimeError, match="the real one"):
+        fit(tmp_path, Recorder(), module=Module())
+
+
+def test_hooks_from_configure_callbacks(tmp_path: Path) -> None:
+    recorder = Recorder()
+
+    class Module(NoValidation):
+        def configure_callbacks(self) -> Any:
+            return [recorder, HookAdapter([IterTimerHook()])]
+
+    fit(tmp_path, module=Module())
+    assert line(recorder) == "([tTtTtTtT])"
+
+
+def test_validation_by_the_clock_does_not_close_the_epoch(tmp_path: Path) -> None:
+    recorder = Recorder()
+    fit(tmp_path, recorder, val=1, batches=3, val_check_interval="00:00:00:00")
+    assert line(recorder) == "([tT{vV}tT{vV}tT]{vV})"
+
+
+def test_a_trainer_of_the_other_lightning_is_refused(tmp_path: Path) -> None:
+    other = pytest.importorskip("pytorch_lightning")
+
+    class Module(other.LightningModule):  # type: ignore[misc,name-defined]
+        def training_step(self, batch: Any, batch_idx: int) -> Any: ...
+        def configure_optimizers(self) -> None: ...
+        def train_dataloader(self) -> Any:
+            return make_loader(1)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = other.Trainer(
+        accelerator="cpu", callbacks=[Recorder()], default_root_dir=tmp_path, **quiet
+    )
+    with pytest.raises(TypeError, match="needs lightning.Trainer"):
+        trainer.fit(Module())

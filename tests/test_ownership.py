@@ -61,6 +61,15 @@ class SAMOptimizerHook(OptimizerHook):
         runner.optimizer.step()
 
 
+class NestedOptimizerHook(OptimizerHook):
+    """Calls the module's own training_step inside the step."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        if hasattr(runner, "module"):
+            runner.module.training_step(runner.data_batch, 0)
+        super().after_train_iter(runner)
+
+
 class PlainStepper:
     """Not called OptimizerHook: owns_backward=True has to say so."""
 
@@ -102,10 +111,10 @@ def fit(tmp_path: Path, hook: Any, *callbacks: Any, module: Any = None, **kw: An
 
 
 HOOKS = [OptimizerHook(), OptimizerHook({"max_norm": 0.1}), AccumulatingOptimizerHook(3)]
-HOOKS += [SAMOptimizerHook()]
+HOOKS += [SAMOptimizerHook(), NestedOptimizerHook()]
 
 
-@pytest.mark.parametrize("hook", HOOKS, ids=["plain", "clip", "accumulate", "sam"])
+@pytest.mark.parametrize("hook", HOOKS, ids=["plain", "clip", "accumulate", "sam", "nested"])
 def test_weights_are_those_of_a_plain_loop(hook: Any, tmp_path: Path) -> None:
     trainer = fit(tmp_path, hook)
     assert torch.equal(trainer.lightning_module.net.weight, by_hand(hook).net.weight)

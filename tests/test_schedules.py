@@ -21,9 +21,7 @@ def policy_of(hook: dict[str, Any]) -> partial[float]:
         return partial(
             schedules.step, step=hook["step"], gamma=hook["gamma"], minimum=hook["min_lr"]
         )
-    return partial(
-        schedules.cosine, minimum=hook.get("min_lr"), ratio=hook.get("min_lr_ratio")
-    )
+    return partial(schedules.cosine, minimum=hook.get("min_lr"), ratio=hook.get("min_lr_ratio"))
 
 
 def learning_rates(case: dict[str, Any]) -> list[list[float]]:

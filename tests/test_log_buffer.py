@@ -1,0 +1,82 @@
+"""LogBuffer averages as mmcv's does, to the last bit; tensors are read once."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import LogBuffer
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "log_buffer.json").read_text())["cases"]
+
+
+def play(calls: Any, as_tensors: bool) -> list[Any]:
+    buffer, outputs = LogBuffer(), []
+    for name, *arguments in calls:
+        if name == "update" and as_tensors:
+            values = {k: torch.tensor(v, dtype=torch.float64) for k, v in arguments[0].items()}
+            arguments = [values, *arguments[1:]]
+        getattr(buffer, name)(*arguments)
+        if name == "average":
+            outputs.append(dict(buffer.output))
+    return outputs
+
+
+def same(a: Any, b: Any) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize("case", range(len(GOLDEN)))
+def test_averages_are_mmcvs(case: int, as_tensors: bool) -> None:
+    ours, theirs = play(GOLDEN[case]["calls"], as_tensors), GOLDEN[case]["outputs"]
+    assert len(ours) == len(theirs)
+    for our, their in zip(ours, theirs, strict=True):
+        assert list(our) == list(their)
+        assert all(same(our[key], their[key]) for key in their)
+
+
+def test_one_stack_reads_all_tensors_of_the_window(monkeypatch: Any) -> None:
+    reads = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: reads.append(1) or tolist(self))
+    monkeypatch.setattr(torch.Tensor, "item", lambda self: reads.append("item"))
+    buffer = LogBuffer()
+    for i in range(50):
+        buffer.update({"a": torch.tensor(float(i)), "b": torch.tensor(i), "c": 1.0}, count=2)
+    buffer.average(10)
+    assert reads == [1]
+    assert buffer.output == {"a": 44.5, "b": 44.5, "c": 1.0}
+    buffer.average(10)  # numbers by now
+    assert reads == [1]
+
+
+def test_values_are_kept_detached() -> None:
+    buffer = LogBuffer()
+    buffer.update({"loss": torch.ones(1, requires_grad=True).sum()})
+    assert not buffer.val_history["loss"][0].requires_grad
+
+
+def test_hooks_may_rewrite_histories_and_output() -> None:
+    buffer = LogBuffer()
+    buffer.update({"a": 1.0, "b": 5.0})
+    buffer.val_history["a"] = []
+    buffer.n_history["a"] = []
+    buffer.output = {"kept": 1}  # type: ignore[assignment]
+    buffer.average()
+    assert buffer.output == {"kept": 1, "b": 5.0}
+    buffer.clear_output()
+    assert (buffer.output, buffer.ready) == ({}, False)
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(TypeError, match="vars must be a dict"):
+        LogBuffer().update([1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="n must be at least 0, got -1"):
+        LogBuffer().average(-1)

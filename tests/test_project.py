@@ -1,0 +1,177 @@
+"""What holds for the project as a whole: version, licence, and who may import what."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lightning_hooks
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "lightning_hooks"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+OPTIONAL = {
+    "clearml",
+    "dvclive",
+    "jsonargparse",
+    "matplotlib",
+    "mlflow",
+    "mmcv",
+    "mmengine",
+    "neptune",
+    "rich",
+    "sklearn",
+    "tensorboard",
+    "visdom",
+    "wandb",
+    "yaml",
+}
+
+# Imports go down only, or stay on their floor. What is named nowhere is of the frame.
+GROUND, FRAME, HOOKS, HOSTS, OUTSIDE = range(5)
+FLOORS = {
+    "console": GROUND,
+    "files": GROUND,
+    "log_buffer": GROUND,
+    "notes": GROUND,
+    "points": GROUND,
+    "priority": GROUND,
+    "registry": GROUND,
+    "rng": GROUND,
+    "schedules": GROUND,
+    "settings": GROUND,
+    "suggest": GROUND,
+    "hook": HOOKS,
+    "hooks": HOOKS,
+    "writers": HOOKS,
+    "adapter": HOSTS,
+    "config": HOSTS,
+    "dialects": HOSTS,
+    "train_step": HOSTS,
+    "standin": OUTSIDE,
+    "cli": OUTSIDE,
+}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_at_module_level(path: Path) -> Iterator[str]:
+    """Yield what is imported when the module is, function bodies and type checking left out."""
+    pending: list[ast.AST] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending.extend(node.orelse)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+by_name = pytest.mark.parametrize("path", MODULES, ids=name_of)
+
+
+def test_the_version_is_that_of_the_newest_changelog_entry() -> None:
+    headings = re.findall(r"^## \[?([^\]\s]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert lightning_hooks.__version__ in headings[:2]
+    assert headings[0] in ("Unreleased", lightning_hooks.__version__)
+
+
+def test_licence_and_type_marker_are_there() -> None:
+    assert "Apache License" in (ROOT / "LICENSE").read_text()[:100]
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_constraints_have_torch_first_and_no_package_index() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins[0].startswith("torch==")
+    assert all("==" in pin for pin in pins)
+    for name in ("constraints.txt", "pyproject.toml", "Makefile", ".ci/run"):
+        assert "index-url" not in (ROOT / name).read_text()
+
+
+def test_importing_us_imports_no_optional_package() -> None:
+    program = (
+        "import sys, lightning, torchmetrics; before = set(sys.modules); import lightning_hooks;"
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    imported = set(done.stdout.split())
+    assert "lightning_hooks" in imported
+    assert not imported & OPTIONAL
+
+
+@by_name
+def test_no_optional_package_is_imported_at_module_level(path: Path) -> None:
+    found = {name.partition(".")[0] for name in imported_at_module_level(path)}
+    assert not found & OPTIONAL
+
+
+@by_name
+def test_imports_go_down_only(path: Path) -> None:
+    def floor(module: str) -> int:
+        return FLOORS.get(module.split(".")[1], FRAME)
+
+    mine = name_of(path)
+    if mine == "lightning_hooks":  # the public names: it knows all
+        return
+    above = [
+        name
+        for name in imported_at_module_level(path)
+        if name.startswith("lightning_hooks.") and floor(name) > floor(mine)
+    ]
+    assert not above, f"{mine} imports what is above it"
+
+
+@by_name
+def test_modules_say_what_is_public(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    if path.name == "__init__.py":
+        return
+    assigned = [t for n in tree.body if isinstance(n, ast.Assign) for t in n.targets]
+    assert "__all__" in [t.id for t in assigned if isinstance(t, ast.Name)]
+
+
+LIGHTNING = {"trainer", "fit_loop", "epoch_loop", "strategy", "pl_module", "lightning_module"}
+
+
+@by_name
+def test_lightnings_private_names_are_in_loops_only(path: Path) -> None:
+    if path.name == "loops.py":
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and re.match(r"_(?!_)", node.attr)
+        and isinstance(node.value, (ast.Name, ast.Attribute))
+        and (node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id)
+        in LIGHTNING
+    ]
+    found += [
+        f"from {node.module} import {alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if (node.module or "").startswith("lightning.")
+        and re.search(r"(^|\.)_(?!_)", f"{node.module}.{alias.name}")
+    ]
+    assert not found
