@@ -11,7 +11,6 @@ import torch
 
 from lightning_hooks.dialects import detect
 from lightning_hooks.driver import Participant
-from lightning_hooks.hook import Hook
 from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.priority import default_priority, get_priority
 from lightning_hooks.registry import HOOKS
@@ -46,6 +45,7 @@ class HookAdapter(Participant):
         TypeError: for an object without points, or an argument of the wrong type.
         ValueError: for a hook given twice, or whose dialect cannot be told.
 
+    >>> from lightning_hooks import Hook
     >>> adapter = HookAdapter([dict(type="IterTimerHook"), (Hook(), "LOW")])
     >>> [type(hook).__name__ for hook in adapter.hooks]
     ['IterTimerHook', 'Hook']
@@ -126,8 +126,8 @@ class HookAdapter(Participant):
         """mmcv's table of the stages with their hooks.
 
         >>> print(HookAdapter([dict(type="IterTimerHook")]).get_hook_info().splitlines()[1])
-        (LOW         ) IterTimerHook                      
-        """  # noqa: W291  (mmcv pads the class name)
+        (LOW         ) IterTimerHook
+        """
         return hook_info(self._hooks)
 
     def entries(self) -> Sequence[tuple[Any, int]]:

@@ -60,7 +60,7 @@ class Iteration:
 
         self._made_early = False
         self._process = noting
-        strategy.process_dataloader = noting  # type: ignore[method-assign]
+        strategy.__dict__["process_dataloader"] = noting
 
     def unwatch(self, trainer: L.Trainer) -> None:
         """Stop noting; doing it twice does no harm."""

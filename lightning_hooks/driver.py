@@ -58,6 +58,9 @@ _EVENTS = tuple(
 class Participant(Callback):
     """A callback that brings hooks into a Trainer: a single hook, or an adapter with many."""
 
+    hosted_at: int | None = None
+    """The place of a hook among those of its Trainer's adapters, if it is in one."""
+
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with their priorities, in the order given."""
         raise NotImplementedError
@@ -507,9 +510,9 @@ class Driver(Callback):
     def _call_iter(self, point: str, calls: list[tuple[Any, Callable[[Any], None]]]) -> None:
         """Call a point of each batch."""
         runner = self.runner
-        hook: Any = None
+        hook: Any = None  # of the call that raises
         try:
-            for hook, method in calls:
+            for hook, method in calls:  # noqa: B007
                 method(runner)
         except BaseException as error:
             add_hook_note(error, hook, point, runner)
@@ -523,9 +526,9 @@ class Driver(Callback):
 
     def _put_flags_back(self, runner: Runner) -> None:
         # a module that trains as in mmcv gets its train() with the next epoch, as there
-        if not runner.module.training and runner.mode != "val":
-            if not trains_like_mmcv(runner.module):
-                self._flags.put_back(runner.module, runner.model)
+        in_eval = not runner.module.training and runner.mode != "val"
+        if in_eval and not trains_like_mmcv(runner.module):
+            self._flags.put_back(runner.module, runner.model)
 
     def _settle_stop(self) -> None:
         """Tell the Trainer of ``runner.should_stop``, on all ranks if it is set on one."""
@@ -562,8 +565,11 @@ def _weights_kept(module: torch.nn.Module) -> Iterator[None]:
     For a ``before_train_epoch`` that is called again for an epoch already begun: a hook that
     swaps weights there has swapped them before.
     """
-    before = {name: value.detach().clone() for name, value in module.state_dict().items()
-              if isinstance(value, torch.Tensor)}
+    before = {
+        name: value.detach().clone()
+        for name, value in module.state_dict().items()
+        if isinstance(value, torch.Tensor)
+    }
     yield
     with torch.no_grad():
         for name, value in module.state_dict().items():

@@ -39,9 +39,6 @@ class Hook(Participant):
     A Trainer none of whose hooks does spends no time on collecting them.
     """
 
-    hosted_at: int | None = None
-    """The hook's place among those of its Trainer's adapters, if it is in one."""
-
     # -- the ten points --------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:

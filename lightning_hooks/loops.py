@@ -56,7 +56,8 @@ def batches_completed(trainer: L.Trainer) -> int:
 
 def batches_processed(trainer: L.Trainer) -> int:
     """Training batches whose step has run: right also in a checkpoint written by their end."""
-    return int(trainer.fit_loop.epoch_loop.batch_progress.total.processed)
+    total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
+    return int(total.processed)
 
 
 def batch_idx(trainer: L.Trainer) -> int:
@@ -89,7 +90,7 @@ def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
 
 def batch_is_open(trainer: L.Trainer) -> bool:
     """Whether a training batch has begun and not ended: its iteration is not counted yet."""
-    current = trainer.fit_loop.epoch_loop.batch_progress.current
+    current: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     return bool(current.started > current.completed)
 
 
@@ -102,7 +103,7 @@ def iterates_anew(trainer: L.Trainer) -> bool:
 
 def set_epoch(trainer: L.Trainer, epoch: int) -> None:
     """Make ``epoch`` the current one, as far as Lightning's epoch loop is concerned."""
-    progress = trainer.fit_loop.epoch_progress.current
+    progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = epoch
 
 
@@ -150,7 +151,7 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
     loop._combined_loader = None
     loop.setup_data()
     for inner in train_loaders(trainer):
-        _set_sampler_epoch(inner, loop.epoch_progress.current.processed)
+        _set_sampler_epoch(inner, trainer.current_epoch)
 
 
 # -- train and eval ----------------------------------------------------------------------------
@@ -202,13 +203,16 @@ def _ignore(*args: Any, **kwargs: Any) -> None:
 def quiet(module: L.LightningModule) -> Iterator[None]:
     """Run the module without a trace: no ``self.log``, torchmetrics' states put back."""
     metrics = [m for m in module.modules() if isinstance(m, Metric)]
-    states = [(m._copy_state_dict(), m._update_count, m._computed, m._forward_cache) for m in metrics]
-    own = {name: module.__dict__[name] for name in ("log", "log_dict") if name in module.__dict__}
+    states = [
+        (m._copy_state_dict(), m._update_count, m._computed, m._forward_cache) for m in metrics
+    ]
+    names = ("log", "log_dict")
+    own: dict[str, Any] = {name: module.__dict__[name] for name in names if name in module.__dict__}
     module.__dict__.update(log=_ignore, log_dict=_ignore)
     try:
         yield
     finally:
-        for name in ("log", "log_dict"):
+        for name in names:
             del module.__dict__[name]
         module.__dict__.update(own)
         for metric, (state, count, computed, cache) in zip(metrics, states, strict=True):

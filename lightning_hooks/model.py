@@ -16,7 +16,7 @@ from lightning_hooks import loops, rng
 __all__ = ["ModelWrapper", "as_outputs", "takes_batch_idx", "unwrap"]
 
 
-class ModelWrapper(torch.nn.DataParallel):
+class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
     """A module wrapper without parallelism, as mmcv wraps every model on every device.
 
     It is a ``DataParallel`` so that ``is_module_wrapper`` says yes, ``.module`` is there and
@@ -74,7 +74,7 @@ class ModelWrapper(torch.nn.DataParallel):
         with self._without_trace():
             if hasattr(self.module, ours):
                 return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
-            host = self._host and self._host()
+            host = self._host() if self._host else None
             if host is None:
                 raise AttributeError(f"{type(self.module).__name__} has no {ours}")
             step = getattr(type(host), lightning)  # the class's: the driver listens to the other
@@ -83,7 +83,7 @@ class ModelWrapper(torch.nn.DataParallel):
 
     @contextlib.contextmanager
     def _without_trace(self) -> Iterator[None]:
-        host = self._host and self._host()
+        host = self._host() if self._host else None
         if host is None:
             yield
         elif self.wrap_outputs is not None:  # a second step of the training itself (SAM): it

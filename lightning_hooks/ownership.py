@@ -47,7 +47,9 @@ class Ownership:
         self._runner = runner
         owners = [h for h in runner.hooks if self._owns(h)]
         if wish is True and not owners:
-            owners = [h for h in runner.hooks if not is_ours(h)]
+            owners = [h for h in runner.hooks if _is_optimizer_hook(h)] or [
+                h for h in runner.hooks if not is_ours(h)
+            ]
         self.owners: list[Any] = [] if wish is False else owners
         self._active = bool(self.owners) or wish is True
         self._automatic: bool | None = None

@@ -24,7 +24,7 @@ def get_rng_state() -> dict[str, Any]:
         "numpy": (kind, np.asarray(keys).tolist(), *rest),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 

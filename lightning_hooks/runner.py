@@ -34,6 +34,15 @@ class Runner:
         ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError).
     """
 
+    model: Any
+    """The model in a wrapper, as mmcv has it; may be replaced."""
+
+    outputs: dict[str, Any]
+    """What the last step returned; not there before the first."""
+
+    data_batch: Any
+    """The batch; there only within an iteration."""
+
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
     ) -> None:
@@ -55,7 +64,9 @@ class Runner:
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Take the module of this fit; ``inner`` is what ``runner.model.module`` shall be."""
         self.module = module
-        self.model: Any = ModelWrapper(inner or getattr(module, "inner_model", module), module)
+        if inner is None:
+            inner = getattr(module, "inner_model", module)
+        self.model = ModelWrapper(inner, module)
 
     def _register_virtually(self) -> None:
         """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if it is loaded."""
@@ -85,7 +96,7 @@ class Runner:
     @property
     def epoch(self) -> int:
         """Epochs done; within an epoch, those before it."""
-        return self._epoch
+        return int(self._epoch)
 
     _epoch: Any
 
@@ -107,12 +118,14 @@ class Runner:
     @property
     def max_epochs(self) -> int | None:
         """Epochs to do, None where the run is counted in iterations."""
-        return self._max_epochs
+        limit: int | None = self._max_epochs
+        return limit
 
     @property
     def max_iters(self) -> int | None:
         """Iterations to do, None where the loader has no length."""
-        return self._max_iters
+        limit: int | None = self._max_iters
+        return limit
 
     _max_epochs: Any
     _max_iters: Any

@@ -24,7 +24,7 @@ class StrategyLoss(torch.Tensor):
     strategy: ClassVar[Any]
     backward_calls: ClassVar[int] = 0
 
-    def backward(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def backward(self, *args: Any, **kwargs: Any) -> None:
         """Run backward as ``LightningModule.manual_backward`` does."""
         cls = type(self)
         cls.backward_calls += 1
@@ -39,7 +39,7 @@ def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
 class OrphanLoss(torch.Tensor):
     """The loss that a hook sees where Lightning does backward."""
 
-    def backward(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def backward(self, *args: Any, **kwargs: Any) -> None:
         """Refuse, and say what to change."""
         raise RuntimeError(
             "Lightning has already run backward for this step. For a hook that calls "
@@ -63,6 +63,7 @@ class ListeningStep:
         module.__dict__["training_step"] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the step, tell the listener, return what the step returned."""
         outputs = self.__wrapped__(*args, **kwargs)
         self._listener(outputs)
         return outputs

@@ -44,7 +44,7 @@ class TrainStepModule(L.LightningModule):
                 f"{type(model).__name__} has no train_step(data, optimizer); "
                 "give an mmcv-style model, or write a LightningModule"
             )
-        self.model = model
+        self.model: Any = model
         named = isinstance(optimizer, Mapping)
         self._optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
         for name, one in self._optimizers.items():
@@ -57,7 +57,8 @@ class TrainStepModule(L.LightningModule):
     @property
     def inner_model(self) -> torch.nn.Module:
         """What ``runner.model.module`` is."""
-        return self.model
+        model: torch.nn.Module = self.model
+        return model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
@@ -72,10 +73,10 @@ class TrainStepModule(L.LightningModule):
         return self._checked(self.model.val_step(batch, self._optimizer()), "val_step")
 
     def _optimizer(self) -> Any:
-        found = self.optimizers() if not self.automatic_optimization else None
+        found: Any = self.optimizers() if not self.automatic_optimization else None
         if found is None:
             found = list(self._optimizers.values())
-        many = found if isinstance(found, list) else [found]
+        many: list[Any] = found if isinstance(found, list) else [found]
         if self.optimizer_names is None:
             return many[0] if many else None
         return dict(zip(self.optimizer_names, many, strict=True))

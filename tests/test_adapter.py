@@ -143,7 +143,7 @@ def test_an_error_in_a_hook_names_hook_point_epoch_and_iter(point: str, tmp_path
 
     hook = type("Failing", (Recorder,), {point: fail})()
     trainer = make_trainer(tmp_path, hook, num_sanity_val_steps=0)
-    with pytest.raises(MyError, match="^broken") as caught:
+    with pytest.raises(MyError, match=r"^broken") as caught:
         trainer.fit(TinyModule(), make_loader(2), make_loader(1))
     done = {"after_train_epoch": 2, "after_run": 2, **dict.fromkeys(Hook.stages[5:9], 2)}
     epoch = 1 if point == "after_run" or "val" in point else 0
@@ -170,7 +170,7 @@ def test_unknown_priority_says_what_was_meant() -> None:
 
 
 def test_object_without_points() -> None:
-    with pytest.raises(TypeError, match="dict object has none|has none of the points"):
+    with pytest.raises(TypeError, match="object object has none of the points"):
         HookAdapter([object()])
     with pytest.raises(TypeError, match=r"Old is a class; pass an object: Old\(\.\.\.\)"):
         HookAdapter([Old])
@@ -183,7 +183,7 @@ def test_the_same_object_twice(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the same Old object is given twice"):
         fit(tmp_path, HookAdapter([hook]), HookAdapter([hook]))
     native = Recorder()
-    with pytest.raises(ValueError, match="the same Recorder object is given twice"):
+    with pytest.raises(ValueError, match=r"the same Recorder object is given twice"):
         fit(tmp_path, native, HookAdapter([native]))
 
 

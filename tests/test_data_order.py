@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightning_hooks import Hook, HookAdapter
 
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
 
 class Numbers(Dataset[Any]):
     """Numbers from ``start``; what a worker process sees of a change of it is the question."""

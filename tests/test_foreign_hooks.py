@@ -34,7 +34,10 @@ def fit(tmp_path: Path, *hooks: Any, module: Any = None, val: int = 0, **kw: Any
     return trainer
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
+    pytest.mark.filterwarnings("ignore:Found .* in eval mode at the start of training"),
+]
 
 
 def test_generic_methods_alone_are_called(tmp_path: Path) -> None:
@@ -164,7 +167,14 @@ def test_flags_that_a_hook_sets_on_purpose_are_trained_with(val: int, tmp_path: 
         runner.model.module.net[1].eval()
 
     look = old(before_train_iter=lambda r: seen.append(r.module.net[1].training))
-    fit(tmp_path, old(after_train_epoch=freeze), look, module=TinyNormModule(), val=val, max_epochs=2)
+    fit(
+        tmp_path,
+        old(after_train_epoch=freeze),
+        look,
+        module=TinyNormModule(),
+        val=val,
+        max_epochs=2,
+    )
     assert seen == [True] * 4 + [(True, True)] + [False] * 4 + [(True, False)]
 
 

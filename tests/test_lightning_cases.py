@@ -54,13 +54,22 @@ def fit(
     if isinstance(val, int) and val:
         val_loaders = make_loader(val)
     if module is None:
-        module = (ManyValidations if isinstance(val, list) else TinyModule if val else NoValidation)()
+        module = (
+            ManyValidations if isinstance(val, list) else TinyModule if val else NoValidation
+        )()
     trainer.fit(module, make_loader(batches) if loader is None else loader, val_loaders)
     return trainer
 
 
 class NoValidation(TinyModule):
     validation_step = None  # type: ignore[assignment]
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`training_step` returned `None`"),
+    pytest.mark.filterwarnings("ignore:predict returned None"),
+    pytest.mark.filterwarnings("ignore:`max_epochs` was not set"),
+]
 
 
 class ManyValidations(TinyModule):
@@ -248,7 +257,8 @@ def test_manual_optimization_with_two_optimizers(tmp_path: Path) -> None:
             return loss.detach()
 
         def configure_optimizers(self) -> Any:
-            return [torch.optim.SGD([p], lr=lr) for p, lr in zip(self.parameters(), (0.1, 0.2))]
+            weight, bias = self.parameters()
+            return [torch.optim.SGD([weight], lr=0.1), torch.optim.SGD([bias], lr=0.2)]
 
     class Rates(Recorder):
         rates: Any = None
@@ -298,9 +308,9 @@ def test_validate_test_and_predict_alone_call_nothing(tmp_path: Path) -> None:
     trainer.test(Module(), make_loader(1), verbose=False)
     trainer.predict(Module(), make_loader(1))
     assert recorder.calls == []
-    trainer.fit(Module(), make_loader(1))
+    trainer.fit(Module(), make_loader(1), make_loader(1))
     trainer.validate(Module(), make_loader(1), verbose=False)
-    assert line(recorder) == "([tT])"
+    assert line(recorder) == "([tT]{vV})"
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
@@ -391,5 +401,5 @@ def test_a_trainer_of_the_other_lightning_is_refused(tmp_path: Path) -> None:
     trainer = other.Trainer(
         accelerator="cpu", callbacks=[Recorder()], default_root_dir=tmp_path, **quiet
     )
-    with pytest.raises(TypeError, match="needs lightning.Trainer"):
+    with pytest.raises(TypeError, match=r"needs lightning\.Trainer"):
         trainer.fit(Module())

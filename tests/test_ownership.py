@@ -14,6 +14,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from lightning_hooks import Hook, HookAdapter, TrainStepModule
 
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
 
 class OptimizerHook:
     """mmcv's protocol, in the words of an old project."""
@@ -157,7 +159,9 @@ def test_hooks_of_later_priority_see_the_stepped_weights_after_the_batch(tmp_pat
 
         def after_train_iter(self, runner: Any) -> None:
             grad = runner.model.module.net.weight.grad
-            seen.append("late" if grad is not None and not runner.outputs["loss"].requires_grad else "?")
+            seen.append(
+                "late" if grad is not None and not runner.outputs["loss"].requires_grad else "?"
+            )
 
     trainer = make_trainer(tmp_path, HookAdapter([Late(), OptimizerHook(), Early()]))
     trainer.fit(NoValidation(), make_loader(1))

@@ -71,7 +71,7 @@ def test_bad_configs(config: Any, error: type[Exception], message: str) -> None:
 
 
 def test_only_classes_by_string_names() -> None:
-    registry, thing = make()
+    registry, _ = make()
     with pytest.raises(TypeError, match="name must be a str or a list of str"):
         registry.register_module(name=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="only classes can be registered"):

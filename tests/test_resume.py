@@ -229,14 +229,23 @@ def test_meta_and_its_hook_messages_survive_in_plain_types(tmp_path: Path) -> No
 
 def test_counters_are_written_once_whatever_the_number_of_callbacks(tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
-    run(tmp_path, Recorder(), Recorder(), HookAdapter([Recorder()]), SaveAt("on_train_epoch_end", path))
+    run(
+        tmp_path,
+        Recorder(),
+        Recorder(),
+        HookAdapter([Recorder()]),
+        SaveAt("on_train_epoch_end", path),
+    )
     saved = torch.load(path, weights_only=True)
     assert saved["lightning_hooks"]["iter"] == 4
     assert not any("Recorder" in key for key in saved["callbacks"])
 
 
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
 def test_a_checkpoint_of_plain_lightning_is_resumed(tmp_path: Path) -> None:
-    plain = ModelCheckpoint(dirpath=tmp_path, filename="plain", save_top_k=1, monitor="epoch", mode="max")
+    plain = ModelCheckpoint(
+        dirpath=tmp_path, filename="plain", save_top_k=1, monitor="epoch", mode="max"
+    )
     trainer = make_trainer(tmp_path, plain, max_epochs=2, enable_checkpointing=True)
     trainer.fit(TinyModule(), make_loader(4), make_loader(1))
     recorder = Recorder()

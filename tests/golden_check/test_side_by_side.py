@@ -111,8 +111,10 @@ def assert_equal(ours: list[Any], theirs: list[Any]) -> None:
             assert torch.equal(value, theirs_named[name]), (where, name)
 
 
-ALL = {name: dict(zip(("lr_config", "optimizer_config", "custom_hooks_config"), row, strict=True))
-       for name, row in CASES.items()}
+ALL = {
+    name: dict(zip(("lr_config", "optimizer_config", "custom_hooks_config"), row, strict=True))
+    for name, row in CASES.items()
+}
 ALL["cumulative_4_clip"] = {
     "lr_config": None,
     "optimizer_config": cumulative(4, **CLIP),
