@@ -235,6 +235,8 @@ class Driver(Callback):
         runner._own_max_iters = None
         if trains_like_mmcv(runner.module):
             runner.module.train()
+        if not self._keeps_log():
+            runner.log_buffer.clear()
         trainer = runner.trainer
         if self._resumed and (self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)):
             # numbers drawn since on_fit_start belong to no epoch of the uninterrupted run
@@ -252,6 +254,12 @@ class Driver(Callback):
         self._call("before_epoch")
         self._in_epoch = True
         self._take_data()
+
+    def _keeps_log(self) -> bool:
+        """Whether a hook clears the log buffer itself, or is foreign and may count on mmcv's."""
+        hooks = self.runner.hooks
+        loggers = any(base.__name__ == "LoggerHook" for h in hooks for base in type(h).__mro__)
+        return loggers or not all(isinstance(hook, Participant) for hook in hooks)
 
     def _take_data(self) -> None:
         if self._resumed:

@@ -137,6 +137,7 @@ class SaveAndStop(Callback):
             trainer.should_stop = True
 
 
+# said of every resume inside an epoch; here the data do not matter
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch")
 @pytest.mark.parametrize("by_epoch", [True, False])
 @pytest.mark.parametrize("stop_after", [2, 4, 5, 7, 10])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
+from operator import mul
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.hook import Hook
 from lightning_hooks.runner import IterRunner
-from lightning_hooks.schedules import WARM_UPS, warm_up
+from lightning_hooks.schedules import check_warm_up, warm_up
 
 __all__ = ["LrUpdaterHook", "Rates"]
 
@@ -21,9 +23,9 @@ Rates = Sequence[float] | dict[str, Sequence[float]]
 class LrUpdaterHook(Hook):
     """The base of the learning rate policies: override ``get_lr``, or ``schedule``.
 
-    Every rate is computed from the group's ``initial_lr``, the counters and the length of the
-    run: nothing but ``initial_lr``, which the optimizer's own state holds, is kept. So it is right
-    after any resume, and when ``max_epochs`` changes.
+    Every rate is computed from the group's ``initial_lr`` (which the optimizer's own state holds),
+    the counters and the length of the run. Nothing else is kept, so it is right after any resume,
+    and when ``max_epochs`` changes.
 
     =============  =============================================
     writes         in every parameter group
@@ -47,9 +49,8 @@ class LrUpdaterHook(Hook):
 
     Note:
         Departures from mmcv: an epoch of the warm-up has as many iterations as are trained
-        (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where the run is counted in
-        iterations (mmcv fails). A run that would never move the rate, or whose schedule needs a
-        length that it does not have, says so at the start.
+        (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where iterations are counted
+        (mmcv fails). A run that would never move the rate, or lacks the length needed, says so.
     """
 
     reads_step = False
@@ -77,16 +78,7 @@ class LrUpdaterHook(Hook):
         warmup_by_epoch: bool = False,
     ) -> None:
         super().__init__()
-        if warmup is not None:
-            if warmup not in WARM_UPS:
-                raise ValueError(
-                    f'"{warmup}" is not a supported type for warming up: warmup must be None, '
-                    '"constant", "linear" or "exp"'
-                )
-            if type(warmup_iters) is not int or warmup_iters <= 0:
-                raise ValueError(f"warmup_iters must be an int of at least 1, got {warmup_iters!r}")
-            if not 0 < warmup_ratio <= 1:
-                raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")
+        check_warm_up(warmup, warmup_iters, warmup_ratio)
         self.by_epoch = by_epoch
         self.warmup = warmup
         self.warmup_ratio = warmup_ratio
@@ -108,23 +100,20 @@ class LrUpdaterHook(Hook):
         """Return the rates of all groups, without warm-up."""
         if type(self).get_lr is not LrUpdaterHook.get_lr:
             return _of_each(partial(self.get_lr, runner), self.base_lr)
-        return _of_each(self.schedule(runner), self.base_lr)
+        rate = self.schedule(runner)  # most groups share their base: computed once for each
+        return _of_each({base: rate(base) for base in _flat(self.base_lr)}.get, self.base_lr)
 
     def get_warmup_lr(self, cur_iters: int) -> Rates:
         """Return the rates of all groups, with warm-up."""
         assert self.warmup_iters is not None
-        factor = warm_up(
-            cur_iters, self.warmup_iters, kind=self.warmup, ratio=self.warmup_ratio
-        )
-        return _of_each(factor.__mul__, self.regular_lr)
+        factor = warm_up(cur_iters, self.warmup_iters, kind=self.warmup, ratio=self.warmup_ratio)
+        return _of_each(partial(mul, factor), self.regular_lr)
 
     # -- the points --------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
         """Take every group's ``initial_lr`` as its base."""
         optimizer = runner.optimizer
-        if optimizer is None:
-            raise ValueError(f"{type(self).__name__} needs an optimizer, and the run has none")
         if isinstance(optimizer, dict):
             self.base_lr = {name: _initial_lr(one) for name, one in optimizer.items()}
         else:
@@ -154,11 +143,12 @@ class LrUpdaterHook(Hook):
     # -- helpers -----------------------------------------------------------------------------
 
     def _set_lr(self, runner: Any, lr_groups: Rates) -> None:
-        if isinstance(lr_groups, dict):
-            for name, rates in lr_groups.items():
-                _write(runner.optimizer[name], rates)
-        else:
-            _write(runner.optimizer, lr_groups)
+        optimizer = runner.optimizer
+        by_name = lr_groups if isinstance(lr_groups, dict) else {None: lr_groups}
+        for name, rates in by_name.items():
+            groups = (optimizer if name is None else optimizer[name]).param_groups
+            for group, rate in zip(groups, rates, strict=False):
+                group["lr"] = rate
 
     def _position(self, runner: Any) -> int:
         return int(runner.epoch if self.by_epoch else runner.iter)
@@ -166,36 +156,25 @@ class LrUpdaterHook(Hook):
     def _total(self, runner: Any) -> int:
         total = runner.max_epochs if self.by_epoch else runner.max_iters
         if total is None:
-            need = "Trainer(max_epochs=...)"
-            if not self.by_epoch:
-                need = "Trainer(max_steps=...), or max_epochs and a training loader with a length"
-            raise ValueError(
-                f"{type(self).__name__}(by_epoch={self.by_epoch}) needs the length of the run: "
-                f"give {need}"
-            )
+            limit = "max_epochs" if self.by_epoch else "max_steps, or a loader with a length"
+            raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
         return int(total)
 
     def _warmup_length(self, runner: Any) -> int:
         if self.warmup is None:
             return 0
         if self.warmup_iters is None:
-            assert self.warmup_epochs is not None
             batches = runner.trainer.num_training_batches
             if batches == float("inf"):
-                raise ValueError(
-                    f"{type(self).__name__}(warmup_by_epoch=True) needs a training loader with a "
-                    "length, or Trainer(limit_train_batches=...); or count warmup_iters in "
-                    "iterations"
-                )
-            self.warmup_iters = self.warmup_epochs * int(batches)
+                raise ValueError("warmup_by_epoch=True needs a training loader with a length")
+            self.warmup_iters = (self.warmup_epochs or 0) * int(batches)
         return self.warmup_iters
 
     def _warn_of_odd_runs(self, runner: Any) -> None:
         me = type(self).__name__
         if self.by_epoch and isinstance(runner, IterRunner):
             rank_zero_warn(
-                f"{me}(by_epoch=True) never moves the learning rate of a run that is counted in "
-                "iterations; give by_epoch=False"
+                f"{me}(by_epoch=True) never moves the learning rate where iterations are counted"
             )
         for config in runner.trainer.lr_scheduler_configs:
             optimizer = config.scheduler.optimizer
@@ -206,16 +185,15 @@ class LrUpdaterHook(Hook):
             )
 
 
-def _of_each(rate: Callable[[float], float], bases: Rates) -> Rates:
+def _flat(rates: Rates) -> set[float]:
+    return set(chain(*rates.values()) if isinstance(rates, dict) else rates)
+
+
+def _of_each(rate: Callable[[float], Any], bases: Rates) -> Rates:
     if isinstance(bases, dict):
-        return {name: [rate(base) for base in group] for name, group in bases.items()}
-    return [rate(base) for base in bases]
+        return {name: list(map(rate, group)) for name, group in bases.items()}
+    return list(map(rate, bases))
 
 
 def _initial_lr(optimizer: Any) -> list[float]:
     return [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
-
-
-def _write(optimizer: Any, rates: Sequence[float]) -> None:
-    for group, rate in zip(optimizer.param_groups, rates, strict=False):
-        group["lr"] = rate

@@ -1,8 +1,8 @@
-"""The learning rate policies of mmcv, each a schedule bound to the run's counters."""
+"""The learning rate policies that decay by a formula, bound to the run's counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,9 @@ from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.registry import HOOKS
 
 __all__ = [
-    "CosineAnnealingLrUpdaterHook",
-    "CosineRestartLrUpdaterHook",
     "ExpLrUpdaterHook",
     "FixedLrUpdaterHook",
-    "FlatCosineAnnealingLrUpdaterHook",
     "InvLrUpdaterHook",
-    "LinearAnnealingLrUpdaterHook",
     "PolyLrUpdaterHook",
     "StepLrUpdaterHook",
 ]
@@ -25,14 +21,6 @@ __all__ = [
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_minimum(min_lr: float | None, min_lr_ratio: float | None) -> None:
-    if (min_lr is None) == (min_lr_ratio is None):
-        raise ValueError(
-            f"give either min_lr or min_lr_ratio, got min_lr={min_lr!r} and "
-            f"min_lr_ratio={min_lr_ratio!r}"
-        )
 
 
 @HOOKS.register_module()
@@ -159,68 +147,4 @@ class InvLrUpdaterHook(LrUpdaterHook):
         """Return :func:`~lightning_hooks.schedules.inv` as it is now."""
         return partial(
             schedules.inv, position=self._position(runner), gamma=self.gamma, power=self.power
-        )
-
-
-@HOOKS.register_module()
-class CosineAnnealingLrUpdaterHook(LrUpdaterHook):
-    """Anneals the rate along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
-
-    Args:
-        min_lr: The rate towards which it goes; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
-        kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
-
-    Raises:
-        ValueError: if both or neither of the two are given.
-    """
-
-    def __init__(
-        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        _check_minimum(min_lr, min_lr_ratio)
-        self.min_lr = min_lr
-        self.min_lr_ratio = min_lr_ratio
-
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.cosine` as it is now."""
-        return partial(
-            schedules.cosine,
-            position=self._position(runner),
-            total=self._total(runner),
-            minimum=self.min_lr,
-            ratio=self.min_lr_ratio,
-        )
-
-
-@HOOKS.register_module()
-class LinearAnnealingLrUpdaterHook(LrUpdaterHook):
-    """Anneals the rate along a line: :func:`~lightning_hooks.schedules.linear`.
-
-    Args:
-        min_lr: The rate towards which it goes; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
-        kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
-
-    Raises:
-        ValueError: if both or neither of the two are given.
-    """
-
-    def __init__(
-        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        _check_minimum(min_lr, min_lr_ratio)
-        self.min_lr = min_lr
-        self.min_lr_ratio = min_lr_ratio
-
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.linear` as it is now."""
-        return partial(
-            schedules.linear,
-            position=self._position(runner),
-            total=self._total(runner),
-            minimum=self.min_lr,
-            ratio=self.min_lr_ratio,
         )

@@ -23,4 +23,5 @@ from lightning_hooks.schedules.decay import inv as inv
 from lightning_hooks.schedules.decay import poly as poly
 from lightning_hooks.schedules.decay import step as step
 from lightning_hooks.schedules.warm_up import WARM_UPS as WARM_UPS
+from lightning_hooks.schedules.warm_up import check_warm_up as check_warm_up
 from lightning_hooks.schedules.warm_up import warm_up as warm_up

@@ -110,9 +110,7 @@ def flat_cosine(
     flat = round(total * start)
     if position < flat:
         return base
-    return annealing_cos(
-        base, _target(base, minimum, ratio), (position - flat) / (total - flat)
-    )
+    return annealing_cos(base, _target(base, minimum, ratio), (position - flat) / (total - flat))
 
 
 def cosine_restart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["WARM_UPS", "warm_up"]
+__all__ = ["WARM_UPS", "check_warm_up", "warm_up"]
 
 WARM_UPS = ("constant", "linear", "exp")
 """The kinds of warm-up."""
@@ -40,3 +40,22 @@ def warm_up(position: int, length: int, *, kind: str | None, ratio: float = 0.1)
         return 1 - left * (1 - ratio)
     factor: float = ratio**left
     return factor
+
+
+def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: float) -> None:
+    """Check a hook's arguments, by mmcv's names.
+
+    Raises:
+        ValueError: for an unknown kind, a length below 1, or a ratio outside (0, 1].
+    """
+    if warmup is None:
+        return
+    if warmup not in WARM_UPS:
+        raise ValueError(
+            f'"{warmup}" is not a supported type for warming up: warmup must be None, '
+            '"constant", "linear" or "exp"'
+        )
+    if type(warmup_iters) is not int or warmup_iters <= 0:
+        raise ValueError(f"warmup_iters must be an int of at least 1, got {warmup_iters!r}")
+    if not 0 < warmup_ratio <= 1:
+        raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")
