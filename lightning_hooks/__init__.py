@@ -1,12 +1,48 @@
 """Your mmcv hooks, as Lightning callbacks; your old hook files, unchanged."""
 
+from lightning_hooks import schedules as schedules
 from lightning_hooks.adapter import HookAdapter as HookAdapter
 from lightning_hooks.hook import Hook as Hook
+from lightning_hooks.hooks.checkpoint import CheckpointHook as CheckpointHook
+from lightning_hooks.hooks.cumulative import (
+    GradientCumulativeOptimizerHook as GradientCumulativeOptimizerHook,
+)
+from lightning_hooks.hooks.ema import EMAHook as EMAHook
+from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook as CheckInvalidLossHook
+from lightning_hooks.hooks.invalid_loss import InvalidLossError as InvalidLossError
 from lightning_hooks.hooks.iter_timer import IterTimerHook as IterTimerHook
+from lightning_hooks.hooks.logger import LoggerHook as LoggerHook
+from lightning_hooks.hooks.lr import LrUpdaterHook as LrUpdaterHook
+from lightning_hooks.hooks.lr_annealing import (
+    CosineAnnealingLrUpdaterHook as CosineAnnealingLrUpdaterHook,
+)
+from lightning_hooks.hooks.lr_annealing import (
+    CosineRestartLrUpdaterHook as CosineRestartLrUpdaterHook,
+)
+from lightning_hooks.hooks.lr_annealing import (
+    FlatCosineAnnealingLrUpdaterHook as FlatCosineAnnealingLrUpdaterHook,
+)
+from lightning_hooks.hooks.lr_annealing import (
+    LinearAnnealingLrUpdaterHook as LinearAnnealingLrUpdaterHook,
+)
+from lightning_hooks.hooks.lr_policies import ExpLrUpdaterHook as ExpLrUpdaterHook
+from lightning_hooks.hooks.lr_policies import FixedLrUpdaterHook as FixedLrUpdaterHook
+from lightning_hooks.hooks.lr_policies import InvLrUpdaterHook as InvLrUpdaterHook
+from lightning_hooks.hooks.lr_policies import PolyLrUpdaterHook as PolyLrUpdaterHook
+from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook as StepLrUpdaterHook
+from lightning_hooks.hooks.optimizer import OptimizerHook as OptimizerHook
 from lightning_hooks.log_buffer import LogBuffer as LogBuffer
+from lightning_hooks.points import Point as Point
 from lightning_hooks.priority import Priority as Priority
+from lightning_hooks.priority import get_priority as get_priority
 from lightning_hooks.registry import HOOKS as HOOKS
+from lightning_hooks.registry import Registry as Registry
+from lightning_hooks.registry import build_from_cfg as build_from_cfg
 from lightning_hooks.runner import Runner as Runner
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
+from lightning_hooks.writers.mlflow import MlflowLoggerHook as MlflowLoggerHook
+from lightning_hooks.writers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
+from lightning_hooks.writers.text import TextLoggerHook as TextLoggerHook
+from lightning_hooks.writers.wandb import WandbLoggerHook as WandbLoggerHook
 
 __version__ = "0.1.0"

@@ -39,6 +39,7 @@ def default_logger(rank: int) -> logging.Logger:
             logging.Formatter("%(asctime)s - %(name)s - %(levelname)s - %(message)s")
         )
         logger.addHandler(handler)
+        logger.propagate = False  # a library may set up the root logger later: not twice
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO if rank == 0 else logging.ERROR)
     return logger

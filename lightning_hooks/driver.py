@@ -39,12 +39,15 @@ from lightning_hooks.data import Iteration
 from lightning_hooks.flags import TrainFlags
 from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.hook_list import method_at
+from lightning_hooks.listening import Listening
+from lightning_hooks.log_buffer import LogBuffer
 from lightning_hooks.model import as_outputs
 from lightning_hooks.notes import add_hook_note
 from lightning_hooks.ownership import Ownership, is_ours, trains_like_mmcv
+from lightning_hooks.priority import is_family
 from lightning_hooks.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.settings import Settings, merge
-from lightning_hooks.step import ListeningStep, OrphanLoss
+from lightning_hooks.step import OrphanLoss
 
 __all__ = ["Driver", "Participant"]
 
@@ -81,7 +84,7 @@ class Participant(Callback):
                 f"{type(trainer).__module__.partition('.')[0]}: its classes are others; "
                 "write `import lightning as L` and L.Trainer, L.LightningModule"
             )
-        Driver.of(trainer)
+        Driver.of(trainer, stage)
 
 
 class Driver(Callback):
@@ -95,7 +98,7 @@ class Driver(Callback):
         self._in_run = self._in_epoch = self._in_step = self._failed = False
         self._first_iter: int | None = None
         self._flags = TrainFlags()
-        self._step: ListeningStep | None = None
+        self._step: Listening | None = None
         self._iteration = Iteration()
         self._ownership: Ownership | None = None
         self._resumed = resume.ResumeState()
@@ -109,7 +112,7 @@ class Driver(Callback):
         return self._runner
 
     @staticmethod
-    def of(trainer: L.Trainer) -> Driver:
+    def of(trainer: L.Trainer, stage: str = "fit") -> Driver:
         """Return the Trainer's driver; the first call puts one into its callbacks."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         for callback in callbacks:
@@ -119,7 +122,7 @@ class Driver(Callback):
         first = next(i for i, c in enumerate(callbacks) if isinstance(c, Participant))
         # a new list: Lightning is iterating over the old one, and will not set this one up
         trainer.callbacks = [*callbacks[:first], driver, *callbacks[first:]]  # type: ignore[attr-defined]
-        driver.setup(trainer, trainer.lightning_module, "fit")
+        driver.setup(trainer, trainer.lightning_module, stage)
         return driver
 
     # -- before the run --------------------------------------------------------------------
@@ -127,8 +130,6 @@ class Driver(Callback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Collect the hooks of all participants and get ready for a fit."""
         self._buffers.listen(pl_module)
-        if trainer.state.fn != TrainerFn.FITTING:
-            return
         participants = [
             callback
             for callback in trainer.callbacks  # type: ignore[attr-defined]
@@ -136,6 +137,9 @@ class Driver(Callback):
         ]
         wishes = merge([participant.settings() for participant in participants])
         entries = _each_once([entry for p in participants for entry in p.entries()])
+        self._host(trainer, [hook for hook, _ in entries], stage)
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
         if self._runner is None:
             self._runner = _make_runner(trainer, pl_module, wishes)
         runner = self._runner
@@ -150,18 +154,17 @@ class Driver(Callback):
         self._failed = False
         self._ownership = Ownership(runner, wishes.owns_backward)
         self._ownership.take()
-        self._host(trainer)
         self._mute(trainer)
 
-    def _host(self, trainer: L.Trainer) -> None:
+    def _host(self, trainer: L.Trainer, hooks: list[Any], stage: str) -> None:
         """Give the native hooks of adapters their Lightning events: they are Callbacks too."""
-        for hook in list(self.runner.hooks):
+        for hook in hooks:
             callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
             if isinstance(hook, Participant) and not any(c is hook for c in callbacks):
                 hook.hosted_at = len(self._hosted)
                 self._hosted.append(hook)
                 trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
-                hook.setup(trainer, trainer.lightning_module, "fit")
+                hook.setup(trainer, trainer.lightning_module, stage)
 
     @staticmethod
     def _mute(trainer: L.Trainer) -> None:
@@ -186,6 +189,7 @@ class Driver(Callback):
         """``before_run``."""
         self._iteration.unwatch(trainer)
         self._buffers.stop_listening()
+        loops.leave_resumed_epoch(trainer)
         runner, saved = self.runner, self._resumed.state or {}
         runner.mode = None
         runner._stop_requested = False
@@ -193,6 +197,8 @@ class Driver(Callback):
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
         self._in_epoch = mid_epoch and saved.get("in_epoch", not loops.is_last_batch(trainer))
         runner._inner_iter = loops.batch_idx(trainer) if self._in_epoch else 0
+        if isinstance(runner, IterRunner):
+            runner.last_val_iter = saved.get("last_val_iter", runner.iter)
         if isinstance(runner, EpochRunner):
             # resumed from inside the validation that ends an epoch: it is closed already
             closed = mid_epoch and not self._in_epoch
@@ -211,10 +217,10 @@ class Driver(Callback):
         keys = self._buffers.keys(pl_module)
         self._call("before_run")
         self._buffers.added(pl_module, keys)
-        self._host(trainer)  # those that a hook has registered
+        self._host(trainer, list(runner.hooks), "fit")  # those that a hook has registered
         self._mute(trainer)
         if self._ownership or any(getattr(h, "reads_step", True) for h in runner.hooks):
-            self._step = ListeningStep(pl_module, self._after_step)
+            self._step = Listening(pl_module, "training_step", after=self._after_step)
         self._first_iter = runner.iter
         if isinstance(runner, IterRunner):
             self._begin_run_by_iter()
@@ -226,6 +232,7 @@ class Driver(Callback):
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
+            self._bound_log()
             self._take_data()
 
     def _begin_epoch(self, synthesised: bool = False) -> None:
@@ -235,12 +242,8 @@ class Driver(Callback):
         runner._own_max_iters = None
         if trains_like_mmcv(runner.module):
             runner.module.train()
-        if not self._keeps_log():
-            runner.log_buffer.clear()
-        trainer = runner.trainer
-        if self._resumed and (self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)):
-            # numbers drawn since on_fit_start belong to no epoch of the uninterrupted run
-            self._resumed.restore_rng(runner.rank)
+        self._bound_log()
+        self._restore_rng()
         with _weights_kept(runner.module) if synthesised else contextlib.nullcontext():
             self._call("before_train_epoch")
         self._in_epoch = True
@@ -251,15 +254,21 @@ class Driver(Callback):
     def _begin_run_by_iter(self) -> None:
         runner = self.runner
         runner._epoch = runner.trainer.current_epoch
+        self._restore_rng()
         self._call("before_epoch")
         self._in_epoch = True
         self._take_data()
 
-    def _keeps_log(self) -> bool:
-        """Whether a hook clears the log buffer itself, or is foreign and may count on mmcv's."""
-        hooks = self.runner.hooks
-        loggers = any(base.__name__ == "LoggerHook" for h in hooks for base in type(h).__mro__)
-        return loggers or not all(isinstance(hook, Participant) for hook in hooks)
+    def _restore_rng(self) -> None:
+        """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
+        trainer = self.runner.trainer
+        if self._resumed and (self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)):
+            self._resumed.restore_rng(trainer.global_rank)
+
+    def _bound_log(self) -> None:
+        """Drop old values from a log buffer that no logger clears."""
+        if not any(is_family(hook, "LoggerHook") for hook in self.runner.hooks):
+            self.runner.log_buffer.trim(10_000)
 
     def _take_data(self) -> None:
         if self._resumed:
@@ -430,6 +439,7 @@ class Driver(Callback):
         runner = self.runner
         if isinstance(runner, IterRunner):
             runner.last_val_iter = runner.iter
+            self._log_validation_by_iter()
             return
         runner.log_buffer.update(loops.val_metrics(trainer))
         self._call("after_val_epoch")
@@ -437,6 +447,21 @@ class Driver(Callback):
             runner.mode = "train"
             runner._inner_iter = None
         self._settle_stop()
+
+    def _log_validation_by_iter(self) -> None:
+        """Give the loggers what the module has logged, though there is no epoch that ends.
+
+        The values of the training steps around it stay in their own buffer.
+        """
+        runner = self.runner
+        values = loops.val_metrics(runner.trainer)
+        if values:
+            training, runner.log_buffer = runner.log_buffer, LogBuffer()
+            runner.log_buffer.update(values)
+            for hook, method in self._at("after_val_epoch"):
+                if is_family(hook, "LoggerHook"):
+                    method(runner)
+            runner.log_buffer = training
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``after_train_epoch``, unless a validation has ended the epoch."""

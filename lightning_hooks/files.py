@@ -36,7 +36,8 @@ def is_local(path: str) -> bool:
 
 def join(directory: str, *names: str) -> str:
     """Join path parts, in a local directory or in a remote one."""
-    return (os.path if is_local(directory) else posixpath).join(directory, *names)
+    path = os.path if is_local(directory) else posixpath
+    return str(path.join(directory, *names))
 
 
 @contextlib.contextmanager

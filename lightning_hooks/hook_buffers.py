@@ -8,10 +8,13 @@ are there: at once if the model has them from an earlier fit, else after ``befor
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import lightning as L
 import torch
+
+from lightning_hooks.listening import Listening
 
 __all__ = ["HookBuffers"]
 
@@ -22,27 +25,21 @@ class HookBuffers:
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._waiting: dict[str, Any] = {}
-        self._module: L.LightningModule | None = None
+        self._listening: Listening | None = None
 
     def listen(self, module: L.LightningModule) -> None:
         """Sort the keys out when a checkpoint is loaded into the module."""
         self.stop_listening()
-        own = module.on_load_checkpoint
-
-        def on_load_checkpoint(checkpoint: dict[str, Any]) -> None:
-            self._sort(checkpoint, set(module.state_dict()))
-            own(checkpoint)
-
-        self._module = module
-        module.__dict__["on_load_checkpoint"] = on_load_checkpoint
+        self._listening = Listening(module, "on_load_checkpoint", partial(self._sort, module))
 
     def stop_listening(self) -> None:
         """Give the module its own method back; doing it twice does no harm."""
-        if self._module is not None:
-            self._module.__dict__.pop("on_load_checkpoint", None)
-            self._module = None
+        if self._listening is not None:
+            self._listening.remove()
+            self._listening = None
 
-    def _sort(self, checkpoint: dict[str, Any], own: set[str]) -> None:
+    def _sort(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        own = set(module.state_dict())
         kept = (checkpoint.get("lightning_hooks") or {}).get("buffers") or {}
         self._waiting = {name: value for name, value in kept.items() if name not in own}
         state = checkpoint.get("state_dict")

@@ -1,4 +1,4 @@
-"""A method of a module that tells a listener before it runs."""
+"""A method of a module that tells a listener before or after it runs."""
 
 from __future__ import annotations
 
@@ -13,37 +13,48 @@ __all__ = ["Listening", "listens"]
 
 
 class Listening:
-    """Stands for a module's method, on the instance, and calls a listener first.
+    """Stands for a module's method, on the instance, and tells a listener of its calls.
 
     Lightning calls some events for the module only: ``on_save_checkpoint`` of a weights-only
-    file, ``on_load_checkpoint`` of a file without callbacks. A copy or a pickle of the module
-    has the plain method again.
+    file, ``on_load_checkpoint`` of a file without callbacks; and only the module's own
+    ``training_step`` sees what it returned. To Lightning it is the method: same signature, same
+    answer to "is it overridden". A copy or a pickle of the module has the plain method again.
 
     Args:
         module: The module.
         name: The method's name.
-        listener: Called with the method's arguments.
+        before: Called with the method's arguments, before it.
+        after: Called with the method's result.
     """
 
-    def __init__(self, module: L.LightningModule, name: str, listener: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        module: L.LightningModule,
+        name: str,
+        before: Callable[..., None] | None = None,
+        after: Callable[[Any], None] | None = None,
+    ) -> None:
         self._own = module.__dict__.get(name)  # set on the instance by someone else
         self._module = module
         self._name = name
-        self._listener: Callable[..., None] | None = listener
+        self._before, self._after = before, after
         self.__wrapped__ = getattr(module, name)
         module.__dict__[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Tell the listener, then do what the method does."""
-        if self._listener is not None:
-            self._listener(*args, **kwargs)
-        return self.__wrapped__(*args, **kwargs)
+        """Do what the method does, and tell the listeners."""
+        if self._before is not None:
+            self._before(*args, **kwargs)
+        result = self.__wrapped__(*args, **kwargs)
+        if self._after is not None:
+            self._after(result)
+        return result
 
     def remove(self) -> None:
         """Stop listening; in whatever order several do, the last gives the method back."""
-        self._listener = None
+        self._before = self._after = None
         found = self._module.__dict__.get(self._name)
-        while isinstance(found, Listening) and found._listener is None:
+        while isinstance(found, Listening) and found._before is found._after:  # both are None
             found = found._own
         if found is None:
             self._module.__dict__.pop(self._name, None)
@@ -60,9 +71,9 @@ class Listening:
 
 
 @contextlib.contextmanager
-def listens(module: L.LightningModule, name: str, listener: Callable[..., None]) -> Iterator[None]:
+def listens(module: L.LightningModule, name: str, before: Callable[..., None]) -> Iterator[None]:
     """Listen inside the block."""
-    one = Listening(module, name, listener)
+    one = Listening(module, name, before)
     try:
         yield
     finally:

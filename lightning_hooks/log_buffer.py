@@ -55,6 +55,12 @@ class LogBuffer:
             self.val_history.setdefault(key, []).append(value)
             self.n_history.setdefault(key, []).append(count)
 
+    def trim(self, n: int) -> None:
+        """Forget all but the last ``n`` values of each key."""
+        for history in (self.val_history, self.n_history):
+            for values in history.values():
+                del values[:-n]
+
     def average(self, n: int = 0) -> None:
         """Average the last ``n`` values of each key, or all, into ``output``."""
         if n < 0:

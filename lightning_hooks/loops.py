@@ -30,6 +30,7 @@ __all__ = [
     "is_resuming_mid_epoch",
     "iterates_anew",
     "keep_global_step",
+    "leave_resumed_epoch",
     "quiet",
     "renew_iterator",
     "replace_loader",
@@ -99,6 +100,21 @@ def iterates_anew(trainer: L.Trainer) -> bool:
     loop = trainer.fit_loop
     resuming = loop.is_resuming or loop.epoch_loop.restarting
     return bool(trainer.current_epoch > 0 and not resuming)
+
+
+def leave_resumed_epoch(trainer: L.Trainer) -> None:
+    """Go on with the next epoch where a checkpoint was written at the end of one.
+
+    With ``max_steps`` set Lightning would put one more batch into the epoch that is over, or end
+    the run: its loops wait for the rest of an epoch that has none.
+    """
+    loop: Any = trainer.fit_loop
+    over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
+    if over and trainer.max_steps != -1:
+        for progress in (loop.epoch_progress.current, loop.epoch_progress.total):
+            progress.completed = progress.processed
+        loop.reset_restart_stage()
+        loop.restarting = loop.epoch_loop.restarting = False
 
 
 def set_epoch(trainer: L.Trainer, epoch: int) -> None:

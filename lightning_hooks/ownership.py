@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from lightning_hooks import loops
+from lightning_hooks.priority import is_family
 from lightning_hooks.runner import Runner
 from lightning_hooks.step import StrategyLoss, share_state, strategy_loss_class
 
@@ -24,11 +25,7 @@ def trains_like_mmcv(module: torch.nn.Module) -> bool:
     return bool(getattr(module, "trains_like_mmcv", False))
 
 
-_OPTIMIZER_HOOKS = {"OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOptimizerHook"}
-
-
-def _is_optimizer_hook(hook: object) -> bool:
-    return any(base.__name__ in _OPTIMIZER_HOOKS for base in type(hook).__mro__)
+_OPTIMIZER_HOOKS = ("OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOptimizerHook")
 
 
 def _keep_gradients() -> None:
@@ -47,7 +44,7 @@ class Ownership:
         self._runner = runner
         owners = [h for h in runner.hooks if self._owns(h)]
         if wish is True and not owners:
-            owners = [h for h in runner.hooks if _is_optimizer_hook(h)] or [
+            owners = [h for h in runner.hooks if is_family(h, *_OPTIMIZER_HOOKS)] or [
                 h for h in runner.hooks if not is_ours(h)
             ]
         self.owners: list[Any] = [] if wish is False else owners
@@ -59,7 +56,7 @@ class Ownership:
         return self._active
 
     def _owns(self, hook: Any) -> bool:
-        if not _is_optimizer_hook(hook):
+        if not is_family(hook, *_OPTIMIZER_HOOKS):
             return False
         decide = getattr(hook, "owns_backward", None)
         return bool(decide(self._runner.module)) if callable(decide) else True

@@ -6,7 +6,7 @@ from enum import Enum
 
 from lightning_hooks.suggest import UnknownNameError, suggest
 
-__all__ = ["FAMILIES", "Priority", "default_priority", "get_priority", "priority_name"]
+__all__ = ["FAMILIES", "Priority", "default_priority", "get_priority", "is_family", "priority_name"]
 
 
 class Priority(Enum):
@@ -71,6 +71,11 @@ def priority_name(value: int) -> str | int:
         return Priority(value).name
     except ValueError:
         return value
+
+
+def is_family(hook: object, *names: str) -> bool:
+    """Whether a hook's class is of one of these names, or derived from one, mmcv's or ours."""
+    return any(base.__name__ in names for base in type(hook).__mro__)
 
 
 def default_priority(hook: object) -> int:

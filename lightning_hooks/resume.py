@@ -18,15 +18,16 @@ KEY = "lightning_hooks"
 def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: bool) -> None:
     """Add mmcv's ``meta`` and our own entry to a checkpoint.
 
-    =========  ===================================================================
-    key        value
-    =========  ===================================================================
-    iter       training iterations done
-    in_epoch   whether ``before_train_epoch`` has no ``after_train_epoch`` yet
-    rng        the random state of every rank
-    data       states of the training loaders' own generators
-    buffers    what hooks have added to the model (:mod:`lightning_hooks.hook_buffers`)
-    =========  ===================================================================
+    =============  =======================================================================
+    key            value
+    =============  =======================================================================
+    iter           training iterations done
+    in_epoch       whether ``before_train_epoch`` has no ``after_train_epoch`` yet
+    last_val_iter  iterations done at the last validation, where the run is counted in them
+    rng            the random state of every rank
+    data           states of the training loaders' own generators
+    buffers        what hooks have added to the model (:mod:`lightning_hooks.hook_buffers`)
+    =============  =======================================================================
 
     Args:
         checkpoint: Lightning's dict, changed.
@@ -47,6 +48,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     checkpoint[KEY] = {
         "iter": done,
         "in_epoch": in_epoch,
+        "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
         "data": [g.get_state() for g in generators],
     }

@@ -1,4 +1,4 @@
-"""Backward inside the training step, for hooks that own it, and the listener that runs them.
+"""Backward inside the training step, for hooks that own it.
 
 A hook that owns backward calls ``runner.outputs["loss"].backward()`` and ``optimizer.step()``
 itself. It then runs inside Lightning's ``training_step`` under manual optimization: there the
@@ -8,14 +8,11 @@ Trainer's strategy, so that DDP synchronises and the precision plugin scales.
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-import lightning as L
 import torch
 
-__all__ = ["ListeningStep", "OrphanLoss", "StrategyLoss", "share_state", "strategy_loss_class"]
+__all__ = ["OrphanLoss", "StrategyLoss", "share_state", "strategy_loss_class"]
 
 
 class StrategyLoss(torch.Tensor):
@@ -46,41 +43,6 @@ class OrphanLoss(torch.Tensor):
             "loss.backward() and optimizer.step() itself, pass "
             "HookAdapter([...], owns_backward=True)"
         )
-
-
-class ListeningStep:
-    """A module's ``training_step`` whose result a listener sees.
-
-    It is set on the instance and behaves like the method that it wraps: same signature, same
-    answer to "is it overridden". A copy or a pickle of the module has the plain method again.
-    """
-
-    def __init__(self, module: L.LightningModule, listener: Callable[[Any], None]) -> None:
-        self._own = module.__dict__.get("training_step")  # set on the instance by someone else
-        self._module = module
-        self.__wrapped__ = module.training_step
-        self._listener = listener
-        module.__dict__["training_step"] = self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the step, tell the listener, return what the step returned."""
-        outputs = self.__wrapped__(*args, **kwargs)
-        self._listener(outputs)
-        return outputs
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        module = memo.get(id(self._module), self._module)
-        return self._own or types.MethodType(type(module).training_step, module)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return types.MethodType, (type(self._module).training_step, self._module)
-
-    def remove(self) -> None:
-        """Give the module its own ``training_step`` back; doing it twice does no harm."""
-        if self._module.__dict__.get("training_step") is self:
-            del self._module.__dict__["training_step"]
-            if self._own is not None:
-                self._module.__dict__["training_step"] = self._own
 
 
 def share_state(optimizer: Any) -> Any:

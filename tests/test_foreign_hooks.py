@@ -351,15 +351,19 @@ def test_log_buffer_is_fed_with_what_the_module_logs(tmp_path: Path) -> None:
     assert histories[1] == pytest.approx({"loss": mean, "train_loss": mean})
 
 
-def test_without_a_logger_hook_the_log_buffer_holds_one_epoch(tmp_path: Path) -> None:
+def test_without_a_logger_hook_the_log_buffer_does_not_grow_for_ever(tmp_path: Path) -> None:
     lengths: list[int] = []
 
     class Count(Hook):
+        def before_run(self, runner: Any) -> None:
+            for _ in range(12_000):
+                runner.log_buffer.update({"loss": 1.0})
+
         def after_train_epoch(self, runner: Any) -> None:
             lengths.append(len(runner.log_buffer.val_history["loss"]))
 
     make_trainer(tmp_path, Count(), max_epochs=2).fit(TinyModule(), make_loader(4))
-    assert lengths == [4, 4]
+    assert lengths == [10_004, 10_004]
 
 
 def test_validation_results_reach_the_log_buffer(tmp_path: Path) -> None:

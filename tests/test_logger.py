@@ -89,7 +89,13 @@ def test_interval_0_logs_at_the_end_of_the_epoch_only(tmp_path: Path) -> None:
 def test_by_iteration(tmp_path: Path) -> None:
     log = Log(interval=3, by_epoch=False)
     fit(tmp_path, HookAdapter(log, by_epoch=False), max_steps=8)
-    assert [call[2:4] for call in log.calls] == [(3, 3), (6, 6)]
+    assert [(call[0], *call[2:4]) for call in log.calls] == [
+        ("train", 3, 3),
+        ("val", 4, 4),
+        ("train", 6, 6),
+        ("val", 8, 8),
+    ]
+    assert "val/val_loss" in log.tags[1] or "val/loss" in log.tags[1]
 
 
 def test_departure_without_a_timer_training_values_are_train(tmp_path: Path) -> None:

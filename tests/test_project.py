@@ -90,6 +90,15 @@ def test_the_version_is_that_of_the_newest_changelog_entry() -> None:
     assert headings[0] in ("Unreleased", lightning_hooks.__version__)
 
 
+@by_name
+def test_classes_that_depart_from_mmcv_say_so_in_the_changelog(path: Path) -> None:
+    departures = (ROOT / "CHANGELOG.md").read_text().partition("### Departures from mmcv")[2]
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and "Departure" in (ast.get_docstring(node) or ""):
+            named = [node.name, *(ast.unparse(base) for base in node.bases)]
+            assert any(f"`{name}`" in departures for name in named), named
+
+
 def test_licence_and_type_marker_are_there() -> None:
     assert "Apache License" in (ROOT / "LICENSE").read_text()[:100]
     assert (PACKAGE / "py.typed").exists()

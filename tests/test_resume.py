@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers import Recorder, TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from test_lightning_cases import line
+from test_lightning_cases import NoValidation, line
 
 from lightning_hooks import Hook, HookAdapter
 
@@ -77,6 +77,35 @@ def test_from_an_epoch_end_everything_is_as_uninterrupted(epoch: int, tmp_path: 
     resumed = run(tmp_path, part, Recorder(), ckpt=path)
     assert part.drawn == whole.drawn[4 * epoch :]
     assert resumed.losses == uninterrupted.losses[4 * epoch :]
+    assert weights(resumed) == weights(uninterrupted)
+
+
+@pytest.mark.parametrize("val", [0, 1])
+@pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize("epochs", [-1, 4])
+def test_from_an_epoch_end_with_max_steps_set(
+    epochs: int, by_epoch: bool, val: int, tmp_path: Path
+) -> None:
+    """Lightning alone puts one more batch into the epoch that is over, or ends the run."""
+    path = tmp_path / "a.ckpt"
+    limit = {"max_steps": 10, "max_epochs": epochs}
+
+    def train(ckpt: Any, *hooks: Any) -> Any:
+        adapter = HookAdapter(list(hooks), by_epoch=by_epoch)
+        trainer = make_trainer(tmp_path, adapter, **limit)
+        val_loader = make_loader(val) if val else None
+        module = TinyModule() if val else NoValidation()
+        trainer.fit(module, make_loader(4, shuffle=True), val_loader, ckpt_path=ckpt)
+        return module
+
+    torch.manual_seed(0)
+    whole, part = Recorder(), Recorder()
+    uninterrupted = train(None, SaveAt("on_train_epoch_end", path), whole)
+    resumed = train(path, part)
+    done = [call for call in whole.calls if call[2] >= 4 and "val" not in call[0]]
+    again = [call for call in part.calls[1:] if "val" not in call[0]]
+    kept = [call[:3] for call in done if call[0] != "after_train_epoch" or call[2] > 4]
+    assert [call[:3] for call in again] == kept
     assert weights(resumed) == weights(uninterrupted)
 
 

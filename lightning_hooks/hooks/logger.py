@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
-import numpy as np
-import torch
-
 from lightning_hooks.hook import Hook
-from lightning_hooks.registry import HOOKS
+from lightning_hooks.hooks.tags import is_scalar, named, of_first_group
 
 __all__ = ["LoggerHook"]
 
 
-@HOOKS.register_module()
 class LoggerHook(Hook):
     """The base of hooks that log: it calls ``log(runner)`` with averages ready.
 
@@ -119,18 +114,7 @@ class LoggerHook(Hook):
 
     # -- what ------------------------------------------------------------------------------
 
-    @staticmethod
-    def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
-        """Whether a value is a number, or an array or tensor of one.
-
-        >>> LoggerHook.is_scalar(torch.tensor(0.5)), LoggerHook.is_scalar("cat")
-        (True, False)
-        """
-        if isinstance(val, numbers.Number):
-            return True
-        if isinstance(val, np.ndarray):
-            return include_np and val.ndim == 0
-        return include_torch and isinstance(val, torch.Tensor) and val.numel() == 1
+    is_scalar = staticmethod(is_scalar)
 
     def get_mode(self, runner: Any) -> str:
         """``"train"`` if the output is an average of training steps, else ``"val"``."""
@@ -155,6 +139,8 @@ class LoggerHook(Hook):
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; of that in the epoch with ``inner_iter``."""
+        if runner.mode == "val" and not self.by_epoch:
+            return int(runner.iter)  # the validation comes after the iteration that it belongs to
         inner = self.by_epoch and inner_iter
         return int(runner.inner_iter if inner else runner.iter) + 1
 
@@ -166,11 +152,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: Any) -> dict[str, float]:
         """``learning_rate`` of the first group; of each optimizer by name if there are several."""
-        return _first_of_each("learning_rate", runner, runner.current_lr)
+        return named("learning_rate", of_first_group(runner, runner.current_lr))
 
     def get_momentum_tags(self, runner: Any) -> dict[str, float]:
         """``momentum`` of the first group; of each optimizer by name if there are several."""
-        return _first_of_each("momentum", runner, runner.current_momentum)
+        return named("momentum", of_first_group(runner, runner.current_momentum))
 
     def get_loggable_tags(
         self,
@@ -208,12 +194,3 @@ class LoggerHook(Hook):
                 continue
             tags[name if name.startswith(prefix) else prefix + name] = value
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
-
-
-def _first_of_each(tag: str, runner: Any, read: Any) -> dict[str, float]:
-    if runner.optimizer is None:
-        return {}
-    values = read()
-    if isinstance(values, dict):
-        return {f"{tag}/{name}": of_groups[0] for name, of_groups in values.items()}
-    return {tag: values[0]}

@@ -29,7 +29,7 @@ def eta(seconds: float, done: int, left: int) -> str:
 def console_line(
     record: Mapping[str, Any], *, by_epoch: bool, total: int | None, eta: str | None
 ) -> str:
-    """Return the line that is printed for a record.
+    r"""Return the line that is printed for a record.
 
     Args:
         record: ``mode``, ``epoch``, ``iter``, ``lr`` (a number, or one for each optimizer by
@@ -39,9 +39,9 @@ def console_line(
         total: What ``iter`` goes up to, None if nobody knows.
         eta: The time that is left, None if nobody knows.
 
-    >>> record = dict(mode="train", epoch=1, iter=50, lr=0.1, time=0.25, data_time=0.01, loss=2.3)
-    >>> console_line(record, by_epoch=True, total=100, eta="0:01:00").split("\t")
-    ['Epoch [1][50/100]', 'lr: 1.000e-01, eta: 0:01:00, time: 0.250, data_time: 0.010, loss: 2.3000']
+    >>> record = dict(mode="train", epoch=1, iter=5, lr=0.1, time=0.25, loss=2.3)
+    >>> console_line(record, by_epoch=True, total=9, eta="0:01:00").split("\t")
+    ['Epoch [1][5/9]', 'lr: 1.000e-01, eta: 0:01:00, time: 0.250, loss: 2.3000']
     """
     items = [f"{k}: {_fixed(v)}" for k, v in record.items() if k not in _IN_HEAD]
     where = f"[{record['epoch']}]" if by_epoch else ""
@@ -55,13 +55,17 @@ def console_line(
     elif lr is not None:
         head.append(f"lr: {lr:.3e}")
     if "time" in record:
-        head += [f"eta: {eta}"] * (eta is not None)
+        if eta is not None:
+            head.append(f"eta: {eta}")
         head += [f"{key}: {record[key]:.3f}" for key in ("time", "data_time") if key in record]
-        head += [f"memory: {record['memory']}"] * ("memory" in record)
+        if "memory" in record:
+            head.append(f"memory: {record['memory']}")
     of = "?" if total is None else total
     # mmcv ends each part of the head with a comma, also where nothing follows
-    return f"{span} {where}[{record['iter']}/{of}]\t" + "".join(f"{h}, " for h in head) + ", ".join(
-        items
+    return (
+        f"{span} {where}[{record['iter']}/{of}]\t"
+        + "".join(f"{h}, " for h in head)
+        + ", ".join(items)
     )
 
 

@@ -1,0 +1,199 @@
+"""A hook with an average of the weights: evaluated with, saved beside the raw ones, exported."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks import files, mmcv_checkpoint
+from lightning_hooks.hook import Hook
+from lightning_hooks.hooks.module_average import ModuleAverage
+from lightning_hooks.listening import Listening
+
+__all__ = ["AveragingHook"]
+
+KEY = "ema_state_dict"
+
+
+class AveragingHook(Hook):
+    """Evaluates with an average of the weights and trains with the raw ones.
+
+    The module has the average's values from ``after_train_epoch`` on (so for hooks of lower
+    priority that evaluate there) to the end of the validation, and in ``Trainer.validate``,
+    ``test`` and ``predict``. An error or an interrupt puts the raw values back.
+
+    =====================  ===================================================================
+    key in a checkpoint    value
+    =====================  ===================================================================
+    state_dict             the raw weights, always
+    ema_state_dict         the same keys with the average; of a second such hook under
+                           ``ema_state_dicts[state_key]``
+    =====================  ===================================================================
+
+    A subclass says when the average is made (``start``) and updates it.
+    """
+
+    reads_step = False
+    _average: ModuleAverage | None = None
+    _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
+    _steps = 0
+    _listening: tuple[Listening, ...] = ()
+
+    def start(self, module: L.LightningModule, goes_on: bool) -> None:
+        """Make the average: from a checkpoint's, an earlier fit's, or the weights.
+
+        Args:
+            module: The module to train.
+            goes_on: The run goes on where an earlier one ended, whose average may be there.
+        """
+        self._take_out()
+        loaded, self._loaded = self._loaded, None
+        old = self._average
+        if loaded is None and goes_on and old is not None and old.is_of(module):
+            old.swap.follow()
+            return
+        if not loaded:
+            self._steps = 0
+        self._average = ModuleAverage(module, loaded)
+
+    # -- the average for others ------------------------------------------------------------
+
+    def ema_state_dict(self) -> dict[str, Any]:
+        """Return the module's state dict with the average in it; the tensors are the live ones.
+
+        Raises:
+            RuntimeError: if there is no average before the first fit.
+        """
+        if self._average is None:
+            name = type(self).__name__
+            raise RuntimeError(f"{name} has no average yet: it starts with Trainer.fit()")
+        return self._average.state_dict()
+
+    def apply_to(self, module: torch.nn.Module) -> None:
+        """Load the average, with the buffers that go with it, into a module of the same keys.
+
+        Raises:
+            RuntimeError: if there is no average yet, or the keys differ.
+        """
+        module.load_state_dict(mmcv_checkpoint.with_keys_of(module, self.ema_state_dict()))
+
+    def export(self, path: str) -> None:
+        """Write a file of the average alone, for ``load_state_dict`` and mmcv's loader."""
+        files.save_torch(files.to_cpu(self.ema_state_dict()), path)
+
+    # -- evaluation ------------------------------------------------------------------------
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Train with the raw weights."""
+        self._take_out()
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Evaluate with the average, until the validation or the epoch has ended."""
+        self._put_in(runner.module)
+
+    def _put_in(self, module: L.LightningModule) -> None:
+        if self._loaded:  # evaluated without a fit, from a checkpoint
+            self.start(module, goes_on=False)
+        if self._loaded is None and self._average is not None and self._average.module is module:
+            self._average.swap.put_in()
+
+    def _take_out(self) -> None:
+        if self._average is not None:
+            self._average.swap.take_out()
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Validate with the average, also in mid-epoch and outside of a fit."""
+        if not trainer.sanity_checking:
+            self._put_in(pl_module)
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Test and predict with the average."""
+        self._put_in(pl_module)
+
+    on_predict_start = on_test_start
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Put the raw weights back: after evaluation, or an epoch without validation."""
+        self._take_out()
+
+    on_test_end = on_predict_end = on_train_epoch_end = on_validation_end
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Put the raw weights back; an error here would hide the one that is raised."""
+        with contextlib.suppress(Exception):
+            self._take_out()
+            self._stop_listening()
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Listen to checkpoints: weights-only ones are an event of the module alone."""
+        super().setup(trainer, pl_module, stage)
+        self._stop_listening()
+        self._listening = (
+            Listening(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
+            Listening(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
+        )
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Give the module back as it was."""
+        self._take_out()
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        for one in self._listening:
+            one.remove()
+        self._listening = ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count of optimizer steps that the average goes by."""
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the count, if there is an average that it belongs to."""
+        if self._loaded:
+            self._steps = state_dict["steps"]
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Write both sets of weights: nothing listens to the module after the fit."""
+        self._save(trainer, checkpoint)
+
+    def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
+        state = checkpoint.get("state_dict", {})
+        average = self._loaded  # not started yet: a tuner saves and restores before the run
+        if average is None and self._average and self._average.module is trainer.lightning_module:
+            raw = self._average.raw_state_dict()
+            state.update({key: value for key, value in raw.items() if key in state})
+            average = {k: v for k, v in self._average.state_dict().items() if k in state}
+        if not average:
+            return
+        if self._is_first(trainer):
+            checkpoint[KEY] = average
+        else:
+            checkpoint.setdefault(f"{KEY}s", {})[self.state_key] = average
+
+    def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
+        if self._is_first(trainer):
+            found = checkpoint.get(KEY)
+        else:
+            found = checkpoint.get(f"{KEY}s", {}).get(self.state_key)
+        self._loaded = dict(found or {})
+        if not found:
+            self._steps = 0
+
+    def _is_first(self, trainer: L.Trainer) -> bool:
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        return next((c for c in callbacks if isinstance(c, AveragingHook)), self) is self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy is a hook of the same arguments: what belongs to a run stays with it
+        state = super().__getstate__()
+        return {key: value for key, value in state.items() if not key.startswith("_")}

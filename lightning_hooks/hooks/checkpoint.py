@@ -1,0 +1,244 @@
+"""``CheckpointHook``: checkpoints to resume from, by epoch or by iteration, the last k kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import partial
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Checkpoint
+
+from lightning_hooks import files, loops
+from lightning_hooks.checkpoint_io import writes_atomically
+from lightning_hooks.driver import Driver
+from lightning_hooks.hook import Hook
+from lightning_hooks.hooks.checkpoint_paths import (
+    directory_of,
+    filename_template,
+    refuse_other_storage,
+)
+from lightning_hooks.hooks.kept_files import KeptFiles
+from lightning_hooks.listening import listens
+from lightning_hooks.mmcv_checkpoint import link_latest
+from lightning_hooks.registry import HOOKS
+from lightning_hooks.runner import EpochRunner
+
+__all__ = ["CheckpointHook"]
+
+
+@HOOKS.register_module()
+class CheckpointHook(Hook, Checkpoint):
+    """Writes Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
+
+    Whether to save is decided at mmcv's points, ``after_train_epoch`` and ``after_train_iter``.
+    The file is written where a resume from it loses nothing: at the end of Lightning's epoch,
+    after its validation; by iteration at the end of the batch, or of the validation that follows
+    the batch, and where the batch is the last of its epoch at the end of the epoch.
+
+    A file appears under its name when it is whole and on the disk; then ``latest.pth`` is pointed
+    at it, and older ones are deleted. Only files that this hook has written are deleted, in this
+    run or in the one that it was resumed from.
+
+    ==========================  ==============================================================
+    key in ``runner.meta``      value
+    ==========================  ==============================================================
+    hook_msgs["last_ckpt"]      the path of the file, in the file itself too
+    ==========================  ==============================================================
+
+    Args:
+        interval: Epochs or iterations from one file to the next; -1 for the last one only.
+        by_epoch: Whether epochs or iterations are counted.
+        save_optimizer: Whether the run can be resumed from the files; without, they are for
+            loading weights.
+        out_dir: Where files are written: into the directory in it that has the name of the work
+            directory. The work directory by default; ``s3://...`` and other paths of fsspec's.
+        max_keep_ckpts: How many files are kept, the last included; -1 for all.
+        save_last: Whether a file is written at the end of training, whatever the interval.
+        sync_buffer: Whether buffers of floating-point type are averaged over the ranks before.
+        file_client_args: mmcv's choice of a storage; ``None`` or ``dict(backend="disk")``.
+        filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
+            ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
+        create_symlink: Whether ``latest.pth`` is kept; by default where the files are local.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+        ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
+            storage that is not a path of fsspec's.
+
+    Source: mmcv's ``CheckpointHook``.
+
+    Note:
+        Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them;
+        ``last_ckpt`` in a file names that file, not the one before; exactly ``max_keep_ckpts``
+        are kept, the last one and after a resume too; the last one is also written where
+        training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
+        are not averaged (mmcv fails on them).
+    """
+
+    reads_step = False
+    _due: int | None = None
+    _saved_at: int | None = None
+
+    def __init__(
+        self,
+        interval: int = -1,
+        by_epoch: bool = True,
+        save_optimizer: bool = True,
+        out_dir: str | None = None,
+        max_keep_ckpts: int = -1,
+        save_last: bool = True,
+        sync_buffer: bool = False,
+        file_client_args: dict[str, Any] | None = None,
+        filename_tmpl: str | None = None,
+        create_symlink: bool | None = None,
+    ) -> None:
+        for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise TypeError(f"{name} must be an int, got {number!r}")
+            if number < 1 and number != -1:
+                raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
+        flags = {"by_epoch": by_epoch, "save_optimizer": save_optimizer, "save_last": save_last}
+        for name, flag in (flags | {"sync_buffer": sync_buffer}).items():
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        if not (create_symlink is None or isinstance(create_symlink, bool)):
+            raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
+        if not (out_dir is None or isinstance(out_dir, (str, os.PathLike))):
+            raise TypeError(f"out_dir must be a path or None, got {out_dir!r}")
+        refuse_other_storage(file_client_args)
+        self.interval = interval
+        self.by_epoch = by_epoch
+        self.save_optimizer = save_optimizer
+        self.out_dir = None if out_dir is None else os.fspath(out_dir)
+        self.max_keep_ckpts = max_keep_ckpts
+        self.save_last = save_last
+        self.sync_buffer = sync_buffer
+        self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
+        self.create_symlink = create_symlink
+        self._kept = KeptFiles(max_keep_ckpts)
+
+    @property
+    def last_checkpoint(self) -> str:
+        """The path of the file last written, or an empty string."""
+        return self._kept.last
+
+    @property
+    def best_model_path(self) -> str:
+        """The same: what ``Trainer.test(ckpt_path="best")`` takes where nothing is compared."""
+        return self._kept.last
+
+    # -- mmcv's points: is a file due? -----------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Say where files will be."""
+        self._due = self._saved_at = None
+        if self.by_epoch:
+            # an event of every batch that this hook does not need; the driver puts it back
+            self.__dict__["on_train_batch_end"] = None
+        runner.logger.info("Checkpoints will be saved to %s", self.directory(runner))
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Decide by epoch."""
+        due = self.every_n_epochs(runner, self.interval)
+        if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
+            self._decide(runner, runner.epoch + 1, "epochs")
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Decide by iteration."""
+        if self.by_epoch:
+            return
+        due = self.every_n_iters(runner, self.interval)
+        if due or (self.save_last and self.is_last_iter(runner)):
+            self._decide(runner, runner.iter + 1, "iterations")
+
+    def _decide(self, runner: Any, number: int, unit: str) -> None:
+        self._due = number
+        runner.logger.info("Saving checkpoint at %d %s", number, unit)
+        if self.sync_buffer:
+            for buffer in runner.module.buffers():
+                if buffer.is_floating_point():
+                    mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
+                    buffer.copy_(mean)
+
+    # -- Lightning's events: the file is written -------------------------------------------
+
+    def on_train_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Write, if nothing belongs to the iteration any more."""
+        if self._due is None or loops.validates_next(trainer):
+            return
+        runner = Driver.of(trainer).runner
+        # where epochs are counted; elsewhere Lightning resumes from the batch, not from the epoch
+        if not (isinstance(runner, EpochRunner) and loops.is_last_batch(trainer)):
+            self._write(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what is due by iteration, unless the epoch is about to end."""
+        if self._due is not None and not self.by_epoch:
+            epochs = isinstance(Driver.of(trainer).runner, EpochRunner)
+            if not (epochs and loops.epoch_is_over(trainer)):
+                self._write(trainer)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write what is due; all other callbacks and the module are done with the epoch."""
+        if self._due is not None:
+            self._write(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write the last file, where training has ended before it was due."""
+        runner = Driver.of(trainer).runner
+        if self.save_last and self._saved_at != runner.iter:
+            self._due = runner.epoch if self.by_epoch else runner.iter
+            self._write(trainer)
+
+    def _write(self, trainer: L.Trainer) -> None:
+        number, self._due = self._due, None
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        driver = Driver.of(trainer)
+        runner = driver.runner
+        directory = self.directory(runner)
+        path = files.join(directory, self.filename_tmpl.format(number))
+        # before the file, which names itself and those that it is going to be among
+        self._saved_at = runner.iter + loops.batch_is_open(trainer)
+        self._kept.add(path)
+        if runner.meta is not None:
+            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(writes_atomically(trainer.strategy))
+            if not self.save_optimizer:  # Lightning then leaves callbacks out, and so mmcv's meta
+                module = trainer.lightning_module
+                add = partial(driver.on_save_checkpoint, trainer, module)
+                stack.enter_context(listens(module, "on_save_checkpoint", add))
+            trainer.save_checkpoint(path, weights_only=not self.save_optimizer)
+        if trainer.is_global_zero:
+            local = files.is_local(directory)
+            if local and self.create_symlink is not False:
+                link_latest(directory, os.path.relpath(path, directory))
+            self._kept.delete_old(directory)
+
+    def directory(self, runner: Any) -> str:
+        """Where the files go, by mmcv's rule for ``out_dir``."""
+        return directory_of(self.out_dir, runner.work_dir)
+
+    # -- state -----------------------------------------------------------------------------
+
+    def state_arguments(self) -> dict[str, Any]:
+        """What tells two apart: where their files are."""
+        return {"out_dir": self.out_dir, "filename_tmpl": self.filename_tmpl}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the files that are this hook's own."""
+        return {"files": list(self._kept.paths)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Own the files of the run that is resumed."""
+        self._kept.paths = list(state_dict["files"])

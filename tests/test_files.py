@@ -1,0 +1,131 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from lightning_hooks import files
+from lightning_hooks.checkpoint_io import AtomicCheckpointIO, writes_atomically
+
+
+def write_half(path: str) -> None:
+    with files.atomic_write(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_an_error_leaves_what_was_there(tmp_path, old):
+    path = tmp_path / "a.bin"
+    if old:
+        path.write_bytes(old)
+    with pytest.raises(KeyboardInterrupt):
+        write_half(str(path))
+    assert (path.read_bytes() if path.exists() else None) == old
+    assert len(os.listdir(tmp_path)) == bool(old)
+
+
+def test_appears_only_when_complete_in_a_directory_that_is_made(tmp_path):
+    path = tmp_path / "a" / "b" / "c.bin"
+    with files.atomic_write(f"file://{path}") as file:
+        file.write(b"all")
+        assert not path.exists()
+    assert path.read_bytes() == b"all"
+    assert os.listdir(path.parent) == ["c.bin"]
+
+
+def test_an_object_that_cannot_be_saved_leaves_no_file(tmp_path):
+    with pytest.raises(Exception, match="pickle"):
+        files.save_torch({"a": lambda: 0}, str(tmp_path / "a.pth"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = str(tmp_path / "a.pth")
+    files.save_torch({"a": 1}, path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        files.save_torch({"a": 2}, path)
+    assert files.load_torch(path) == {"a": 1}
+    assert os.listdir(tmp_path) == ["a.pth"]
+
+
+def test_remote_paths():
+    path = "memory://test_files/deep/a.pth"
+    files.save_torch({"a": torch.ones(2)}, path)
+    assert files.load_torch(path)["a"].tolist() == [1, 1]
+    with pytest.raises(KeyboardInterrupt):
+        write_half(path)
+    assert files.load_torch(path)["a"].tolist() == [1, 1]
+    fs = fsspec.filesystem("memory")
+    assert [Path(x["name"]).name for x in fs.ls("/test_files/deep")] == ["a.pth"]
+
+
+def test_plain_is_what_weights_only_loads(tmp_path):
+    value = {
+        "numpy": np.float32(0.5),
+        "array": np.arange(2),
+        "path": tmp_path,
+        "ordered": OrderedDict(a=np.int64(1)),
+        "tuple": (np.bool_(True), None),
+        "set": {1},
+        3: torch.ones(1),
+    }
+    files.save_torch(files.plain(value), str(tmp_path / "a.pth"))
+    loaded = files.load_torch(str(tmp_path / "a.pth"))
+    assert loaded.pop(3).tolist() == [1]
+    assert loaded == {
+        "numpy": 0.5,
+        "array": [0, 1],
+        "path": str(tmp_path),
+        "ordered": {"a": 1},
+        "tuple": (True, None),
+        "set": [1],
+    }
+
+
+def test_join_and_is_local(tmp_path):
+    assert files.join("s3://bucket/x", "a", "b.pth") == "s3://bucket/x/a/b.pth"
+    assert files.join(str(tmp_path), "a") == str(tmp_path / "a")
+    assert files.is_local(str(tmp_path))
+    assert files.is_local(f"file://{tmp_path}")
+    assert not files.is_local("s3://bucket/a")
+
+
+class Strategy:
+    def __init__(self, io: TorchCheckpointIO) -> None:
+        self.checkpoint_io = io
+
+
+def test_a_strategy_writes_atomically_and_the_users_own_writer_stays():
+    class Own(TorchCheckpointIO):
+        pass
+
+    def fail(strategy: Any, inside: type) -> None:
+        with writes_atomically(strategy):
+            assert type(strategy.checkpoint_io) is inside
+            raise RuntimeError("x")
+
+    for io, inside in ((TorchCheckpointIO(), AtomicCheckpointIO), (Own(), Own)):
+        strategy = Strategy(io)
+        with pytest.raises(RuntimeError, match="x"):
+            fail(strategy, inside)
+        assert strategy.checkpoint_io is io
+
+
+def test_checkpoint_io_refuses_storage_options(tmp_path):
+    with pytest.raises(TypeError, match="storage_options"):
+        AtomicCheckpointIO().save_checkpoint({}, tmp_path / "a", storage_options={"x": 1})
