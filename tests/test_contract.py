@@ -1,0 +1,134 @@
+"""What every native hook does: construct, train, fit twice, resume, coexist, pickle, refuse."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import TinyNormModule, make_loader, make_trainer
+from lightning.pytorch.callbacks import Callback, Checkpoint
+
+from lightning_hooks import HOOKS, HookAdapter
+
+# how each is made, and an argument that it refuses
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
+    "CheckInvalidLossHook": ({"interval": 3}, {"interval": 0}),
+    "CheckpointHook": ({"interval": 1, "max_keep_ckpts": 1}, {"interval": 0}),
+    "CosineAnnealingLrUpdaterHook": ({"min_lr": 0.0}, {}),
+    "CosineRestartLrUpdaterHook": (
+        {"periods": [1, 3], "restart_weights": [1, 0.5], "min_lr": 0.0},
+        {"periods": [1, 3], "min_lr": 0.0},
+    ),
+    "EMAHook": ({"momentum": 0.1}, {"momentum": 2.0}),
+    "ExpLrUpdaterHook": ({"gamma": 0.9}, {"gamma": 0.9, "warmup": "quadratic"}),
+    "FixedLrUpdaterHook": ({"warmup": "linear", "warmup_iters": 3}, {"warmup": "linear"}),
+    "FlatCosineAnnealingLrUpdaterHook": ({"min_lr": 0.0}, {"start_percent": 2.0, "min_lr": 0.0}),
+    "GradientCumulativeOptimizerHook": ({"cumulative_iters": 2}, {"cumulative_iters": 0}),
+    "InvLrUpdaterHook": ({"gamma": 0.1}, {"gamma": 0.1, "warmup": "quadratic"}),
+    "IterTimerHook": ({}, None),
+    "LinearAnnealingLrUpdaterHook": ({"min_lr_ratio": 0.1}, {"min_lr": 0.0, "min_lr_ratio": 0.1}),
+    "MlflowLoggerHook": ({"interval": 2, "log_model": False}, {"interval": -1}),
+    "NeptuneLoggerHook": ({"interval": 2}, {"interval": -1}),
+    "OptimizerHook": ({"grad_clip": {"max_norm": 1.0}}, {"grad_clip": 3}),
+    "PolyLrUpdaterHook": ({"power": 2.0}, {"warmup": "exp", "warmup_iters": 0}),
+    "StepLrUpdaterHook": ({"step": 1}, {"step": 0}),
+    "TextLoggerHook": ({"interval": 2}, {"interval": -1}),
+    "WandbLoggerHook": ({"interval": 2}, {"interval": -1}),
+}
+TRACKERS = ("MlflowLoggerHook", "NeptuneLoggerHook", "WandbLoggerHook")
+
+every = pytest.mark.parametrize("name", CASES)
+hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+pytestmark = [
+    # neptune's and mlflow's own
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The epoch-end checkpoint|Resume iterations|.*cumulative"),
+    pytest.mark.filterwarnings("ignore:.*BatchNorm"),
+]
+
+
+def build(name: str) -> Any:
+    return HOOKS.build({"type": name, **CASES[name][0]})
+
+
+def fit(tmp_path: Path, *hooks: Any, host: bool, ckpt: Any = None, epochs: int = 3) -> Any:
+    callbacks = [HookAdapter(list(hooks))] if host else list(hooks)
+    saves = any(isinstance(callback, Checkpoint) for callback in callbacks)
+    options = {"max_epochs": epochs, "enable_checkpointing": saves}
+    trainer = make_trainer(tmp_path, *callbacks, Save(), **options)
+    module = TinyNormModule()
+    trainer.fit(module, make_loader(4, shuffle=True), make_loader(1), ckpt_path=ckpt)
+    return trainer
+
+
+class Save(Callback):
+    """Saves at the end of every epoch."""
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        file = f"saved_{trainer.current_epoch + 1}.ckpt"
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / file)
+
+
+def state(trainer: Any) -> list[list[float]]:
+    module = trainer.lightning_module
+    rates = [[g["lr"] for g in o.param_groups] for o in trainer.optimizers]
+    return [v.flatten().tolist() for v in module.state_dict().values()] + rates
+
+
+def test_every_hook_is_here() -> None:
+    ours = {n for n, c in HOOKS.module_dict.items() if c.__module__.startswith("lightning_hooks.")}
+    assert ours == set(CASES)
+
+
+@every
+@hosted
+def test_trains_and_resumes_as_if_it_had_not_ended(name: str, host: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole = fit(tmp_path, build(name), host=host)
+    assert whole.state.finished
+    if name in TRACKERS:
+        return  # they write; what they write after a resume is in test_trackers.py
+    torch.manual_seed(1)
+    resumed = fit(tmp_path, build(name), host=host, ckpt=tmp_path / "saved_2.ckpt")
+    assert state(resumed) == state(whole)
+
+
+@every
+def test_fits_twice(name: str, tmp_path: Path) -> None:
+    hook = build(name)
+    trainer = fit(tmp_path, hook, host=False, epochs=1)
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(trainer.lightning_module, make_loader(4), make_loader(1))
+    assert trainer.current_epoch == 2
+    fit(tmp_path / "other", hook, host=False, epochs=1)
+
+
+@every
+def test_two_coexist_in_an_adapter(name: str, tmp_path: Path) -> None:
+    if "LrUpdater" in name or "Optimizer" in name:
+        pytest.skip("two of a kind would fight over the same thing")
+    trainer = fit(tmp_path, build(name), build(name), host=True, epochs=1)
+    assert trainer.state.finished
+
+
+@every
+def test_pickles_before_and_after_a_fit(name: str, tmp_path: Path) -> None:
+    hook = build(name)
+    copy = pickle.loads(pickle.dumps(hook))
+    assert type(copy) is type(hook)
+    fit(tmp_path, copy, host=False, epochs=1)
+    again = pickle.loads(pickle.dumps(copy))
+    fit(tmp_path, again, host=False, epochs=1)
+
+
+@every
+def test_refuses_bad_arguments(name: str) -> None:
+    bad = CASES[name][1]
+    if bad is None:
+        pytest.skip("takes no argument")
+    with pytest.raises((ValueError, TypeError)) as caught:
+        HOOKS.build({"type": name, **bad})
+    assert len(str(caught.value)) > 20
