@@ -47,7 +47,7 @@ def test_hooks_from_yaml(tmp_path: Path, monkeypatch: Any) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(YAML.format(root=tmp_path))
     monkeypatch.setattr("sys.argv", ["train.py", "fit", "--config", str(config)])
-    cli = LightningCLI(TinyModule, Data, save_config_callback=None)
+    cli = LightningCLI(TinyModule, Data, save_config_callback=None, seed_everything_default=0)
     assert [group["lr"] for group in cli.trainer.optimizers[0].param_groups] == [0.05]
     assert sorted(f.name for f in tmp_path.glob("*.pth")) == ["epoch_2.pth", "latest.pth"]
     assert len(list(tmp_path.glob("*.log.json"))) == 1
