@@ -13,5 +13,7 @@ os.environ.update(
     DVC_NO_ANALYTICS="1",
     MPLBACKEND="Agg",
 )
+# what the golden numbers were recorded with; and threads that wait for each other cost time
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # the same results on every machine; tests that need a GPU run with CUDA_VISIBLE_DEVICES=0 given
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")

