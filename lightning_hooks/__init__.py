@@ -2,6 +2,7 @@
 
 from lightning_hooks import schedules as schedules
 from lightning_hooks.adapter import HookAdapter as HookAdapter
+from lightning_hooks.config import register_training_hooks as register_training_hooks
 from lightning_hooks.hook import Hook as Hook
 from lightning_hooks.hooks.checkpoint import CheckpointHook as CheckpointHook
 from lightning_hooks.hooks.cumulative import (

@@ -51,6 +51,9 @@ class HookAdapter(Participant):
     ['IterTimerHook', 'Hook']
     """
 
+    trainer_kwargs: Mapping[str, Any] = {}
+    """The Trainer's arguments that belong to the hooks, where they came from a config."""
+
     def __init__(
         self,
         hooks: Any = (),
