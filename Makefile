@@ -45,7 +45,7 @@ golden:
 # our hooks and mmcv's side by side, bit for bit; the oracle is built if it is missing
 golden-check: .oracle/recipe
 	CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests:tests/golden .oracle/bin/python -m pytest -c /dev/null \
-	    --rootdir . -p no:cacheprovider tests/golden_check $(ARGS)
+	    --rootdir . -p no:cacheprovider --disable-warnings tests/golden_check $(ARGS)
 
 .oracle/recipe:
 	tests/golden/oracle.sh traces
