@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 
 from lightning_hooks.dialects import detect
-from lightning_hooks.driver import Participant
 from lightning_hooks.hook_list import HookList, hook_info
+from lightning_hooks.participants import Participant
 from lightning_hooks.priority import default_priority, get_priority
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.settings import Settings

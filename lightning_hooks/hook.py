@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.driver import Participant
+from lightning_hooks.participants import Participant
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.priority import default_priority
 

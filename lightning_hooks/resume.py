@@ -8,7 +8,8 @@ import torch
 
 from lightning_hooks import files, loops, rng
 from lightning_hooks.data import generators_of
-from lightning_hooks.runner import EpochRunner, Runner
+from lightning_hooks.epoch_runner import EpochRunner
+from lightning_hooks.runner import Runner
 
 __all__ = ["KEY", "ResumeState", "write"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.hook import Hook
-from lightning_hooks.runner import IterRunner
+from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.schedules import check_warm_up, warm_up
 
 __all__ = ["LrUpdaterHook", "Rates"]

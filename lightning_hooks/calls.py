@@ -1,0 +1,75 @@
+"""Calling the hooks at a point: who, in which order, and what is put right afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning_hooks.flags import TrainFlags
+from lightning_hooks.hook_list import method_at
+from lightning_hooks.notes import add_hook_note
+from lightning_hooks.ownership import is_ours, trains_like_mmcv
+from lightning_hooks.runner import Runner
+
+__all__ = ["Call", "Calls"]
+
+Call = tuple[Any, Callable[[Any], None]]
+"""A hook and its method for a point."""
+
+
+class Calls:
+    """The calls of one Runner's hooks."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._flags = TrainFlags()
+        self._plan: dict[str, list[Call]] = {}
+        self._version = -1
+
+    def at(self, point: str) -> list[Call]:
+        """Who is called at a point, looked up once for each change of the hook list."""
+        hooks = self._runner.hooks
+        if hooks.version != self._version:
+            self._plan.clear()
+            self._version = hooks.version
+        if point not in self._plan:
+            found = [(hook, method_at(hook, point)) for hook in hooks]
+            self._plan[point] = [(hook, method) for hook, method in found if method]
+        return self._plan[point]
+
+    def each_batch(self, point: str, calls: list[Call]) -> None:
+        """Make these calls, those of a point of each batch or a part of them."""
+        runner = self._runner
+        hook: Any = None  # of the call that raises
+        try:
+            for hook, method in calls:  # noqa: B007
+                method(runner)
+        except BaseException as error:
+            add_hook_note(error, hook, point, runner)
+            raise
+        self._put_flags_back()
+
+    def now(self, point: str) -> None:
+        """Call a point of each epoch or run, on the list as it changes under way."""
+        self._runner.call_hook(point)
+        self._put_flags_back()
+
+    def capture_flags(self) -> None:
+        """Remember the module's train flags as those to go back to."""
+        self._flags.capture(self._runner.module)
+
+    def _put_flags_back(self) -> None:
+        runner = self._runner
+        # a module that trains as in mmcv gets its train() with the next epoch, as there
+        in_eval = not runner.module.training and runner.mode != "val"
+        if in_eval and not trains_like_mmcv(runner.module):
+            self._flags.put_back(runner.module, runner.model)
+
+    def settle_stop(self) -> None:
+        """Tell the Trainer of ``runner.should_stop``, on all ranks if it is set on one."""
+        runner = self._runner
+        stop = runner._stop_requested
+        if runner.world_size > 1 and not all(is_ours(hook) for hook in runner.hooks):
+            stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
+        if stop:
+            runner.trainer.should_stop = True

@@ -1,0 +1,102 @@
+"""The callbacks of ours in a Trainer: those that bring hooks, and how Lightning is to call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks.settings import Settings
+
+__all__ = ["Participant", "each_once", "host", "mute", "unmute"]
+
+EVENTS = tuple(
+    name
+    for name in vars(Callback)
+    if name.startswith("on_") and name not in ("on_save_checkpoint", "on_load_checkpoint")
+)
+
+
+class Participant(Callback):
+    """A callback that brings hooks into a Trainer: a single hook, or an adapter with many."""
+
+    hosted_at: int | None = None
+    """The place of a hook among those of its Trainer's adapters, if it is in one."""
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The hooks with their priorities, in the order given."""
+        raise NotImplementedError
+
+    def settings(self) -> Settings:
+        """What this participant wants of the Runner."""
+        return Settings()
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Make sure that the Trainer has its driver.
+
+        Raises:
+            TypeError: if the Trainer is that of the package ``pytorch_lightning``.
+        """
+        from lightning_hooks.driver import Driver  # which knows its participants
+
+        if not isinstance(trainer, L.Trainer):
+            raise TypeError(
+                f"{type(self).__name__} needs lightning.Trainer, got that of "
+                f"{type(trainer).__module__.partition('.')[0]}: its classes are others; "
+                "write `import lightning as L` and L.Trainer, L.LightningModule"
+            )
+        Driver.of(trainer, stage)
+
+
+def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """Return the entries.
+
+    Raises:
+        ValueError: if a hook is among them twice.
+    """
+    for index, (hook, _) in enumerate(entries):
+        if any(hook is other for other, _ in entries[:index]):
+            raise ValueError(
+                f"the same {type(hook).__name__} object is given twice; "
+                "a hook takes part in a Trainer once"
+            )
+    return entries
+
+
+def host(trainer: L.Trainer, hooks: Iterable[Any], hosted: list[Any], stage: str) -> None:
+    """Give the native hooks of adapters their Lightning events: they are Callbacks too.
+
+    Args:
+        trainer: The Trainer, whose callbacks they become.
+        hooks: Hooks of any kind.
+        hosted: Those that became callbacks so; the new ones are added.
+        stage: What the Trainer is about to do.
+    """
+    for hook in hooks:
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        if isinstance(hook, Participant) and not any(c is hook for c in callbacks):
+            hook.hosted_at = len(hosted)
+            hosted.append(hook)
+            trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
+            hook.setup(trainer, trainer.lightning_module, stage)
+
+
+def mute(callbacks: Iterable[Callback]) -> None:
+    """Set the events that a callback does not use to None: Lightning skips those.
+
+    Otherwise every callback pays for every event of every batch, used or not.
+    """
+    for callback in callbacks:
+        for name in EVENTS:
+            if getattr(type(callback), name) is getattr(Callback, name):
+                callback.__dict__[name] = None
+
+
+def unmute(callbacks: Iterable[Callback]) -> None:
+    """Give the callbacks all their events back; doing it twice does no harm."""
+    for callback in callbacks:
+        for name in EVENTS:
+            if callback.__dict__.get(name, callback) is None:
+                del callback.__dict__[name]

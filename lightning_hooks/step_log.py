@@ -1,0 +1,66 @@
+"""A step's outputs as hooks see them, and what of them goes into the log buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lightning_hooks import loops
+from lightning_hooks.log_buffer import LogBuffer
+from lightning_hooks.priority import is_family
+from lightning_hooks.runner import Runner
+from lightning_hooks.step import OrphanLoss
+
+__all__ = ["bound_log_buffer", "detached", "feed_log_buffer", "log_validation", "orphaned"]
+
+
+def detached(outputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the outputs without the graph."""
+    return {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in outputs.items()}
+
+
+def orphaned(outputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the outputs of a step whose backward is Lightning's: the loss says so when asked."""
+    found = detached(outputs)
+    if "loss" in found:
+        found["loss"] = found["loss"].as_subclass(OrphanLoss)
+    return found
+
+
+def feed_log_buffer(runner: Runner) -> None:
+    """Give the log buffer the step's ``log_vars``, else its loss and what the module logged."""
+    outputs = getattr(runner, "outputs", None) or {}
+    if "log_vars" in outputs:
+        runner.log_buffer.update(outputs["log_vars"], outputs.get("num_samples", 1))
+        return
+    values = {"loss": outputs["loss"].as_subclass(torch.Tensor)} if "loss" in outputs else {}
+    if runner.mode == "train":
+        values.update(loops.step_metrics(runner.trainer))
+    runner.log_buffer.update(values, outputs.get("num_samples", 1))
+
+
+def bound_log_buffer(runner: Runner) -> None:
+    """Drop old values from a log buffer that no logger clears."""
+    if not any(is_family(hook, "LoggerHook") for hook in runner.hooks):
+        runner.log_buffer.trim(10_000)
+
+
+def log_validation(runner: Runner, loggers: list[tuple[Any, Any]]) -> None:
+    """Give the loggers what the module has logged, in a run without epochs that would end.
+
+    The values of the training steps around it stay in their own buffer.
+
+    Args:
+        runner: The runner.
+        loggers: Hooks with their ``after_val_epoch``; those that are loggers are called.
+    """
+    values = loops.val_metrics(runner.trainer)
+    if not values:
+        return
+    training, runner.log_buffer = runner.log_buffer, LogBuffer()
+    runner.log_buffer.update(values)
+    for hook, method in loggers:
+        if is_family(hook, "LoggerHook"):
+            method(runner)
+    runner.log_buffer = training
