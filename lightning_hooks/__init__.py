@@ -5,10 +5,16 @@ from lightning_hooks.adapter import HookAdapter as HookAdapter
 from lightning_hooks.config import register_training_hooks as register_training_hooks
 from lightning_hooks.hook import Hook as Hook
 from lightning_hooks.hooks.checkpoint import CheckpointHook as CheckpointHook
+from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
 from lightning_hooks.hooks.cumulative import (
     GradientCumulativeOptimizerHook as GradientCumulativeOptimizerHook,
 )
+from lightning_hooks.hooks.dist_evaluation import DistEvalHook as DistEvalHook
 from lightning_hooks.hooks.ema import EMAHook as EMAHook
+from lightning_hooks.hooks.empty_cache import EmptyCacheHook as EmptyCacheHook
+from lightning_hooks.hooks.evaluation import EvalHook as EvalHook
+from lightning_hooks.hooks.gone import PaviLoggerHook as PaviLoggerHook
+from lightning_hooks.hooks.gone import SegmindLoggerHook as SegmindLoggerHook
 from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook as CheckInvalidLossHook
 from lightning_hooks.hooks.invalid_loss import InvalidLossError as InvalidLossError
 from lightning_hooks.hooks.iter_timer import IterTimerHook as IterTimerHook
@@ -32,8 +38,13 @@ from lightning_hooks.hooks.lr_policies import InvLrUpdaterHook as InvLrUpdaterHo
 from lightning_hooks.hooks.lr_policies import PolyLrUpdaterHook as PolyLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook as StepLrUpdaterHook
 from lightning_hooks.hooks.optimizer import OptimizerHook as OptimizerHook
+from lightning_hooks.hooks.precise_bn import PreciseBNHook as PreciseBNHook
+from lightning_hooks.hooks.profiler import ProfilerHook as ProfilerHook
+from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
+from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
 from lightning_hooks.log_buffer import LogBuffer as LogBuffer
 from lightning_hooks.points import Point as Point
+from lightning_hooks.population_stats import update_bn_stats as update_bn_stats
 from lightning_hooks.priority import Priority as Priority
 from lightning_hooks.priority import get_priority as get_priority
 from lightning_hooks.registry import HOOKS as HOOKS

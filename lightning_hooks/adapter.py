@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -100,6 +100,8 @@ class HookAdapter(Participant):
             if len(item) != 2:
                 raise TypeError(f"a hook in a tuple must be (hook, priority), got {item!r}")
             hook, priority = item
+            if isinstance(hook, Mapping):
+                hook = HOOKS.build(hook)
         else:
             hook = item
         self.register_hook(hook, priority)
@@ -135,7 +137,7 @@ class HookAdapter(Participant):
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hosted hooks with their priorities."""
-        return [(hook, hook.priority) for hook in self._hooks]
+        return [(hook, self._hooks.priority_of(hook)) for hook in self._hooks]
 
     def settings(self) -> Settings:
         """What was given to the constructor for the Runner."""
@@ -145,7 +147,7 @@ class HookAdapter(Participant):
 def _as_list(hooks: Any) -> Iterable[Any]:
     if isinstance(hooks, (list, tuple)) and not _is_pair(hooks):
         return hooks
-    return [hooks]
+    return hooks if isinstance(hooks, Iterator) else [hooks]
 
 
 def _is_pair(hooks: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_hooks.flags import TrainFlags
 from lightning_hooks.hook_list import method_at
-from lightning_hooks.notes import add_hook_note
+from lightning_hooks.notes import add_hook_note, stopped
 from lightning_hooks.ownership import is_ours, trains_like_mmcv
 from lightning_hooks.runner import Runner
 
@@ -44,6 +44,8 @@ class Calls:
         try:
             for hook, method in calls:  # noqa: B007
                 method(runner)
+        except StopIteration as error:
+            raise stopped(error, hook, point, runner) from error
         except BaseException as error:
             add_hook_note(error, hook, point, runner)
             raise
@@ -61,8 +63,7 @@ class Calls:
     def _put_flags_back(self) -> None:
         runner = self._runner
         # a module that trains as in mmcv gets its train() with the next epoch, as there
-        in_eval = not runner.module.training and runner.mode != "val"
-        if in_eval and not trains_like_mmcv(runner.module):
+        if runner.mode != "val" and not trains_like_mmcv(runner.module):
             self._flags.put_back(runner.module, runner.model)
 
     def settle_stop(self) -> None:

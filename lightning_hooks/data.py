@@ -44,6 +44,7 @@ class Iteration:
         self._before: list[tuple[torch.Generator, torch.Tensor]] = []
         self._made_early = False
         self._process: Any = None
+        self._default: Any = None  # the data of the epochs whose loader no hook replaces
 
     def watch(self, trainer: L.Trainer) -> None:
         """Note the random state whenever Lightning is about to iterate a training loader."""
@@ -82,16 +83,21 @@ class Iteration:
             and not any(hasattr(x, "load_state_dict") for x in loops.train_loaders(trainer))
         )
 
-    def begin_epoch(self, runner: Runner, *, resumed: bool, hooks_may_change_data: bool) -> None:
+    def begin_epoch(
+        self, runner: Runner, *, for_run: bool, resumed: bool, hooks_may_change_data: bool
+    ) -> None:
         """Make the epoch iterate the loader and the data set as the hooks have left them.
 
         Args:
             runner: The runner; a loader set on it is taken.
+            for_run: That loader is for the rest of the run, not for one epoch.
             resumed: The random state is that of the uninterrupted run: draw from it.
             hooks_may_change_data: There are hooks that could have; otherwise the iterator stays.
         """
         trainer = runner.trainer
         new = runner.__dict__.pop("_new_data_loader", None)
+        if new is not None and not for_run and self._default is None:
+            self._default = loops.train_data(trainer)
         replace = new is not None and all(new is not x for x in loops.train_loaders(trainer))
         renew = self.can_renew(trainer) and (resumed or hooks_may_change_data)
         if replace:
@@ -102,6 +108,12 @@ class Iteration:
             drawn_from = [generator for generator, _ in self._before]
             self._make(partial(loops.renew_iterator, trainer), drawn_from, resumed)
         self._made_early = False
+
+    def end_epoch(self, trainer: L.Trainer) -> None:
+        """Go back to the loader that was replaced for one epoch, as mmcv does."""
+        if self._default is not None:
+            loops.restore_train_data(trainer, self._default)
+            self._default = None
 
     def _make(
         self, make: Callable[[], None], drawn_from: list[torch.Generator], natural: bool

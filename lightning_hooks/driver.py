@@ -42,7 +42,7 @@ from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.listening import Listening
 from lightning_hooks.model import as_outputs
-from lightning_hooks.ownership import Ownership, is_ours, trains_like_mmcv
+from lightning_hooks.ownership import Ownership, is_ours, reads_step, trains_like_mmcv
 from lightning_hooks.participants import Participant, each_once, host, mute, unmute
 from lightning_hooks.runner import Runner
 from lightning_hooks.settings import Settings, merge
@@ -66,6 +66,8 @@ class Driver(Callback):
         self._in_run = self._in_epoch = self._in_step = self._failed = False
         self._first_iter: int | None = None
         self._step: Listening | None = None
+        self._run_loader: Any = None  # what a hook has set in before_run
+        self._val_data: Any = None  # what a hook has replaced for one validation
         self._iteration = Iteration()
         self._resumed = resume.ResumeState()
         self._buffers = HookBuffers()
@@ -113,6 +115,7 @@ class Driver(Callback):
         if self._runner is None:
             self._runner = _make_runner(trainer, pl_module, wishes)
             self._calls = Calls(self._runner)
+            self._runner.hooks.on_change = self._wake
         runner = self._runner
         runner.attach(pl_module, wishes.model(pl_module) if wishes.model else None)
         if wishes.meta is not None:
@@ -165,9 +168,10 @@ class Driver(Callback):
         keys = self._buffers.keys(pl_module)
         self._calls.now("before_run")
         self._buffers.added(pl_module, keys)
+        self._run_loader = runner.__dict__.get("_new_data_loader")
         host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
         mute([self, *self._participants(trainer)])
-        if self._ownership or any(getattr(h, "reads_step", True) for h in runner.hooks):
+        if self._ownership or any(reads_step(hook) for hook in runner.hooks):
             self._step = Listening(pl_module, "training_step", after=self._after_step)
         self._first_iter = runner.iter
         if isinstance(runner, IterRunner):
@@ -181,6 +185,7 @@ class Driver(Callback):
             self._begin_epoch()
         else:
             bound_log_buffer(self.runner)
+            self._restore_rng()
             self._take_data()
 
     def _begin_epoch(self, synthesised: bool = False) -> None:
@@ -202,10 +207,14 @@ class Driver(Callback):
     def _begin_run_by_iter(self) -> None:
         runner = self.runner
         runner._epoch = runner.trainer.current_epoch
-        self._restore_rng()
+        trainer = runner.trainer
+        here = loops.is_resuming_mid_epoch(trainer) and not loops.is_last_batch(trainer)
+        if here:
+            self._restore_rng()
         self._calls.now("before_epoch")
         self._in_epoch = True
-        self._take_data()
+        if here or not self._resumed:  # else the pass that goes on begins with its own event
+            self._take_data()
 
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
@@ -217,8 +226,11 @@ class Driver(Callback):
         if self._resumed:
             self._resumed.restore_generators(self.runner)
         hooks = [h for p in ("before_run", "before_train_epoch") for h, _ in self._calls.at(p)]
+        runner = self.runner
+        new = runner.__dict__.get("_new_data_loader")
         self._iteration.begin_epoch(
-            self.runner,
+            runner,
+            for_run=isinstance(runner, IterRunner) or new is self._run_loader,
             resumed=bool(self._resumed),
             hooks_may_change_data=not all(is_ours(hook) for hook in hooks),
         )
@@ -252,6 +264,11 @@ class Driver(Callback):
             self.__dict__["on_train_batch_start"] = None
         if not (always or self._calls.at("after_train_iter") or self._step):
             self.__dict__["on_train_batch_end"] = None
+
+    def _wake(self) -> None:
+        """Listen to the batches again: the hooks are others now."""
+        for name in ("on_train_batch_start", "on_train_batch_end"):
+            self.__dict__.pop(name, None)
 
     def _after_step(self, outputs: Any) -> None:
         """Take a training step's result; run the hooks that own backward on it."""
@@ -317,6 +334,9 @@ class Driver(Callback):
         runner._inner_iter = loops.batch_idx(trainer)
         runner.mode = "val"
         self._calls.now("before_val_epoch")
+        new = runner.__dict__.get("_new_val_loader")
+        if new is not None:
+            self._val_data = loops.replace_val_loader(trainer, new)
 
     def _close_epoch(self) -> None:
         runner = self.runner
@@ -363,6 +383,7 @@ class Driver(Callback):
         if not self._in_fit_validation(trainer):
             return
         runner = self.runner
+        self._restore_val_data(trainer)
         if isinstance(runner, IterRunner):
             runner.last_val_iter = runner.iter
             log_validation(runner, self._calls.at("after_val_epoch"))
@@ -376,8 +397,10 @@ class Driver(Callback):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``after_train_epoch``, unless a validation has ended the epoch."""
-        if self._in_epoch and isinstance(self.runner, EpochRunner):
-            self._close_epoch()
+        if isinstance(self.runner, EpochRunner):
+            if self._in_epoch:
+                self._close_epoch()
+            self._iteration.end_epoch(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``after_run``."""
@@ -396,16 +419,24 @@ class Driver(Callback):
         """Give the module back as it was; an error here would hide the one that is raised."""
         self._failed = True
         with contextlib.suppress(Exception):
-            self._buffers.stop_listening()
+            self._buffers.stop_listening(saving=True)
             self._undo(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Give the module and the callbacks back as they were."""
-        self._buffers.stop_listening()
+        self._buffers.stop_listening(saving=True)
         self._undo(trainer)
+
+    def _restore_val_data(self, trainer: L.Trainer) -> None:
+        if self._val_data is not None:
+            loops.restore_val_data(trainer, self._val_data)
+            self._val_data = None
+            self.runner.__dict__.pop("_new_val_loader", None)
 
     def _undo(self, trainer: L.Trainer) -> None:
         self._in_run = False
+        self._iteration.end_epoch(trainer)
+        self._restore_val_data(trainer)
         self._iteration.unwatch(trainer)
         if self._step is not None:
             self._step.remove()
@@ -426,7 +457,6 @@ class Driver(Callback):
         """Write the run's counters, mmcv's meta and the random states."""
         if self._runner is not None:
             resume.write(checkpoint, self._runner, in_epoch=self._in_epoch, alone=self._failed)
-            checkpoint[resume.KEY]["buffers"] = self._buffers.take_out(checkpoint)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]

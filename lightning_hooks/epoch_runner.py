@@ -43,7 +43,7 @@ class EpochRunner(Runner):
         if self._max_epochs is not None and batches != float("inf"):
             limits.append(self._max_epochs * int(batches))
         if self.trainer.max_steps >= 0:
-            limits.append(self.trainer.max_steps * self.trainer.accumulate_grad_batches)
+            limits.append(loops.iterations_of_steps(self.trainer, self.trainer.max_steps))
         return min(limits, default=None)
 
     @_max_iters.setter

@@ -106,8 +106,17 @@ def save_torch(obj: Any, path: str) -> None:
 
 def load_torch(path: str, map_location: Any = "cpu") -> Any:
     """``torch.load`` of plain types and tensors from a local or remote file."""
-    with fsspec.open(path, "rb") as file:
+    with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(_numpy_globals()):
         return torch.load(file, map_location=map_location, weights_only=True)
+
+
+def _numpy_globals() -> list[Any]:
+    """What a file needs whose ``meta`` holds numpy numbers, as old ones do (a best score)."""
+    scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
+    kinds = {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdU"}
+    old = [(scalar, "numpy.core.multiarray.scalar")]
+    old.append((array, "numpy.core.multiarray._reconstruct"))
+    return [scalar, array, np.dtype, np.ndarray, *kinds, *old]
 
 
 def plain(value: Any) -> Any:

@@ -24,10 +24,18 @@ class TrainFlags:
         self._flags = {part: part.training for part in module.modules()}
 
     def put_back(self, module: torch.nn.Module, model: object) -> None:
-        """Undo an evaluation; the flags that the wrapper saw before its ``eval()`` come first."""
-        before = {}
-        if isinstance(model, ModelWrapper):
-            before, model.flags_before_eval = model.flags_before_eval or {}, None
-        for part in module.modules():
-            part.training = before.get(part, self._flags.get(part, True))
-        module.training = True
+        """Undo an evaluation, of the whole module or of the model inside that hooks see.
+
+        The flags that the wrapper saw before its ``eval()`` come before those captured.
+        """
+        before: dict[torch.nn.Module, bool] | None = None
+        if isinstance(model, ModelWrapper) and model.flags_before_eval is not None:
+            before, model.flags_before_eval = model.flags_before_eval, None
+            if model.module.training:  # the hook has put it back itself
+                before = None
+        if not module.training:
+            for part in module.modules():
+                part.training = self._flags.get(part, True)
+            module.training = True
+        for part, flag in (before or {}).items():
+            part.training = flag

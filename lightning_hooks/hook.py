@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -138,9 +140,23 @@ class Hook(Participant):
         """The hook itself, at its family's priority."""
         return [(self, default_priority(self))]
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Note the constructor's arguments: they tell two stateful hooks of a class apart."""
+        hook = super().__new__(cls)
+        if cls.__init__ is object.__init__:
+            if args or kwargs:
+                raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
+            return hook
+        with contextlib.suppress(TypeError):  # a copy is made without; else __init__ will say it
+            given = inspect.signature(cls.__init__).bind(hook, *args, **kwargs).arguments
+            plain = (bool, int, float, str, type(None))
+            hook.__dict__["_given"] = {k: v for k, v in given.items() if isinstance(v, plain)}
+        return hook
+
     def state_arguments(self) -> dict[str, Any]:
         """The constructor arguments that tell two stateful hooks of a class apart."""
-        return {}
+        given: dict[str, Any] = self.__dict__.get("_given", {})
+        return given
 
     @property
     def state_key(self) -> str:

@@ -23,20 +23,27 @@ class HookBuffers:
     """Knows which keys of a module's state dict came from hooks."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()
         self._waiting: dict[str, Any] = {}
         self._listening: Listening | None = None
+        self._saving: Listening | None = None
 
     def listen(self, module: L.LightningModule) -> None:
         """Sort the keys out when a checkpoint is loaded into the module."""
         self.stop_listening()
         self._listening = Listening(module, "on_load_checkpoint", partial(self._sort, module))
 
-    def stop_listening(self) -> None:
-        """Give the module its own method back; doing it twice does no harm."""
+    def stop_listening(self, saving: bool = False) -> None:
+        """Give the module its own methods back; doing it twice does no harm.
+
+        Args:
+            saving: The fit is over, and no checkpoint is saved any more.
+        """
         if self._listening is not None:
             self._listening.remove()
             self._listening = None
+        if saving and self._saving is not None:
+            self._saving.remove()
+            self._saving = None
 
     def _sort(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         own = set(module.state_dict())
@@ -53,14 +60,25 @@ class HookBuffers:
     def added(self, module: L.LightningModule, before: set[str]) -> None:
         """Note what hooks have added, and give it the values that a checkpoint had for it."""
         state = module.state_dict()
-        self._names |= set(state) - before
+        self._names(module).update(set(state) - before)
+        if self._saving is None:
+            take_out = partial(self._take_out, module)
+            self._saving = Listening(module, "on_save_checkpoint", take_out)
         waiting, self._waiting = self._waiting, {}
         with torch.no_grad():
             for name, value in waiting.items():
                 if name in state:
                     state[name].copy_(value)
 
-    def take_out(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
-        """Remove the keys from a checkpoint's state dict and return them."""
+    def _take_out(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         state = checkpoint.get("state_dict", {})
-        return {name: state.pop(name) for name in sorted(self._names & set(state))}
+        names = sorted(self._names(module) & set(state))
+        if names:
+            kept = {name: state.pop(name) for name in names}
+            checkpoint.setdefault("lightning_hooks", {})["buffers"] = kept
+
+    @staticmethod
+    def _names(module: L.LightningModule) -> set[str]:
+        """The keys that hooks have added; the module knows, for it may outlive its Trainer."""
+        names: set[str] = module.__dict__.setdefault("hook_buffers", set())
+        return names

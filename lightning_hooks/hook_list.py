@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
 from lightning_hooks.points import GENERIC, STAGES
-from lightning_hooks.priority import get_priority, priority_name
+from lightning_hooks.priority import default_priority, get_priority, priority_name
 
 __all__ = ["HookList", "hook_info", "method_at", "triggered_stages"]
 
 
 class HookList(list[Any]):
-    """A list that old hooks may rewrite: the driver sees that it has changed.
+    """A list of hooks by priority that old hooks may rewrite: whoever runs it sees the change.
 
-    ``version`` grows with every change.
+    ``version`` grows with every change, and ``on_change`` is called.
     """
 
     version = 0
+    on_change: Callable[[], None] | None = None
+
+    def __init__(self, hooks: Iterable[Any] = ()) -> None:
+        super().__init__(hooks)
+        self._priorities: dict[int, int] = {}
+
+    def _changed(self) -> None:
+        self.version += 1
+        if self.on_change is not None:
+            self.on_change()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (list(self), [self.priority_of(hook) for hook in self])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         super().__setitem__(index, value)
-        self.version += 1
+        self._changed()
 
     def __delitem__(self, index: Any) -> None:
         super().__delitem__(index)
-        self.version += 1
+        self._changed()
+
+    def __iadd__(self, values: Iterable[Any]) -> HookList:  # type: ignore[misc]
+        self.extend(values)
+        return self
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
         """Insert before ``index``."""
         super().insert(index, value)
-        self.version += 1
+        self._changed()
 
     def append(self, value: Any) -> None:
         """Add at the end, whatever the priority."""
@@ -38,27 +56,57 @@ class HookList(list[Any]):
 
     def extend(self, values: Iterable[Any]) -> None:
         """Add several at the end."""
-        for value in values:
+        for value in list(values):
             self.append(value)
 
     def remove(self, value: Any) -> None:
         """Remove the first equal hook."""
         super().remove(value)
-        self.version += 1
+        self._changed()
 
     def pop(self, index: SupportsIndex = -1) -> Any:
         """Remove and return a hook."""
-        self.version += 1
-        return super().pop(index)
+        hook = super().pop(index)
+        self._changed()
+        return hook
+
+    def clear(self) -> None:
+        """Remove all."""
+        super().clear()
+        self._changed()
+
+    def sort(self, **kwargs: Any) -> None:
+        """Sort as a list does."""
+        super().sort(**kwargs)
+        self._changed()
+
+    def reverse(self) -> None:
+        """Turn the order round."""
+        super().reverse()
+        self._changed()
+
+    def priority_of(self, hook: Any) -> int:
+        """The priority at which a hook was added, else its default."""
+        return self._priorities.get(id(hook), default_priority(hook))
 
     def add(self, hook: Any, priority: int | str) -> None:
         """Insert by priority, after those of equal priority, as mmcv does."""
         value = get_priority(priority)
-        hook.priority = value
+        self._priorities[id(hook)] = value
+        with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property
+            hook.priority = value  # where mmcv's hooks have it
         index = len(self)
-        while index and getattr(self[index - 1], "priority", 50) > value:
+        while index and self.priority_of(self[index - 1]) > value:
             index -= 1
         self.insert(index, hook)
+
+
+def _restore(hooks: list[Any], priorities: list[int]) -> HookList:
+    restored = HookList()
+    for hook, priority in zip(hooks, priorities, strict=True):
+        restored.append(hook)
+        restored._priorities[id(hook)] = priority
+    return restored
 
 
 def triggered_stages(hook: Any) -> list[str]:
@@ -73,7 +121,7 @@ def triggered_stages(hook: Any) -> list[str]:
         names = [stage, GENERIC.get(stage, stage)]
         if callable(own):
             # overridden on the instance, which a look at the class does not show
-            found = any(name in vars(hook) for name in names)
+            found = any(name in getattr(hook, "__dict__", {}) for name in names)
         else:
             found = any(callable(getattr(hook, name, None)) for name in names)
         if found:
@@ -95,11 +143,11 @@ def method_at(hook: Any, point: str) -> Callable[..., None] | None:
     return None
 
 
-def hook_info(hooks: Iterable[Any]) -> str:
+def hook_info(hooks: HookList) -> str:
     """mmcv's table of stages, priorities and classes."""
     rows: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for hook in hooks:
-        row = f"({priority_name(hook.priority):<12}) {type(hook).__name__:<35}"
+        row = f"({priority_name(hooks.priority_of(hook)):<12}) {type(hook).__name__:<35}"
         for stage in triggered_stages(hook):
             rows[stage].append(row)
     return "\n".join(

@@ -57,7 +57,10 @@ class IterRunner(Runner):
         if self._own_max_iters is not None:
             return self._own_max_iters
         if self.trainer.max_steps >= 0:
-            return self.trainer.max_steps * self.trainer.accumulate_grad_batches
+            # where hooks own backward, the driver ends the run after so many iterations
+            if self._optimizer is not None:
+                return self.trainer.max_steps
+            return loops.iterations_of_steps(self.trainer, self.trainer.max_steps)
         epochs, batches = self.trainer.max_epochs, self.trainer.num_training_batches
         if epochs is None or epochs < 0 or batches == float("inf"):
             return None
@@ -80,7 +83,7 @@ class IterRunner(Runner):
 
     @data_loader.setter
     def data_loader(self, value: Any) -> None:
-        self._new_data_loader = getattr(value, "_dataloader", value)
+        Runner.data_loader.fset(self, getattr(value, "_dataloader", value))  # type: ignore[attr-defined]
 
     @property
     def _file_number(self) -> int:

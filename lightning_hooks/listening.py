@@ -66,8 +66,7 @@ class Listening:
         return types.MethodType(getattr(type(module), self._name), module)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        method = getattr(type(self._module), self._name)
-        return types.MethodType, (method, self._module)
+        return getattr, (self._module, self._name)  # the class's: the copy has none of its own
 
 
 @contextlib.contextmanager

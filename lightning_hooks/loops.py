@@ -29,15 +29,21 @@ __all__ = [
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
+    "iterations_of_steps",
     "keep_global_step",
     "leave_resumed_epoch",
+    "prepare_batch",
     "quiet",
     "renew_iterator",
     "replace_loader",
+    "replace_val_loader",
+    "restore_train_data",
+    "restore_val_data",
     "set_epoch",
     "set_max_steps",
     "step_metrics",
     "train_as_before_validation",
+    "train_data",
     "train_loaders",
     "val_metrics",
     "validates_next",
@@ -128,6 +134,23 @@ def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
     trainer.fit_loop.epoch_loop.max_steps = max_steps
 
 
+def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
+    """How many iterations take so many optimizer steps.
+
+    Accumulated gradients are stepped at the end of every epoch too. A module that steps several
+    optimizers itself is taken to step each of them once in an iteration.
+    """
+    every, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
+    if not trainer.lightning_module.automatic_optimization:
+        return -(-steps // max(len(trainer.optimizers), 1))
+    if every == 1:
+        return steps
+    if batches == float("inf"):
+        return steps * every
+    epochs, rest = divmod(steps, -(-int(batches) // every))
+    return epochs * int(batches) + min(rest * every, int(batches))
+
+
 def keep_global_step(trainer: L.Trainer) -> None:
     """Count the steps of manual optimization for automatic optimization too.
 
@@ -157,7 +180,48 @@ def renew_iterator(trainer: L.Trainer) -> None:
     fetcher = trainer.fit_loop._data_fetcher
     if fetcher is None:
         raise RuntimeError("there is no training data to iterate yet")
+    for loader in train_loaders(trainer):
+        if getattr(loader, "persistent_workers", False):
+            loader._iterator = None  # its workers would keep their copy of the data set
     iter(fetcher)
+
+
+def prepare_batch(trainer: L.Trainer, batch: Any) -> Any:
+    """Return a batch as a step gets it: converted, transferred, in the module's own ways."""
+    module: Any = trainer.lightning_module
+    batch = trainer.precision_plugin.convert_input(batch)
+    batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
+    return trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+
+
+def train_data(trainer: L.Trainer) -> Any:
+    """What :func:`restore_train_data` needs to iterate the loaders of now again."""
+    loop = trainer.fit_loop
+    return loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
+
+
+def restore_train_data(trainer: L.Trainer, data: Any) -> None:
+    """Go back to loaders that were replaced."""
+    loop: Any = trainer.fit_loop
+    loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch = data
+    if loop._data_fetcher is not None:
+        loop._data_fetcher.setup(loop._combined_loader)
+
+
+def replace_val_loader(trainer: L.Trainer, loader: Any) -> Any:
+    """Validate on ``loader`` in the pass that starts; return what restores the old one."""
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    old = loop._data_source, loop._combined_loader, loop._max_batches
+    loop._data_source, loop._combined_loader = _DataLoaderSource(loader, ""), None
+    loop.setup_data()
+    loop.reset()
+    return old
+
+
+def restore_val_data(trainer: L.Trainer, data: Any) -> None:
+    """Go back to validation loaders that were replaced."""
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    loop._data_source, loop._combined_loader, loop._max_batches = data
 
 
 def replace_loader(trainer: L.Trainer, loader: Any) -> None:
@@ -168,9 +232,6 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
     loop.setup_data()
     for inner in train_loaders(trainer):
         _set_sampler_epoch(inner, trainer.current_epoch)
-
-
-# -- train and eval ----------------------------------------------------------------------------
 
 
 def train_as_before_validation(trainer: L.Trainer) -> None:
@@ -188,13 +249,22 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 # -- logged values -----------------------------------------------------------------------------
 
 
-def step_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
-    """What the module logged with ``self.log(on_step=True)`` in this training step."""
-    found = {}
+def step_metrics(
+    trainer: L.Trainer, seen: dict[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """What the module logged with ``self.log(on_step=True)`` in this training step.
+
+    Args:
+        trainer: The Trainer.
+        seen: The values of the steps before, changed: Lightning keeps a value until the next,
+            and those are left out.
+    """
+    found, seen = {}, {} if seen is None else seen
     for _, item in trainer.fit_loop.epoch_loop._results.valid_items():
-        value = item._forward_cache if item.meta.on_step else None
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            found[item.meta.name] = value.detach()
+        value, name = item._forward_cache if item.meta.on_step else None, item.meta.name
+        if isinstance(value, torch.Tensor) and value.numel() == 1 and seen.get(name) is not value:
+            seen[name] = value
+            found[name] = value.detach()
     return found
 
 

@@ -19,12 +19,19 @@ from lightning_hooks.model import unwrap
 if TYPE_CHECKING:
     from lightning_hooks.runner import Runner
 
+LAYOUT = "1.7.2"
+"""The mmcv whose files these are like, for tools that ask."""
+
 __all__ = ["load", "resume", "run_meta", "save"]
 
 
 def run_meta(runner: Runner, own: dict[str, Any] | None = None) -> dict[str, Any]:
     """mmcv's ``meta``: the caller's, the runner's, then where the run stands."""
     meta = {**(own or {}), **(runner.meta or {})}
+    classes = getattr(unwrap(runner.model), "CLASSES", None)
+    if classes is not None:
+        meta["CLASSES"] = classes
+    meta["mmcv_version"] = LAYOUT
     meta.update(epoch=runner.epoch + 1, iter=runner.iter, time=time.asctime())
     return files.plain(meta)  # type: ignore[no-any-return]
 

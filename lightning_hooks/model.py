@@ -10,6 +10,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks import loops, rng
 
@@ -25,17 +26,28 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
     and in the random state.
     """
 
-    def __init__(self, module: torch.nn.Module, host: L.LightningModule) -> None:
+    def __init__(self, module: torch.nn.Module, runner: Any) -> None:
         torch.nn.Module.__init__(self)  # DataParallel's own would look for devices
         self.module = module
         self.device_ids: list[int] = []
         self.dim = 0
-        self._host: weakref.ref[L.LightningModule] | None = weakref.ref(host)
+        self._runner_ref: weakref.ref[Any] | None = weakref.ref(runner)
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         self.wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_host": None, "wrap_outputs": None, "flags_before_eval": None}
+        return {
+            **self.__dict__,
+            "_runner_ref": None,
+            "wrap_outputs": None,
+            "flags_before_eval": None,
+        }
+
+    @property
+    def host(self) -> L.LightningModule | None:
+        """The LightningModule that is trained; None in a copy."""
+        runner = self._runner
+        return None if runner is None else runner.module
 
     @property
     def training(self) -> bool:
@@ -55,9 +67,18 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         return self
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run the module."""
-        with self._without_trace():
+        """Run the module, with tensors moved to its device as mmcv's wrapper does."""
+        runner = self._runner
+        if runner is None:
             return self.module(*inputs, **kwargs)
+        device = runner.trainer.strategy.root_device
+        inputs, kwargs = move_data_to_device((inputs, kwargs), device)
+        with self._without_trace(), runner.trainer.precision_plugin.forward_context():
+            return self.module(*inputs, **kwargs)
+
+    @property
+    def _runner(self) -> Any:
+        return self._runner_ref() if self._runner_ref else None
 
     def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Run the model's ``train_step``, or the LightningModule's ``training_step``."""
@@ -71,26 +92,29 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
     def _step(
         self, ours: str, lightning: str, data: Any, optimizer: Any, kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        with self._without_trace():
+        runner = self._runner
+        if runner is None:
+            return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
+        trainer, host = runner.trainer, runner.module
+        if data is not getattr(runner, "data_batch", None):  # that one has been through it
+            data = loops.prepare_batch(trainer, data)
+        with self._without_trace(), trainer.precision_plugin.forward_context():
             if hasattr(self.module, ours):
                 return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
-            host = self._host() if self._host else None
-            if host is None:
-                raise AttributeError(f"{type(self.module).__name__} has no {ours}")
             step = getattr(type(host), lightning)  # the class's: the driver listens to the other
             args = (data, 0) if takes_batch_idx(step) else (data,)
             return as_outputs(step(host, *args))
 
     @contextlib.contextmanager
     def _without_trace(self) -> Iterator[None]:
-        host = self._host() if self._host else None
-        if host is None:
+        runner = self._runner
+        if runner is None:
             yield
         elif self.wrap_outputs is not None:  # a second step of the training itself (SAM): it
-            with loops.quiet(host):  # draws random numbers as it would in mmcv
+            with loops.quiet(runner.module):  # draws random numbers as it would in mmcv
                 yield
         else:
-            with loops.quiet(host), rng.isolated():
+            with loops.quiet(runner.module), rng.isolated():
                 yield
 
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["add_hook_note", "calling"]
+__all__ = ["add_hook_note", "calling", "stopped"]
 
 
 def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> None:
@@ -18,11 +18,23 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
         error.__notes__ = [*notes, f"in hook {type(hook).__name__}.{point} ({where})"]
 
 
+def stopped(error: StopIteration, hook: Any, point: str, runner: Any) -> RuntimeError:
+    """Return what to raise for a StopIteration: it would end the epoch, as if data were out."""
+    changed = RuntimeError(f"a hook raised StopIteration: {error}")
+    add_hook_note(changed, hook, point, runner)
+    return changed
+
+
 @contextlib.contextmanager
 def calling(hook: Any, point: str, runner: Any) -> Iterator[None]:
-    """Name the hook and the point in whatever is raised inside; type and traceback stay."""
+    """Name the hook and the point in whatever is raised inside; type and traceback stay.
+
+    Only a StopIteration becomes a RuntimeError.
+    """
     try:
         yield
+    except StopIteration as error:
+        raise stopped(error, hook, point, runner) from error
     except BaseException as error:
         add_hook_note(error, hook, point, runner)
         raise

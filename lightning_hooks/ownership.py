@@ -6,18 +6,32 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks import loops
 from lightning_hooks.priority import is_family
 from lightning_hooks.runner import Runner
 from lightning_hooks.step import StrategyLoss, share_state, strategy_loss_class
 
-__all__ = ["Ownership", "is_ours", "trains_like_mmcv"]
+__all__ = ["Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
 
 
 def is_ours(hook: object) -> bool:
     """Whether a hook's class is one of this package's: what it does is known."""
     return type(hook).__module__.startswith("lightning_hooks.")
+
+
+def reads_step(hook: object) -> bool:
+    """Whether a hook may read ``runner.outputs`` or the log buffer.
+
+    A hook says no by ``reads_step = False``; that of one of our classes does not speak for a
+    subclass from elsewhere.
+    """
+    for base in type(hook).__mro__:
+        if "reads_step" in vars(base):
+            ours = base.__module__.startswith("lightning_hooks.")
+            return bool(vars(base)["reads_step"]) or (ours and not is_ours(hook))
+    return True
 
 
 def trains_like_mmcv(module: torch.nn.Module) -> bool:
@@ -48,7 +62,12 @@ class Ownership:
                 h for h in runner.hooks if not is_ours(h)
             ]
         self.owners: list[Any] = [] if wish is False else owners
-        self._active = bool(self.owners) or wish is True
+        self._active = bool(self.owners)
+        if wish is True and not self.owners:
+            raise ValueError(
+                "owns_backward=True, but no hook is there that could call loss.backward(): add an "
+                "OptimizerHook"
+            )
         self._automatic: bool | None = None
         self.loss_class: type[StrategyLoss] | None = None
 
@@ -98,9 +117,21 @@ class Ownership:
         Raises:
             ValueError: if a hook is to clip gradients that the Trainer's precision scales.
         """
-        if not self._active:
-            return
         runner = self._runner
+        if not self._active:
+            alone = trains_like_mmcv(runner.module) and not runner.module.automatic_optimization
+            if alone and runner.world_size > 1:
+                rank_zero_warn(
+                    f"{runner.model_name} does backward in its own train_step: its gradients are "
+                    "not synchronised over the ranks; leave backward to an OptimizerHook, or wrap "
+                    "its parts in DistributedDataParallel"
+                )
+            return
+        for config in runner.trainer.lr_scheduler_configs:
+            rank_zero_warn(
+                f"{type(config.scheduler).__name__} is never stepped where hooks own backward; "
+                "use a LrUpdaterHook in its place"
+            )
         clipping = [h for h in self.owners if getattr(h, "grad_clip", None) is not None]
         if clipping and loops.has_grad_scaler(runner.trainer):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,21 @@ class Participant(Callback):
     def settings(self) -> Settings:
         """What this participant wants of the Runner."""
         return Settings()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """See to it that a subclass's own ``setup`` joins the Trainer without ``super()`` too."""
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__.get("setup")
+        if own is not None:
+
+            @functools.wraps(own)
+            def setup(
+                self: Any, trainer: L.Trainer, pl_module: L.LightningModule, stage: str
+            ) -> None:
+                Participant.setup(self, trainer, pl_module, stage)
+                own(self, trainer, pl_module, stage)
+
+            cls.setup = setup  # type: ignore[method-assign]
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Make sure that the Trainer has its driver.
@@ -74,6 +90,12 @@ def host(trainer: L.Trainer, hooks: Iterable[Any], hosted: list[Any], stage: str
         hosted: Those that became callbacks so; the new ones are added.
         stage: What the Trainer is about to do.
     """
+    hooks = list(hooks)
+    gone = [old for old in hosted if not any(old is hook for hook in hooks)]
+    if gone:  # a module's configure_callbacks made others for this fit
+        hosted[:] = [hook for hook in hosted if not any(hook is old for old in gone)]
+        kept = [c for c in trainer.callbacks if not any(c is old for old in gone)]  # type: ignore[attr-defined]
+        trainer.callbacks = kept  # type: ignore[attr-defined]
     for hook in hooks:
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if isinstance(hook, Participant) and not any(c is hook for c in callbacks):
@@ -90,7 +112,8 @@ def mute(callbacks: Iterable[Callback]) -> None:
     """
     for callback in callbacks:
         for name in EVENTS:
-            if getattr(type(callback), name) is getattr(Callback, name):
+            stock = getattr(type(callback), name, None) is getattr(Callback, name)
+            if stock and name not in callback.__dict__:  # it may have been set on the instance
                 callback.__dict__[name] = None
 
 

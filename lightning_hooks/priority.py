@@ -46,8 +46,8 @@ def get_priority(priority: int | str | Priority) -> int:
     >>> get_priority("very_high"), get_priority(49), get_priority(Priority.LOW)
     (10, 49, 70)
     """
-    if isinstance(priority, Priority):
-        return priority.value
+    if isinstance(priority, Enum):  # ours, or mmcv's own Priority
+        priority = priority.value
     if isinstance(priority, str):
         if priority.upper() not in Priority.__members__:
             raise UnknownNameError(
@@ -79,12 +79,12 @@ def is_family(hook: object, *names: str) -> bool:
 
 
 def default_priority(hook: object) -> int:
-    """Return the priority of a hook that was given none: its class's, its family's, or NORMAL.
+    """Return the priority of a hook that was given none: its own, its family's, or NORMAL.
 
     The family is told by the names of the hook's base classes, so that mmcv's own classes and
     ours get the same answer.
     """
-    own = getattr(type(hook), "priority", None)
+    own = getattr(hook, "priority", None)
     if isinstance(own, (int, str, Priority)):
         return get_priority(own)
     for base in type(hook).__mro__:

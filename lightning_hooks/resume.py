@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks import files, loops, rng
+from lightning_hooks import loops, mmcv_checkpoint, rng
 from lightning_hooks.data import generators_of
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.runner import Runner
@@ -38,9 +38,9 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     """
     done = runner.iter + loops.batch_is_open(runner.trainer)
     closed = isinstance(runner, EpochRunner) and not in_epoch
-    meta = dict(runner.meta or {})
+    meta = mmcv_checkpoint.run_meta(runner)
     meta.update(epoch=runner.epoch + (not closed), iter=done)
-    checkpoint["meta"] = files.plain(meta)
+    checkpoint["meta"] = meta
     states: list[Any] = [rng.get_rng_state()]
     if runner.world_size > 1 and not alone:
         states = [None] * runner.world_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -16,6 +17,7 @@ from lightning_hooks.hook_list import HookList, hook_info, method_at
 from lightning_hooks.log_buffer import LogBuffer
 from lightning_hooks.model import ModelWrapper
 from lightning_hooks.notes import calling
+from lightning_hooks.participants import Participant
 from lightning_hooks.priority import default_priority
 
 __all__ = ["Runner"]
@@ -54,11 +56,12 @@ class Runner:
         self.mode: str | None = None
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
         self.log_buffer = LogBuffer()
-        self._hooks = HookList()
+        self._hook_list = HookList()
         self._optimizer: Any = None
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
         self._stop_requested = False
+        self.seen_metrics: dict[str, torch.Tensor] = {}
         self._register_virtually()
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
@@ -66,7 +69,7 @@ class Runner:
         self.module = module
         if inner is None:
             inner = getattr(module, "inner_model", module)
-        self.model = ModelWrapper(inner, module)
+        self.model = ModelWrapper(inner, self)
 
     def _register_virtually(self) -> None:
         """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if it is loaded."""
@@ -165,7 +168,10 @@ class Runner:
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
-        self._stop_requested = bool(value)  # the driver tells the Trainer, on all ranks alike
+        self._stop_requested = bool(value)
+        if self.world_size == 1:
+            self.trainer.should_stop = bool(value)
+        # else the driver tells the Trainer, on all ranks alike
 
     @property
     def optimizer(self) -> Any:
@@ -189,6 +195,8 @@ class Runner:
         A loader set before the epoch's iteration starts is what the epoch iterates.
         """
         if self.mode == "val":
+            if "_new_val_loader" in self.__dict__:
+                return self._new_val_loader
             loaders = self.trainer.val_dataloaders
             return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
         if "_new_data_loader" in self.__dict__:
@@ -198,7 +206,10 @@ class Runner:
 
     @data_loader.setter
     def data_loader(self, value: Any) -> None:
-        self._new_data_loader = value
+        if self.mode == "val":
+            self._new_val_loader = value
+        else:
+            self._new_data_loader = value
 
     def current_lr(self) -> list[float] | dict[str, list[float]]:
         """The learning rate of every parameter group (of every optimizer, by name)."""
@@ -226,7 +237,15 @@ class Runner:
     @property
     def hooks(self) -> HookList:
         """The hooks in the order of their calls; may be rewritten."""
-        return self._hooks
+        return self._hook_list
+
+    @property
+    def _hooks(self) -> HookList:
+        return self._hook_list
+
+    @_hooks.setter
+    def _hooks(self, hooks: Any) -> None:
+        self._hook_list[:] = hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Add a hook by priority, its family's by default."""
@@ -238,10 +257,15 @@ class Runner:
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""
+        called: set[int] = set()  # a list that is sorted meanwhile comes round again
         for hook in self._hooks:
-            method = method_at(hook, fn_name)
+            method = None if id(hook) in called else method_at(hook, fn_name)
+            called.add(id(hook))
             if method is not None:
-                with calling(hook, fn_name, self):
+                # a foreign hook may run the model itself, where self.log() is not allowed
+                silent = not isinstance(hook, Participant) and self.trainer.training
+                quiet = loops.quiet(self.module) if silent else contextlib.nullcontext()
+                with calling(hook, fn_name, self), quiet:
                     method(self)
 
     # -- checkpoints -----------------------------------------------------------------------

@@ -35,10 +35,21 @@ def merge(wishes: Sequence[Settings]) -> Settings:
             value = getattr(wish, field.name)
             if value is None:
                 continue
-            if agreed.setdefault(field.name, value) != value:
+            if not _same(agreed.setdefault(field.name, value), value):
                 raise ValueError(
                     f"two HookAdapters of one Trainer differ in {field.name}: "
                     f"{agreed[field.name]!r} and {value!r}; they share one Runner, "
                     "so give it to one of them, or the same to both"
                 )
     return Settings(**agreed)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    try:
+        return bool(one == other)
+    except (RuntimeError, ValueError):  # tensors and arrays
+        return False

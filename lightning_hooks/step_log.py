@@ -22,10 +22,12 @@ def detached(outputs: dict[str, Any]) -> dict[str, Any]:
 
 def orphaned(outputs: dict[str, Any]) -> dict[str, Any]:
     """Return the outputs of a step whose backward is Lightning's: the loss says so when asked."""
-    found = detached(outputs)
-    if "loss" in found:
-        found["loss"] = found["loss"].as_subclass(OrphanLoss)
-    return found
+    return {
+        key: value.detach().as_subclass(OrphanLoss)
+        if isinstance(value, torch.Tensor) and (value.requires_grad or key == "loss")
+        else value
+        for key, value in outputs.items()
+    }
 
 
 def feed_log_buffer(runner: Runner) -> None:
@@ -36,7 +38,7 @@ def feed_log_buffer(runner: Runner) -> None:
         return
     values = {"loss": outputs["loss"].as_subclass(torch.Tensor)} if "loss" in outputs else {}
     if runner.mode == "train":
-        values.update(loops.step_metrics(runner.trainer))
+        values.update(loops.step_metrics(runner.trainer, runner.seen_metrics))
     runner.log_buffer.update(values, outputs.get("num_samples", 1))
 
 

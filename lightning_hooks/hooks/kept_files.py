@@ -6,7 +6,7 @@ import fsspec
 
 from lightning_hooks import files
 
-__all__ = ["KeptFiles"]
+__all__ = ["KeptFiles", "exists", "remove"]
 
 
 class KeptFiles:
@@ -34,20 +34,21 @@ class KeptFiles:
 
         Where a writer in the background has not finished the newest file, nothing is deleted.
         """
-        if self._limit < 1 or not _exists(self.last):
+        if self._limit < 1 or not exists(self.last):
             return
         old, self.paths = self.paths[: -self._limit], self.paths[-self._limit :]
         for path in old:
             if path.startswith(files.join(directory, "")):
-                _remove(path)
+                remove(path)
 
 
-def _exists(path: str) -> bool:
+def exists(path: str) -> bool:
+    """Whether there is such a file, local or remote."""
     fs, target = fsspec.core.url_to_fs(path)
     return bool(fs.exists(target))
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
     """Delete a file, or the directory of a sharded checkpoint, unless it is gone already."""
     fs, target = fsspec.core.url_to_fs(path)
     if fs.exists(target):

@@ -15,6 +15,7 @@ RECORDERS = {
     "text_log": "record_text_log",
     "hook_info": "record_hook_info",
     "log_buffer": "record_log_buffer",
+    "evaluation": "record_evaluation",
 }
 COMMAND = "tests/golden/oracle.sh"
 WIDTH = 160

@@ -1,0 +1,167 @@
+"""A hook that keeps the checkpoints with the best scores."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import lightning as L
+
+from lightning_hooks import files
+from lightning_hooks.driver import Driver
+from lightning_hooks.hooks.best_rules import BestRules
+from lightning_hooks.hooks.best_score import best_name, number, ranked
+from lightning_hooks.hooks.checkpoint_paths import directory_of
+from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, write_checkpoint
+from lightning_hooks.hooks.kept_files import exists, remove
+
+__all__ = ["BestCheckpoints"]
+
+
+class _Due(NamedTuple):
+    key: str
+    path: str
+    when: str  # "3 epoch"
+
+
+class BestCheckpoints(BestRules, CheckpointWriter):
+    """Compares scores by mmcv's rules and writes a checkpoint where one is among the best.
+
+    The scores and paths are in ``runner.meta``, and so in every checkpoint. A file that is no
+    longer among the best is deleted when its successor is on the disk.
+
+    ================================  ========================================================
+    key in ``runner.meta``            value
+    ================================  ========================================================
+    hook_msgs["best_score"]           the best score by the first key of the first such hook
+    hook_msgs["best_ckpt"]            the path of its file
+    hook_msgs["best_score_<key>"]     the same of another key; ``best_ckpt_<key>``
+    hook_msgs["best_ckpts"]           ``[score, path]`` by key, best first
+    ================================  ========================================================
+
+    A subclass sets ``out_dir`` and calls ``_compare_by`` and, with every score, ``_save_ckpt``.
+    """
+
+    out_dir: str | None = None
+    best_ckpt_path: str | None = None
+    _due: list[_Due] | None = None
+
+    # -- which are the best ----------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Find out what the best are so far."""
+        self._due = None
+        if self.save_best is None:
+            return
+        if runner.meta is None:
+            warnings.warn("runner.meta is None. Creating an empty one.", stacklevel=2)
+            runner.meta = {}
+        messages = runner.meta.setdefault("hook_msgs", {})
+        self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
+        self._refuse_others_of_the_same_key(runner)
+        if self.out_dir:
+            runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))
+
+    def directory(self, runner: Any) -> str:
+        """Where the files go, by mmcv's rule for ``out_dir``."""
+        return directory_of(self.out_dir, runner.work_dir)
+
+    def _others(self, runner: Any) -> list[Any]:
+        return [h for h in runner.hooks if isinstance(h, BestCheckpoints) and h.save_best]
+
+    def _suffix(self, runner: Any, key: str) -> str:
+        """What is added to mmcv's names in ``hook_msgs``: nothing for the first key of all."""
+        first = next(iter(self._others(runner)), self) is self and key == self.key_indicator
+        return "" if first else f"_{key}"
+
+    def _refuse_others_of_the_same_key(self, runner: Any) -> None:
+        for other in self._others(runner):
+            for key in self._rules.keys() & other._rules.keys() if other is not self else ():
+                raise ValueError(
+                    f"two hooks save the best by {key!r}: they would take each other's scores and "
+                    "files for their own; give one of them another key"
+                )
+
+    def _ranking(self, runner: Any, key: str) -> list[list[Any]]:
+        """The ``[score, path]`` by a key so far; of a run of mmcv's the one that it knew."""
+        messages = runner.meta["hook_msgs"]
+        if "best_ckpts" in messages or "best_score" not in messages or self._suffix(runner, key):
+            return [*messages.get("best_ckpts", {}).get(key, [])]
+        return [[messages["best_score"], messages.get("best_ckpt") or ""]]
+
+    def _save_ckpt(self, runner: Any, key_score: Any) -> None:
+        """Decide whether a score, or any of a dict of scores, is among the best."""
+        unit = "epoch" if self.by_epoch else "iter"
+        done = self._evaluated_at(runner)
+        scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
+        messages = runner.meta["hook_msgs"]
+        for key, value in scores.items():
+            score = number(value)
+            if key not in self._rules:  # "auto", until now
+                self._take_rule()
+                self._refuse_others_of_the_same_key(runner)
+            better, worst = self._rules[key]
+            if score is None or not better(score, worst):  # NaN is better than nothing
+                continue
+            path = files.join(self.directory(runner), best_name(key, unit, done))
+            before = self._ranking(runner, key)
+            ranking = ranked(before, score, path, better)
+            if ranking == before or [score, path] not in ranking[: self.keep_best]:
+                continue
+            messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: ranking}
+            suffix = self._suffix(runner, key)
+            messages[f"best_score{suffix}"], messages[f"best_ckpt{suffix}"] = ranking[0]
+            if key == self.key_indicator:
+                self.best_ckpt_path = ranking[0][1]
+            self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
+
+    def _evaluated_at(self, runner: Any) -> int:
+        """How many epochs or iterations the weights have that a score belongs to."""
+        return int(runner.epoch if self.by_epoch else runner.iter) + 1
+
+    def _agree(self, runner: Any) -> None:
+        """Take rank 0's decision: all ranks write a checkpoint, or none."""
+        if self.save_best is None or runner.world_size == 1:
+            return
+        messages = runner.meta["hook_msgs"]
+        mine = {k: v for k, v in messages.items() if k.startswith("best_")}
+        found = runner.trainer.strategy.broadcast((self._due, mine, self.best_ckpt_path))
+        for key in mine:
+            del messages[key]
+        self._due, theirs, self.best_ckpt_path = found
+        messages.update(theirs)
+
+    # -- the files -------------------------------------------------------------------------
+
+    def _write(self, trainer: L.Trainer) -> None:
+        due, self._due = self._due or [], None
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        runner = Driver.of(trainer).runner
+        for one in due:
+            write_checkpoint(trainer, one.path)
+            if trainer.is_global_zero:
+                self._report(runner, one)
+                self._delete_old(runner, one)
+
+    def _report(self, runner: Any, one: _Due) -> None:
+        (best, path), *_ = self._ranking(runner, one.key)
+        name = os.path.basename(one.path)
+        if path != one.path:
+            runner.logger.info("Checkpoint among the best %d is saved as %s.", self.keep_best, name)
+            return
+        runner.logger.info("Now best checkpoint is saved as %s.", name)
+        runner.logger.info("Best %s is %0.4f at %s.", one.key, best, one.when)
+
+    def _delete_old(self, runner: Any, one: _Due) -> None:
+        """Delete what is no longer among the best, if the new file is there."""
+        if not exists(one.path):  # a writer in the background has not finished
+            return
+        ranking = self._ranking(runner, one.key)
+        runner.meta["hook_msgs"]["best_ckpts"][one.key] = ranking[: self.keep_best]
+        for _, path in ranking[self.keep_best :]:
+            if path.startswith(files.join(self.directory(runner), "")) and exists(path):
+                remove(path)
+                runner.logger.info("The previous best checkpoint %s was removed", path)

@@ -1,0 +1,46 @@
+"""``ClosureHook``: a function is called at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning_hooks.hook import Hook
+from lightning_hooks.points import GENERIC, STAGES
+from lightning_hooks.registry import HOOKS
+from lightning_hooks.suggest import UnknownNameError, suggest
+
+__all__ = ["ClosureHook"]
+
+
+@HOOKS.register_module()
+class ClosureHook(Hook):
+    """Calls ``fn(runner)`` at a point.
+
+    Args:
+        fn_name: One of the ten points, or a generic one: ``before_epoch``, ``after_epoch``,
+            ``before_iter``, ``after_iter``.
+        fn: What is called with the runner.
+
+    Raises:
+        UnknownNameError: if there is no such point.
+        TypeError: if ``fn`` cannot be called.
+
+    Source: mmcv's ``ClosureHook``.
+
+    >>> ClosureHook("after_run", print).get_triggered_stages()
+    ['after_run']
+    """
+
+    def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
+        super().__init__()
+        points = {*STAGES, *GENERIC.values()}
+        if fn_name not in points:
+            raise UnknownNameError(f"fn_name {fn_name!r} is no point; {suggest(fn_name, points)}")
+        if not callable(fn):
+            raise TypeError(f"fn must be a function of the runner, got {fn!r}")
+        setattr(self, fn_name, fn)
+
+    def get_triggered_stages(self) -> list[str]:
+        """The points at which the function is called."""
+        return [s for s in STAGES if s in vars(self) or GENERIC.get(s) in vars(self)]

@@ -1,0 +1,71 @@
+"""``EmptyCacheHook``: the memory that torch keeps cached goes back to the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lightning_hooks.hook import Hook
+from lightning_hooks.registry import HOOKS
+
+__all__ = ["EmptyCacheHook"]
+
+
+@HOOKS.register_module()
+class EmptyCacheHook(Hook):
+    """Empties the cache of torch's memory allocator.
+
+    It helps other programs on the device, and against memory in pieces that are too small; it
+    makes no more memory for this program otherwise, and the next allocations are slow.
+
+    Args:
+        before_epoch: Before each training and each validation epoch.
+        after_epoch: After each training and each validation epoch.
+        after_iter: After each training and each validation step.
+
+    Raises:
+        TypeError: if one of them is no bool.
+
+    Source: mmcv's ``EmptyCacheHook``.
+
+    Note:
+        Departure from mmcv: the cache is that of the device that the module is on; on the CPU,
+        which has none, nothing is done.
+    """
+
+    reads_step = False
+
+    def __init__(
+        self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False
+    ) -> None:
+        super().__init__()
+        flags = {"before_epoch": before_epoch, "after_epoch": after_epoch, "after_iter": after_iter}
+        for name, flag in flags.items():
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        self._before_epoch = before_epoch
+        self._after_epoch = after_epoch
+        self._after_iter = after_iter
+
+    def before_epoch(self, runner: Any) -> None:
+        """Empty it if asked to."""
+        if self._before_epoch:
+            _empty_cache(runner)
+
+    def after_epoch(self, runner: Any) -> None:
+        """Empty it if asked to."""
+        if self._after_epoch:
+            _empty_cache(runner)
+
+    def after_iter(self, runner: Any) -> None:
+        """Empty it if asked to."""
+        if self._after_iter:
+            _empty_cache(runner)
+
+
+def _empty_cache(runner: Any) -> None:
+    backend = getattr(torch, runner.module.device.type, None)
+    empty = getattr(backend, "empty_cache", None)
+    if empty is not None:
+        empty()

@@ -1,0 +1,66 @@
+"""``SyncBuffersHook``: buffers such as BatchNorm's statistics are the same on all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightning_hooks.hook import Hook
+from lightning_hooks.registry import HOOKS
+
+__all__ = ["SyncBuffersHook", "sync_buffers"]
+
+
+def sync_buffers(module: nn.Module) -> None:
+    """Give all ranks the same buffers: the mean of numbers, rank 0's value of all others.
+
+    All ranks must call it. Buffers of one type travel together. Others are integers (BatchNorm's
+    ``num_batches_tracked``) and bools.
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    for buffer in module.buffers():
+        kinds.setdefault((buffer.device, buffer.dtype), []).append(buffer)
+    with torch.no_grad():
+        for buffers in kinds.values():
+            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+            if flat.is_floating_point() or flat.is_complex():
+                torch.distributed.all_reduce(flat)
+                flat /= torch.distributed.get_world_size()
+            else:
+                torch.distributed.broadcast(flat, 0)
+            values = torch.split(flat, [buffer.numel() for buffer in buffers])
+            for buffer, value in zip(buffers, values, strict=True):
+                buffer.copy_(value.view_as(buffer))
+
+
+@HOOKS.register_module()
+class SyncBuffersHook(Hook):
+    """Makes the buffers of the module equal on all ranks after every training and validation epoch.
+
+    Args:
+        distributed: Whether there is anything to do where several ranks train.
+
+    Raises:
+        TypeError: if ``distributed`` is no bool.
+
+    Source: mmcv's ``SyncBuffersHook``.
+
+    Note:
+        Departure from mmcv: integer buffers take rank 0's value (mmcv would average them too, and
+        fails on every model with BatchNorm).
+    """
+
+    reads_step = False
+
+    def __init__(self, distributed: bool = True) -> None:
+        super().__init__()
+        if not isinstance(distributed, bool):
+            raise TypeError(f"distributed must be a bool, got {distributed!r}")
+        self.distributed = distributed
+
+    def after_epoch(self, runner: Any) -> None:
+        """Make them equal."""
+        if self.distributed and runner.world_size > 1:
+            sync_buffers(runner.module)

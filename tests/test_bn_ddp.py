@@ -1,0 +1,72 @@
+"""BatchNorm in two real processes: all ranks have the same statistics, and the right ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bn_ddp_job import Module, data
+from helpers import make_loader
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: Any) -> list[Any]:
+    out = tmp_path_factory.mktemp("bn_ddp")
+    paths = [str(HERE.parent), str(HERE)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
+    script = [sys.executable, str(HERE / "bn_ddp_job.py"), str(out)]
+    done = subprocess.run(script, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads((out / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_unequal_parts_give_every_rank_one_pass_over_all_data(ranks: Any) -> None:
+    first, second = (rank["plain"]["pure"] for rank in ranks)
+    assert first == second
+    everything = torch.cat([*data(0), *data(1)])
+    expected = [everything.mean(0).tolist(), everything.var(0, unbiased=False).tolist()]
+    torch.testing.assert_close(first["unequal"], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_rank_without_data_gets_the_statistics_of_the_others(ranks: Any) -> None:
+    some = torch.cat(data(0))
+    for rank in ranks:
+        mean, _ = rank["plain"]["pure"]["empty on 1"]
+        torch.testing.assert_close(mean, some.mean(0).tolist(), rtol=1e-12, atol=1e-12)
+        assert rank["plain"]["pure"]["no data"] == [[0.0] * 3, [1.0] * 3]
+
+
+def test_precise_statistics_agree_bit_for_bit_and_are_those_of_all_data(ranks: Any) -> None:
+    states = [rank["precise"]["state"] for rank in ranks]
+    assert states[0] == states[1]
+    module = Module()
+    module.load_state_dict({name: torch.tensor(value) for name, value in states[0].items()})
+    with torch.no_grad():
+        seen = module.net[0](torch.stack([x for x, _ in make_loader(3, 4).dataset]))
+    layer = module.net[1]
+    torch.testing.assert_close(layer.running_mean, seen.mean(0))
+    torch.testing.assert_close(layer.running_var, seen.var(0, unbiased=False))
+
+
+def test_sync_buffers_hook_makes_the_ranks_equal(ranks: Any) -> None:
+    plain, synced = ([rank[name]["state"] for rank in ranks] for name in ("plain", "synced"))
+    key = "net.1.running_mean"
+    assert plain[0][key] != plain[1][key]
+    assert synced[0] == synced[1]
+    mean = (torch.tensor(plain[0][key]) + torch.tensor(plain[1][key])) / 2
+    assert synced[0][key] == mean.tolist()
+
+
+def test_integer_buffers_take_rank_0s_value(ranks: Any) -> None:
+    """mmcv raises: "result type Float can't be cast to the desired output type Long"."""
+    assert [rank["plain"]["synced"] for rank in ranks] == [
+        [[0.5, 0.5], [2.0, 2.0], 7, [True, False], [[1.5, 1.5]]]
+    ] * 2
