@@ -457,6 +457,7 @@ class Driver(Callback):
         """Write the run's counters, mmcv's meta and the random states."""
         if self._runner is not None:
             resume.write(checkpoint, self._runner, in_epoch=self._in_epoch, alone=self._failed)
+            self._buffers.take_out(pl_module, checkpoint)  # here too: it may be after the fit
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]

@@ -62,7 +62,7 @@ class HookBuffers:
         state = module.state_dict()
         self._names(module).update(set(state) - before)
         if self._saving is None:
-            take_out = partial(self._take_out, module)
+            take_out = partial(self.take_out, module)
             self._saving = Listening(module, "on_save_checkpoint", take_out)
         waiting, self._waiting = self._waiting, {}
         with torch.no_grad():
@@ -70,7 +70,8 @@ class HookBuffers:
                 if name in state:
                     state[name].copy_(value)
 
-    def _take_out(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def take_out(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Keep the buffers of hooks apart from a checkpoint's state dict."""
         state = checkpoint.get("state_dict", {})
         names = sorted(self._names(module) & set(state))
         if names:

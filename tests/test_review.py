@@ -361,6 +361,10 @@ def test_buffers_of_hooks_stay_out_of_every_files_state_dict(
         saved = torch.load(saving.best_model_path, weights_only=True)
         TinyModule().load_state_dict(saved["state_dict"])
         assert "ema_net_weight" in saved["lightning_hooks"]["buffers"]
+        trainer.save_checkpoint(tmp_path / "after_the_fit.ckpt")
+        saved = torch.load(tmp_path / "after_the_fit.ckpt", weights_only=True)
+        TinyModule().load_state_dict(saved["state_dict"])
+        assert "ema_net_weight" in saved["lightning_hooks"]["buffers"]
 
 
 def test_meta_has_the_classes_of_the_model(tmp_path: Path) -> None:
