@@ -32,11 +32,40 @@ from lightning_hooks.hooks.lr_annealing import (
 from lightning_hooks.hooks.lr_annealing import (
     LinearAnnealingLrUpdaterHook as LinearAnnealingLrUpdaterHook,
 )
+from lightning_hooks.hooks.lr_cooldown import (
+    CosineAnnealingCooldownLrUpdaterHook as CosineAnnealingCooldownLrUpdaterHook,
+)
+from lightning_hooks.hooks.lr_phases import CyclicLrUpdaterHook as CyclicLrUpdaterHook
+from lightning_hooks.hooks.lr_phases import OneCycleLrUpdaterHook as OneCycleLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import ExpLrUpdaterHook as ExpLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import FixedLrUpdaterHook as FixedLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import InvLrUpdaterHook as InvLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import PolyLrUpdaterHook as PolyLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook as StepLrUpdaterHook
+from lightning_hooks.hooks.momentum import MomentumUpdaterHook as MomentumUpdaterHook
+from lightning_hooks.hooks.momentum_phases import (
+    CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,
+)
+from lightning_hooks.hooks.momentum_phases import (
+    OneCycleMomentumUpdaterHook as OneCycleMomentumUpdaterHook,
+)
+from lightning_hooks.hooks.momentum_policies import (
+    CosineAnnealingMomentumUpdaterHook as CosineAnnealingMomentumUpdaterHook,
+)
+from lightning_hooks.hooks.momentum_policies import ExpMomentumUpdaterHook as ExpMomentumUpdaterHook
+from lightning_hooks.hooks.momentum_policies import (
+    FixedMomentumUpdaterHook as FixedMomentumUpdaterHook,
+)
+from lightning_hooks.hooks.momentum_policies import InvMomentumUpdaterHook as InvMomentumUpdaterHook
+from lightning_hooks.hooks.momentum_policies import (
+    LinearAnnealingMomentumUpdaterHook as LinearAnnealingMomentumUpdaterHook,
+)
+from lightning_hooks.hooks.momentum_policies import (
+    PolyMomentumUpdaterHook as PolyMomentumUpdaterHook,
+)
+from lightning_hooks.hooks.momentum_policies import (
+    StepMomentumUpdaterHook as StepMomentumUpdaterHook,
+)
 from lightning_hooks.hooks.optimizer import OptimizerHook as OptimizerHook
 from lightning_hooks.hooks.precise_bn import PreciseBNHook as PreciseBNHook
 from lightning_hooks.hooks.profiler import ProfilerHook as ProfilerHook

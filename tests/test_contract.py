@@ -15,6 +15,27 @@ from lightning_hooks import HOOKS, HookAdapter
 
 # how each is made, and an argument that it refuses
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
+    "CosineAnnealingCooldownLrUpdaterHook": (
+        {"min_lr": 0.01, "cool_down_time": 1, "by_epoch": False},
+        {},
+    ),
+    "CyclicLrUpdaterHook": ({"target_ratio": [2, 0.1]}, {"cyclic_times": 0}),
+    "OneCycleLrUpdaterHook": ({"max_lr": 0.1}, {"max_lr": 0.1, "pct_start": 2}),
+    "CosineAnnealingMomentumUpdaterHook": ({"min_momentum": 0.5}, {}),
+    "CyclicMomentumUpdaterHook": ({"cyclic_times": 2}, {"by_epoch": True}),
+    "ExpMomentumUpdaterHook": ({"gamma": 0.9}, {"gamma": 0.9, "warmup": "quadratic"}),
+    "FixedMomentumUpdaterHook": (
+        {"warmup": "linear", "warmup_iters": 3, "warmup_ratio": 0.95},
+        {"warmup": "linear"},
+    ),
+    "InvMomentumUpdaterHook": ({"gamma": 0.1}, {"gamma": 0.1, "warmup": "quadratic"}),
+    "LinearAnnealingMomentumUpdaterHook": (
+        {"min_momentum_ratio": 0.1},
+        {"min_momentum": 0.0, "min_momentum_ratio": 0.1},
+    ),
+    "OneCycleMomentumUpdaterHook": ({}, {"base_momentum": "0.8"}),
+    "PolyMomentumUpdaterHook": ({"power": 2.0}, {"warmup": "exp", "warmup_iters": 0}),
+    "StepMomentumUpdaterHook": ({"step": 1}, {"step": 0}),
     "ClosureHook": ({"fn_name": "after_epoch", "fn": repr}, {"fn_name": "after_train", "fn": repr}),
     "DistSamplerSeedHook": ({}, None),
     "EmptyCacheHook": ({"after_iter": True}, {"after_iter": 1}),
@@ -53,6 +74,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The epoch-end checkpoint|Resume iterations|.*cumulative"),
     pytest.mark.filterwarnings("ignore:.*BatchNorm"),
+    pytest.mark.filterwarnings("ignore:.*UpdaterHook of "),  # schedules longer than the short runs
 ]
 
 

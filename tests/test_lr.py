@@ -14,9 +14,9 @@ import pytest
 import torch
 from helpers import make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback
-from torch import nn
+from schedule_runs import CASES, Optimizers, ValueRecorder, case_of, fit
 
-from lightning_hooks import HOOKS, Hook, HookAdapter, TrainStepModule
+from lightning_hooks import HOOKS, Hook, HookAdapter, TrainStepModule, schedules
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.lr_annealing import (
     CosineAnnealingLrUpdaterHook,
@@ -24,6 +24,8 @@ from lightning_hooks.hooks.lr_annealing import (
     FlatCosineAnnealingLrUpdaterHook,
     LinearAnnealingLrUpdaterHook,
 )
+from lightning_hooks.hooks.lr_cooldown import CosineAnnealingCooldownLrUpdaterHook
+from lightning_hooks.hooks.lr_phases import CyclicLrUpdaterHook, OneCycleLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import (
     ExpLrUpdaterHook,
     FixedLrUpdaterHook,
@@ -33,64 +35,24 @@ from lightning_hooks.hooks.lr_policies import (
 )
 
 GOLDEN = Path(__file__).parent / "golden"
-CASES = json.loads((GOLDEN / "schedules.json").read_text())["cases"]
+LR_CASES = [case for case in CASES if case["key"] == "lr"]
 
 
-class LrRecorder(Hook):
-    """Notes every group's rate with which an iteration starts."""
-
-    reads_step = False
-
-    def __init__(self) -> None:
-        self.lrs: list[Any] = []
-
-    def before_train_iter(self, runner: Any) -> None:
-        self.lrs.append(runner.current_lr())
+LONG_WAY_UP = {"max_lr": 1.0, "pct_start": 0.7, "three_phase": True}
 
 
-class Groups(L.LightningModule):
-    """One parameter group for each base rate; with several optimizers, one for each."""
-
-    def __init__(self, base_lrs: list[float], optimizers: int = 1) -> None:
-        super().__init__()
-        self.base_lrs, self.count = base_lrs, optimizers
-        self.automatic_optimization = optimizers == 1
-        self.weights = nn.ParameterList([nn.Parameter(torch.zeros(1)) for _ in base_lrs])
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor | None:
-        if self.automatic_optimization:
-            return sum(self.weights)  # type: ignore[return-value]
-        for optimizer in self.optimizers():
-            optimizer.step()
-        return None
-
-    def configure_optimizers(self) -> Any:
-        groups = [{"params": [w], "lr": lr} for w, lr in zip(self.weights, self.base_lrs)]  # noqa: B905
-        return [torch.optim.SGD(groups[i :: self.count]) for i in range(self.count)]
+def groups(*lrs: float, optimizers: int = 1) -> Optimizers:
+    """One parameter group for each rate; with several optimizers, dealt out to them."""
+    return Optimizers([{"lr": list(lrs[i::optimizers])} for i in range(optimizers)])
 
 
-def fit(tmp_path: Path, case: dict[str, Any], **kwargs: Any) -> list[list[float]]:
-    """Train as the recorder did."""
-    recorder = LrRecorder()
-    by_epoch = case["runner"] == "EpochBasedRunner"
-    adapter = HookAdapter([case["hook"], (recorder, "LOWEST")], by_epoch=by_epoch)
-    limit = {"max_epochs": case["max_epochs"]} if by_epoch else {"max_steps": case["max_iters"]}
-    trainer = make_trainer(tmp_path, adapter, **limit, **kwargs)
-    trainer.fit(Groups(case["base_lrs"]), make_loader(case["iters_per_epoch"]))
-    return recorder.lrs
-
-
-def config(**hook: Any) -> dict[str, Any]:
-    """A case of 2 epochs of 5 batches from a rate of 1."""
-    case = {"runner": "EpochBasedRunner", "max_epochs": 2, "iters_per_epoch": 5, "base_lrs": [1.0]}
-    return {**case, "max_iters": 10, "hook": hook}
-
-
-@pytest.mark.parametrize("index", range(0, 200, 7))
+# some drawn milestones and periods are longer than the run
+@pytest.mark.filterwarnings("ignore:.*UpdaterHook of ")
+@pytest.mark.parametrize("index", range(0, len(LR_CASES), 13))
 def test_equal_to_mmcv_in_a_real_run_bit_for_bit(tmp_path: Path, index: int) -> None:
-    case = CASES[index]
+    case = LR_CASES[index]
     given = copy.deepcopy(case["hook"])
-    assert fit(tmp_path, case) == case["lrs"]
+    assert fit(tmp_path, case) == case["values"]
     assert case["hook"] == given
 
 
@@ -149,15 +111,15 @@ def test_right_after_a_resume_also_inside_an_epoch(
             min_lr_ratio=0.01, by_epoch=by_epoch, warmup="linear", warmup_iters=6
         )
 
-    whole, rest = LrRecorder(), LrRecorder()
-    make_trainer(tmp_path, hook(), whole, max_epochs=4).fit(Groups([1.0, 0.5]), make_loader(5))
+    whole, rest = ValueRecorder(), ValueRecorder()
+    make_trainer(tmp_path, hook(), whole, max_epochs=4).fit(groups(1.0, 0.5), make_loader(5))
     path = tmp_path / "stopped.ckpt"
     # max_epochs is raised by the resume: what counts is the new one
     first = make_trainer(tmp_path, hook(), SaveAndStop(path, stop_after), max_epochs=2)
-    first.fit(Groups([1.0, 0.5]), make_loader(5))
+    first.fit(groups(1.0, 0.5), make_loader(5))
     second = make_trainer(tmp_path, hook(), rest, max_epochs=4)
-    second.fit(Groups([1.0, 0.5]), make_loader(5), ckpt_path=path)
-    assert rest.lrs == whole.lrs[stop_after:]
+    second.fit(groups(1.0, 0.5), make_loader(5), ckpt_path=path)
+    assert rest.values == whole.values[stop_after:]
 
 
 def test_follows_a_change_of_max_epochs(tmp_path: Path) -> None:
@@ -165,24 +127,24 @@ def test_follows_a_change_of_max_epochs(tmp_path: Path) -> None:
         def after_train_epoch(self, runner: Any) -> None:
             runner._max_epochs = 4
 
-    recorder = LrRecorder()
+    recorder = ValueRecorder()
     hook = CosineAnnealingLrUpdaterHook(min_lr=0.0)
     trainer = make_trainer(tmp_path, hook, Prolong(), recorder, max_epochs=2)
-    trainer.fit(Groups([1.0]), make_loader(1))
-    assert [lr for [lr] in recorder.lrs] == pytest.approx([1, 0.853553, 0.5, 0.146447], abs=1e-6)
+    trainer.fit(groups(1.0), make_loader(1))
+    assert [lr for [lr] in recorder.values] == pytest.approx([1, 0.853553, 0.5, 0.146447], abs=1e-6)
 
 
 def test_dict_of_optimizers(tmp_path: Path) -> None:
-    recorder = LrRecorder()
+    recorder = ValueRecorder()
     hook = StepLrUpdaterHook(step=1, gamma=0.5, warmup="constant", warmup_iters=1)
     trainer = make_trainer(tmp_path, hook, recorder, max_epochs=2)
-    trainer.fit(Groups([1.0, 2.0, 3.0], optimizers=2), make_loader(2))
+    trainer.fit(groups(1.0, 2.0, 3.0, optimizers=2), make_loader(2))
     assert hook.base_lr == {"0": [1.0, 3.0], "1": [2.0]}
     assert hook.regular_lr == {"0": [0.5, 1.5], "1": [1.0]}
-    assert [lrs["0"] for lrs in recorder.lrs] == [
+    assert [lrs["0"] for lrs in recorder.values] == [
         pytest.approx(lrs) for lrs in ([0.1, 0.3], [1, 3], [0.5, 1.5], [0.5, 1.5])
     ]
-    assert [lrs["1"] for lrs in recorder.lrs] == [[0.2], [2.0], [1.0], [1.0]]
+    assert [lrs["1"] for lrs in recorder.values] == [[0.2], [2.0], [1.0], [1.0]]
 
 
 def test_old_subclass_with_its_own_get_lr_and_warm_up(tmp_path: Path) -> None:
@@ -196,15 +158,15 @@ def test_old_subclass_with_its_own_get_lr_and_warm_up(tmp_path: Path) -> None:
         def get_warmup_lr(self, cur_iters: int) -> list[float]:
             return [lr * (cur_iters / self.warmup_iters) ** 2 for lr in self.regular_lr]
 
-    recorder = LrRecorder()
-    make_trainer(tmp_path, Old(), recorder, max_epochs=2).fit(Groups([1.0, 2.0]), make_loader(3))
+    recorder = ValueRecorder()
+    make_trainer(tmp_path, Old(), recorder, max_epochs=2).fit(groups(1.0, 2.0), make_loader(3))
     first, second = [[1, 2]], [[0.5, 1]] * 3
-    assert recorder.lrs == [[0, 0], [0.25, 0.5], *first, *second]
+    assert recorder.values == [[0, 0], [0.25, 0.5], *first, *second]
 
 
 def test_policies_follow_the_formulas_in_a_run(tmp_path: Path) -> None:
     def rates(**hook: Any) -> list[float]:
-        return [lr for [lr] in fit(tmp_path, config(by_epoch=False, **hook))]
+        return [lr for [lr] in fit(tmp_path, case_of(by_epoch=False, **hook))]
 
     near = lambda values: pytest.approx(values, abs=5e-7)  # noqa: E731
     assert rates(type="FixedLrUpdaterHook") == [1.0] * 10
@@ -227,41 +189,157 @@ def test_policies_follow_the_formulas_in_a_run(tmp_path: Path) -> None:
 
 def test_departure_a_warm_up_epoch_is_as_long_as_what_is_trained(tmp_path: Path) -> None:
     hook = {"warmup": "constant", "warmup_iters": 1, "warmup_by_epoch": True, "warmup_ratio": 0.5}
-    case = config(type="FixedLrUpdaterHook", **hook)
+    case = case_of(type="FixedLrUpdaterHook", **hook)
     assert fit(tmp_path, case, limit_train_batches=2) == [[0.5], [0.5], [1.0], [1.0]]
 
 
 def test_departure_warmup_by_epoch_works_where_iterations_are_counted(tmp_path: Path) -> None:
     hook = {"warmup": "constant", "warmup_iters": 1, "warmup_by_epoch": True, "warmup_ratio": 0.5}
-    case = config(type="FixedLrUpdaterHook", by_epoch=False, **hook)
+    case = case_of(type="FixedLrUpdaterHook", by_epoch=False, **hook)
     case.update(runner="IterBasedRunner", max_iters=7)
     assert fit(tmp_path, case) == [[0.5]] * 5 + [[1.0]] * 2
 
 
 def test_departure_a_rate_that_would_never_move_is_announced(tmp_path: Path) -> None:
-    case = config(type="StepLrUpdaterHook", step=1)
+    case = case_of(type="StepLrUpdaterHook", step=1)
     case.update(runner="IterBasedRunner")
     with pytest.warns(UserWarning, match="never moves the learning rate"):
         assert fit(tmp_path, case) == [[1.0]] * 10
 
 
 def test_a_scheduler_of_the_module_beside_the_hook_is_announced(tmp_path: Path) -> None:
-    class Scheduled(Groups):
+    class Scheduled(Optimizers):
         def configure_optimizers(self) -> Any:
             optimizers = super().configure_optimizers()
             return optimizers, [torch.optim.lr_scheduler.ExponentialLR(optimizers[0], 0.9)]
 
     trainer = make_trainer(tmp_path, StepLrUpdaterHook(step=1))
-    with pytest.warns(UserWarning, match=r"ExponentialLR of SGD.*StepLrUpdaterHook both set"):
-        trainer.fit(Scheduled([1.0]), make_loader(2))
+    with pytest.warns(
+        UserWarning, match=r"ExponentialLR of SGD \(groups 0 to 1\) and StepLrUpdaterHook both set"
+    ):
+        trainer.fit(Scheduled([{"lr": [1.0, 2.0]}]), make_loader(2))
 
 
 def test_a_schedule_without_an_end_is_refused_at_the_start(tmp_path: Path) -> None:
-    recorder = LrRecorder()
+    recorder = ValueRecorder()
     trainer = make_trainer(tmp_path, CosineAnnealingLrUpdaterHook(min_lr=0), recorder, max_steps=3)
     with pytest.raises(ValueError, match="needs the length of the run: give max_epochs"):
-        trainer.fit(Groups([1.0]), make_loader(2))
-    assert not recorder.lrs
+        trainer.fit(groups(1.0), make_loader(2))
+    assert not recorder.values
+
+
+def test_departure_a_schedule_that_would_fail_later_is_refused_at_the_start(tmp_path: Path) -> None:
+    def refused(message: str, **hook: Any) -> None:
+        hook.setdefault("by_epoch", False)
+        with pytest.raises(ValueError, match=message) as caught:
+            fit(tmp_path, case_of(**hook))
+        assert "SGD (group 0)" in str(caught.value)
+        assert f"in hook {hook['type']}.before_run" in "".join(caught.value.__notes__)
+
+    restart = {"type": "CosineRestartLrUpdaterHook", "restart_weights": [1, 1], "min_lr": 0}
+    refused("periods .* add up to 7, the run has 10", periods=[3, 4], **restart)
+    one_cycle = {"type": "OneCycleLrUpdaterHook", "max_lr": 1.0}
+    refused("gives the first phase no length", pct_start=0.1, **one_cycle)
+    refused("max_lr has 3 values", **{**one_cycle, "max_lr": [0.1, 0.2, 0.3]})
+    refused("max_lr has no value", **{**one_cycle, "max_lr": {"Adam": 0.1}})
+    refused("cyclic_times=11 is more", type="CyclicLrUpdaterHook", cyclic_times=11)
+    refused("cool_down_time=10", type="CosineAnnealingCooldownLrUpdaterHook", min_lr=0.1)
+
+
+def test_departure_what_is_odd_about_a_schedule_is_said_at_the_start(tmp_path: Path) -> None:
+    def warns(message: str, **hook: Any) -> None:
+        with pytest.warns(UserWarning, match=message) as caught:
+            fit(tmp_path, case_of(**hook))
+        said = [str(one.message) for one in caught if one.category is UserWarning]
+        assert [text.partition(":")[0] for text in said] == [f"{hook['type']} of SGD (group 0)"]
+
+    warns("never reached: 2, 5", type="StepLrUpdaterHook", step=[1, 2, 5])
+    warns(
+        "add up to 5, the run has 2: it ends before they do",
+        type="CosineRestartLrUpdaterHook",
+        periods=[5],
+        min_lr=0,
+    )
+    warns("too short for step_ratio_up", type="CyclicLrUpdaterHook", cyclic_times=5)
+    warns("no room for the third phase", type="OneCycleLrUpdaterHook", **LONG_WAY_UP)
+
+
+def test_the_message_names_the_optimizers_by_their_names(tmp_path: Path) -> None:
+    module = Optimizers([{"name": "g", "lr": [1.0, 2.0]}, {"name": "d", "lr": [1.0]}])
+    trainer = make_trainer(tmp_path, StepLrUpdaterHook(step=[9]))
+    with pytest.warns(UserWarning, match=r"'g': SGD \(groups 0 to 1\), 'd': SGD \(group 0\)"):
+        trainer.fit(module, make_loader(2))
+
+
+def test_total_steps_of_one_cycle_may_be_longer_than_the_run(tmp_path: Path) -> None:
+    hook = {"type": "OneCycleLrUpdaterHook", "max_lr": 1.0, "anneal_strategy": "linear"}
+    long = fit(tmp_path, case_of(total_steps=20, **hook))
+    assert [lr for [lr] in long][:6] == pytest.approx([0.04 + 0.96 * t / 5 for t in range(6)])
+    assert long[-1] != pytest.approx([4e-6])
+    with pytest.raises(ValueError, match=r"total_steps=9 .* the 10 iterations of the run"):
+        fit(tmp_path, case_of(total_steps=9, **hook))
+
+
+def test_cosine_with_a_cool_down(tmp_path: Path) -> None:
+    hook = {"min_lr": 0.1, "cool_down_ratio": 0.5, "cool_down_time": 6, "by_epoch": False}
+    rates = fit(tmp_path, case_of(type="CosineAnnealingCooldownLrUpdaterHook", **hook))
+    near = [1, 0.868198, 0.55, 0.231802, 0.1, 0.05, 0.05, 0.05, 0.05, 0.05]
+    assert [lr for [lr] in rates] == pytest.approx(near, abs=5e-7)
+
+
+def test_a_second_fit_and_another_length_leave_nothing_behind(tmp_path: Path) -> None:
+    hook = OneCycleLrUpdaterHook(max_lr=1.0)
+    for epochs in (3, 2):
+        recorder = ValueRecorder()
+        make_trainer(tmp_path, hook, recorder, max_epochs=epochs).fit(groups(1.0), make_loader(5))
+        expected = [schedules.one_cycle(1 / 25, t, 5 * epochs) for t in range(5 * epochs)]
+        assert [lr for [lr] in recorder.values] == expected
+
+
+def test_an_old_subclass_of_a_policy_with_its_own_warm_up(tmp_path: Path) -> None:
+    """Written as mmdetection's for YOLOX is."""
+
+    class Old(CosineAnnealingLrUpdaterHook):
+        def __init__(self, num_last_epochs: int, **kwargs: Any) -> None:
+            self.num_last_epochs = num_last_epochs
+            super().__init__(**kwargs)
+
+        def get_warmup_lr(self, cur_iters: int) -> Any:
+            factor = self.warmup_ratio * pow((cur_iters + 1) / float(self.warmup_iters), 2)
+            return [lr * factor for lr in self.base_lr]
+
+        def get_lr(self, runner: Any, base_lr: float) -> float:
+            last = len(runner.data_loader) * self.num_last_epochs
+            done, total = runner.iter + 1, runner.max_iters
+            target = base_lr * self.min_lr_ratio
+            if done >= total - last:
+                return target
+            passed = (done - self.warmup_iters) / (total - self.warmup_iters - last)
+            return schedules.annealing_cos(base_lr, target, passed)
+
+    hook = Old(
+        num_last_epochs=1,
+        by_epoch=False,
+        min_lr_ratio=0.1,
+        warmup="exp",
+        warmup_by_epoch=True,
+        warmup_iters=1,
+        warmup_ratio=1,
+    )
+    recorder = ValueRecorder()
+    make_trainer(tmp_path, hook, recorder, max_epochs=4).fit(groups(1.0), make_loader(2))
+    assert [lr for [lr] in recorder.values] == pytest.approx(
+        [0.25, 1.0, 0.868198, 0.55, 0.231802, 0.1, 0.1, 0.1], abs=5e-7
+    )
+
+
+def test_departure_the_ratios_of_cycles_may_be_a_list() -> None:
+    as_tuple, as_list = (
+        CyclicLrUpdaterHook(target_ratio=(5, 0.5)),
+        CyclicLrUpdaterHook(False, [5, 0.5]),
+    )
+    assert as_list.target_ratio == as_tuple.target_ratio == (5, 0.5)
+    assert CyclicLrUpdaterHook(target_ratio=2.0).target_ratio == (2.0, 2e-5)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +351,19 @@ def test_a_schedule_without_an_end_is_refused_at_the_start(tmp_path: Path) -> No
         (lambda: CosineAnnealingLrUpdaterHook(0.1, 0.1), "either min_lr or min_lr_ratio"),
         (lambda: FlatCosineAnnealingLrUpdaterHook(2.0, 0.1), "start_percent"),
         (lambda: CosineRestartLrUpdaterHook([1, 2], [1], 0.1), "the same length"),
+        (lambda: CosineRestartLrUpdaterHook([1, 0], [1, 1], 0.1), "periods must be positive"),
+        (lambda: CyclicLrUpdaterHook(by_epoch=True), "counts iterations"),
+        (lambda: CyclicLrUpdaterHook(target_ratio="10"), "target_ratio must be a number or two"),
+        (lambda: CyclicLrUpdaterHook(target_ratio=(1, 2, 3)), "target_ratio must be a number or"),
+        (lambda: CyclicLrUpdaterHook(cyclic_times=0), "cyclic_times must be an int of at least 1"),
+        (lambda: CyclicLrUpdaterHook(step_ratio_up=1.0), r"step_ratio_up must be .* in \[0, 1\)"),
+        (lambda: CyclicLrUpdaterHook(anneal_strategy="exp"), 'anneal_strategy must be "cos" or'),
+        (lambda: CyclicLrUpdaterHook(gamma=0), r"gamma must be in \(0, 1\]"),
+        (lambda: OneCycleLrUpdaterHook("1"), "max_lr must be a number, a list or a dict"),
+        (lambda: OneCycleLrUpdaterHook(1.0, total_steps=2.5), "total_steps must be an int"),
+        (lambda: OneCycleLrUpdaterHook(1.0, pct_start=1.5), "pct_start must be a number between"),
+        (lambda: OneCycleLrUpdaterHook(1.0, by_epoch=True), "by_epoch must be False"),
+        (lambda: CosineAnnealingCooldownLrUpdaterHook(), "either min_lr or min_lr_ratio"),
         (lambda: LrUpdaterHook(warmup="cubic"), '"cubic" is not a supported type'),
         (lambda: LrUpdaterHook(warmup="linear"), "warmup_iters must be an int of at least 1"),
         (lambda: LrUpdaterHook(warmup="exp", warmup_iters=2, warmup_ratio=0), "warmup_ratio"),
@@ -293,7 +384,8 @@ def test_registered_at_mmcvs_priority_and_pickled() -> None:
     for cls in (
         *(StepLrUpdaterHook, CosineAnnealingLrUpdaterHook, LinearAnnealingLrUpdaterHook),
         *(FixedLrUpdaterHook, ExpLrUpdaterHook, PolyLrUpdaterHook, InvLrUpdaterHook),
-        *(FlatCosineAnnealingLrUpdaterHook, CosineRestartLrUpdaterHook),
+        *(FlatCosineAnnealingLrUpdaterHook, CosineRestartLrUpdaterHook, CyclicLrUpdaterHook),
+        *(OneCycleLrUpdaterHook, CosineAnnealingCooldownLrUpdaterHook),
     ):
         assert HOOKS.get(cls.__name__) is cls
     hook = StepLrUpdaterHook(step=[8, 11])

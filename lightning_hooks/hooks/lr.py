@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
-from operator import mul
+from operator import attrgetter, mul
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning_hooks.hooks.param_groups import Values, of_each
+from lightning_hooks.hooks.updater import Updater
 
-from lightning_hooks.hook import Hook
-from lightning_hooks.iter_runner import IterRunner
-from lightning_hooks.schedules import check_warm_up, warm_up
-
-__all__ = ["LrUpdaterHook", "Rates"]
-
-Rates = Sequence[float] | dict[str, Sequence[float]]
-"""A number for each parameter group; by name, where there are several optimizers."""
+__all__ = ["LrUpdaterHook"]
 
 
-class LrUpdaterHook(Hook):
-    """The base of the learning rate policies: override ``get_lr``, or ``schedule``.
+class LrUpdaterHook(Updater):
+    """The base of the learning rate policies: override ``get_lr``, or ``values``.
 
     Every rate is computed from the group's ``initial_lr`` (which the optimizer's own state holds),
     the counters and the length of the run. Nothing else is kept, so it is right after any resume,
@@ -50,24 +42,12 @@ class LrUpdaterHook(Hook):
     Note:
         Departures from mmcv: an epoch of the warm-up has as many iterations as are trained
         (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where iterations are counted
-        (mmcv fails). A run that would never move the rate, or lacks the length needed, says so.
+        (mmcv fails). Before the first iteration the whole schedule is looked at: what would fail
+        later is refused with the optimizer and its groups, and what is odd (a rate that never
+        moves, milestones after the end, a scheduler of the module's) is said.
     """
 
-    reads_step = False
-
-    # for subclasses that do not call super().__init__()
-    by_epoch: bool = True
-    warmup: str | None = None
-    warmup_iters: int | None = 0
-    warmup_ratio: float = 0.1
-    warmup_by_epoch: bool = False
-    warmup_epochs: int | None = None
-
-    base_lr: Rates = ()
-    """The ``initial_lr`` of every group."""
-
-    regular_lr: Rates = ()
-    """The rates without warm-up."""
+    quantity = "learning rate"
 
     def __init__(
         self,
@@ -77,123 +57,70 @@ class LrUpdaterHook(Hook):
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
     ) -> None:
-        super().__init__()
-        check_warm_up(warmup, warmup_iters, warmup_ratio)
-        self.by_epoch = by_epoch
-        self.warmup = warmup
-        self.warmup_ratio = warmup_ratio
-        self.warmup_by_epoch = warmup_by_epoch
-        self.warmup_epochs = warmup_iters if warmup_by_epoch else None
-        self.warmup_iters = None if warmup_by_epoch else warmup_iters
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch)
 
-    # -- what policies override --------------------------------------------------------------
+    _minimum = property(attrgetter("min_lr"))
+    _ratio = property(attrgetter("min_lr_ratio"))
 
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return the policy as it is now: the rate as a function of the base rate."""
-        raise NotImplementedError(f"{type(self).__name__} has neither get_lr nor schedule")
+    # -- by mmcv's names ---------------------------------------------------------------------
+
+    @property
+    def base_lr(self) -> Values:
+        """The ``initial_lr`` of every group."""
+        return self.base
+
+    @base_lr.setter
+    def base_lr(self, value: Values) -> None:
+        self.base = value
+
+    @property
+    def regular_lr(self) -> Values:
+        """The rates without warm-up."""
+        return self.regular
+
+    @regular_lr.setter
+    def regular_lr(self, value: Values) -> None:
+        self.regular = value
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
         """Return the rate of a group, without warm-up."""
-        return self.schedule(runner)(base_lr)
+        return self.values([base_lr], *self._progress(runner))[0]
 
-    def get_regular_lr(self, runner: Any) -> Rates:
+    def get_regular_lr(self, runner: Any) -> Values:
         """Return the rates of all groups, without warm-up."""
-        if type(self).get_lr is not LrUpdaterHook.get_lr:
-            return _of_each(partial(self.get_lr, runner), self.base_lr)
-        rate = self.schedule(runner)  # most groups share their base: computed once for each
-        return _of_each({base: rate(base) for base in _flat(self.base_lr)}.get, self.base_lr)
+        if type(self).get_lr is LrUpdaterHook.get_lr:
+            return self._from_policy(runner, self.base)
+        return of_each(partial(self.get_lr, runner), self.base)
 
-    def get_warmup_lr(self, cur_iters: int) -> Rates:
+    def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        assert self.warmup_iters is not None
-        factor = warm_up(cur_iters, self.warmup_iters, kind=self.warmup, ratio=self.warmup_ratio)
-        return _of_each(partial(mul, factor), self.regular_lr)
+        return of_each(partial(mul, self._factor(cur_iters)), self.regular)
 
-    # -- the points --------------------------------------------------------------------------
-
-    def before_run(self, runner: Any) -> None:
-        """Take every group's ``initial_lr`` as its base."""
+    def _set_lr(self, runner: Any, lr_groups: Values) -> None:
         optimizer = runner.optimizer
-        if isinstance(optimizer, dict):
-            self.base_lr = {name: _initial_lr(one) for name, one in optimizer.items()}
+        if isinstance(lr_groups, dict):
+            pairs = [(optimizer[name].param_groups, rates) for name, rates in lr_groups.items()]
         else:
-            self.base_lr = _initial_lr(optimizer)
-        if self.warmup_epochs is not None:
-            self.warmup_iters = None  # another loader than in the fit before, perhaps
-        self._warn_of_odd_runs(runner)
-
-    def before_train_epoch(self, runner: Any) -> None:
-        """Set the epoch's rates, if they are counted in epochs."""
-        if self.by_epoch:
-            self.regular_lr = self.get_regular_lr(runner)
-            self._set_lr(runner, self.regular_lr)
-
-    def before_train_iter(self, runner: Any) -> None:
-        """Set the iteration's rates, if counted in iterations or warming up."""
-        if not self.by_epoch:
-            self.regular_lr = self.get_regular_lr(runner)
-        elif self.warmup is None:
-            return
-        now, length = runner.iter, self._warmup_length(runner)
-        if now < length:
-            self._set_lr(runner, self.get_warmup_lr(now))
-        elif not self.by_epoch or now == length:
-            self._set_lr(runner, self.regular_lr)
-
-    # -- helpers -----------------------------------------------------------------------------
-
-    def _set_lr(self, runner: Any, lr_groups: Rates) -> None:
-        optimizer = runner.optimizer
-        by_name = lr_groups if isinstance(lr_groups, dict) else {None: lr_groups}
-        for name, rates in by_name.items():
-            groups = (optimizer if name is None else optimizer[name]).param_groups
-            for group, rate in zip(groups, rates, strict=False):
+            pairs = [(optimizer.param_groups, lr_groups)]
+        for groups, rates in pairs:
+            # groups added during the run have no rate; strict=False would double the time of zip
+            for group, rate in zip(groups, rates):  # noqa: B905
                 group["lr"] = rate
 
-    def _position(self, runner: Any) -> int:
-        return int(runner.epoch if self.by_epoch else runner.iter)
+    # -- by ours -----------------------------------------------------------------------------
 
-    def _total(self, runner: Any) -> int:
-        total = runner.max_epochs if self.by_epoch else runner.max_iters
-        if total is None:
-            limit = "max_epochs" if self.by_epoch else "max_steps, or a loader with a length"
-            raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
-        return int(total)
+    def bases_of(self, name: str, optimizer: Any) -> list[float]:
+        """Return the ``initial_lr`` of each group."""
+        return [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
 
-    def _warmup_length(self, runner: Any) -> int:
-        if self.warmup is None:
-            return 0
-        if self.warmup_iters is None:
-            batches = runner.trainer.num_training_batches
-            if batches == float("inf"):
-                raise ValueError("warmup_by_epoch=True needs a training loader with a length")
-            self.warmup_iters = (self.warmup_epochs or 0) * int(batches)
-        return self.warmup_iters
+    def regular_values(self, runner: Any) -> Values:
+        """Return the rates without warm-up."""
+        return self.get_regular_lr(runner)
 
-    def _warn_of_odd_runs(self, runner: Any) -> None:
-        me = type(self).__name__
-        if self.by_epoch and isinstance(runner, IterRunner):
-            rank_zero_warn(
-                f"{me}(by_epoch=True) never moves the learning rate where iterations are counted"
-            )
-        for config in runner.trainer.lr_scheduler_configs:
-            optimizer = config.scheduler.optimizer
-            rank_zero_warn(
-                f"{type(config.scheduler).__name__} of {type(optimizer).__name__} with "
-                f"{len(optimizer.param_groups)} parameter group(s) and {me} both set the learning "
-                f"rate: {me} wins in every step it sets; leave one of them out"
-            )
+    def warm_values(self, now: int) -> Values:
+        """Return the rates with warm-up."""
+        return self.get_warmup_lr(now)
 
-
-def _flat(rates: Rates) -> set[float]:
-    return set(chain(*rates.values()) if isinstance(rates, dict) else rates)
-
-
-def _of_each(rate: Callable[[float], Any], bases: Rates) -> Rates:
-    if isinstance(bases, dict):
-        return {name: list(map(rate, group)) for name, group in bases.items()}
-    return list(map(rate, bases))
-
-
-def _initial_lr(optimizer: Any) -> list[float]:
-    return [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+    def set_values(self, runner: Any, values: Values) -> None:
+        """Write the rates."""
+        self._set_lr(runner, values)

@@ -1,16 +1,18 @@
-"""The learning rate policies that anneal towards a minimum, bound to the run's counters."""
+"""The learning rate policies that anneal towards a minimum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lightning_hooks import schedules
 from lightning_hooks.hooks.lr import LrUpdaterHook
+from lightning_hooks.hooks.policies import Annealing, either
 from lightning_hooks.registry import HOOKS
+from lightning_hooks.schedules import checks
 
 __all__ = [
+    "AnnealingLr",
     "CosineAnnealingLrUpdaterHook",
     "CosineRestartLrUpdaterHook",
     "FlatCosineAnnealingLrUpdaterHook",
@@ -18,33 +20,23 @@ __all__ = [
 ]
 
 
-class _Annealing(LrUpdaterHook):
-    """What they share: the minimum, given as a rate or as a ratio of the base rate."""
+class AnnealingLr(Annealing, LrUpdaterHook):
+    """What they share: the minimum, given as a rate or as a ratio of the base."""
 
     def __init__(
-        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
+        self,
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if (min_lr is None) == (min_lr_ratio is None):
-            raise ValueError(
-                f"give either min_lr or min_lr_ratio, got min_lr={min_lr!r} and "
-                f"min_lr_ratio={min_lr_ratio!r}"
-            )
+        either("min_lr", min_lr, min_lr_ratio)
         self.min_lr = min_lr
         self.min_lr_ratio = min_lr_ratio
 
-    def _bind(self, schedule: Any, runner: Any, **arguments: Any) -> Callable[[float], float]:
-        return partial(
-            schedule,
-            position=self._position(runner),
-            minimum=self.min_lr,
-            ratio=self.min_lr_ratio,
-            **arguments,
-        )
-
 
 @HOOKS.register_module()
-class CosineAnnealingLrUpdaterHook(_Annealing):
+class CosineAnnealingLrUpdaterHook(AnnealingLr):
     """Anneals the rate along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
 
     Args:
@@ -56,13 +48,11 @@ class CosineAnnealingLrUpdaterHook(_Annealing):
         ValueError: if both or neither of the two are given.
     """
 
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.cosine` as it is now."""
-        return self._bind(schedules.cosine, runner, total=self._total(runner))
+    curve = staticmethod(schedules.cosine)
 
 
 @HOOKS.register_module()
-class LinearAnnealingLrUpdaterHook(_Annealing):
+class LinearAnnealingLrUpdaterHook(AnnealingLr):
     """Anneals the rate along a line: :func:`~lightning_hooks.schedules.linear`.
 
     Args:
@@ -74,17 +64,15 @@ class LinearAnnealingLrUpdaterHook(_Annealing):
         ValueError: if both or neither of the two are given.
     """
 
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.linear` as it is now."""
-        return self._bind(schedules.linear, runner, total=self._total(runner))
+    curve = staticmethod(schedules.linear)
 
 
 @HOOKS.register_module()
-class FlatCosineAnnealingLrUpdaterHook(_Annealing):
+class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
     """Keeps the rate, then anneals it: :func:`~lightning_hooks.schedules.flat_cosine`.
 
     Args:
-        start_percent: The share of the run, in [0, 1), after which it begins to anneal.
+        start_percent: The share of the run, in [0, 1], after which it begins to anneal.
         min_lr: The rate towards which it goes; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
@@ -101,23 +89,19 @@ class FlatCosineAnnealingLrUpdaterHook(_Annealing):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
-        if not 0 <= start_percent <= 1:
-            raise ValueError(f"start_percent must be between 0 and 1, got {start_percent!r}")
-        self.start_percent = start_percent
+        self.start_percent = checks.check_share("start_percent", start_percent)
 
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.flat_cosine` as it is now."""
-        return self._bind(
-            schedules.flat_cosine, runner, total=self._total(runner), start=self.start_percent
-        )
+    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
+        return schedules.flat_cosine(base, position, total, start=self.start_percent, **minimum)
 
 
 @HOOKS.register_module()
-class CosineRestartLrUpdaterHook(_Annealing):
+class CosineRestartLrUpdaterHook(AnnealingLr):
     """Anneals the rate again and again: :func:`~lightning_hooks.schedules.cosine_restart`.
 
     Args:
-        periods: The length of each period.
+        periods: The length of each period; together, that of the run.
         restart_weights: For each, the share of the base rate from which it starts.
         min_lr: The rate towards which each goes; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
@@ -126,6 +110,8 @@ class CosineRestartLrUpdaterHook(_Annealing):
     Raises:
         ValueError: if there is not one weight for each period, or both or neither minimum is given.
     """
+
+    needs_length = False
 
     def __init__(
         self,
@@ -141,11 +127,17 @@ class CosineRestartLrUpdaterHook(_Annealing):
                 "periods and restart_weights must have the same length, "
                 f"got {periods!r} and {restart_weights!r}"
             )
+        if not all(period > 0 for period in periods):
+            raise ValueError(f"periods must be positive, got {periods!r}")
         self.periods = periods
         self.restart_weights = restart_weights
 
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.cosine_restart` as it is now."""
-        return self._bind(
-            schedules.cosine_restart, runner, periods=self.periods, weights=self.restart_weights
+    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.cosine_restart`."""
+        return schedules.cosine_restart(
+            base, position, periods=self.periods, weights=self.restart_weights, **minimum
         )
+
+    def check(self, total: int) -> Iterator[str]:
+        """Look for periods that do not add up to the run."""
+        return checks.check_periods(self.periods, total)

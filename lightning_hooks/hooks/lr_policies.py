@@ -1,13 +1,11 @@
-"""The learning rate policies that decay by a formula, bound to the run's counters."""
+"""The learning rate policies that decay by a formula."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from lightning_hooks import schedules
 from lightning_hooks.hooks.lr import LrUpdaterHook
+from lightning_hooks.hooks.policies import Exp, Fixed, Inv, Poly, Step
 from lightning_hooks.registry import HOOKS
 
 __all__ = [
@@ -19,28 +17,17 @@ __all__ = [
 ]
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 @HOOKS.register_module()
-class FixedLrUpdaterHook(LrUpdaterHook):
+class FixedLrUpdaterHook(Fixed, LrUpdaterHook):
     """Keeps the rate: :func:`~lightning_hooks.schedules.fixed`, for a warm-up on its own.
 
     Args:
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.fixed` as it is now."""
-        return partial(schedules.fixed, position=self._position(runner))
-
 
 @HOOKS.register_module()
-class StepLrUpdaterHook(LrUpdaterHook):
+class StepLrUpdaterHook(Step, LrUpdaterHook):
     """Decays the rate at milestones: :func:`~lightning_hooks.schedules.step`.
 
     ``max(base * gamma**k, min_lr)``, where ``k`` is the number of milestones behind.
@@ -63,29 +50,12 @@ class StepLrUpdaterHook(LrUpdaterHook):
         min_lr: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        milestones: Any = list(step) if isinstance(step, (list, tuple)) else [step]
-        if not all(_is_int(one) for one in milestones):
-            raise TypeError(f"step must be an int or a list of ints, got {step!r}")
-        if not all(one > 0 for one in milestones):
-            raise ValueError(f"step must be positive, got {step!r}")
-        self.step = step
-        self.gamma = gamma
+        super().__init__(step, gamma, **kwargs)
         self.min_lr = min_lr
-
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.step` as it is now."""
-        return partial(
-            schedules.step,
-            position=self._position(runner),
-            step=self.step,
-            gamma=self.gamma,
-            minimum=self.min_lr,
-        )
 
 
 @HOOKS.register_module()
-class ExpLrUpdaterHook(LrUpdaterHook):
+class ExpLrUpdaterHook(Exp, LrUpdaterHook):
     """Decays the rate every time: :func:`~lightning_hooks.schedules.exp`.
 
     Args:
@@ -93,17 +63,9 @@ class ExpLrUpdaterHook(LrUpdaterHook):
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
     """
 
-    def __init__(self, gamma: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.gamma = gamma
-
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.exp` as it is now."""
-        return partial(schedules.exp, position=self._position(runner), gamma=self.gamma)
-
 
 @HOOKS.register_module()
-class PolyLrUpdaterHook(LrUpdaterHook):
+class PolyLrUpdaterHook(Poly, LrUpdaterHook):
     """Decays the rate by a power of what is left: :func:`~lightning_hooks.schedules.poly`.
 
     Args:
@@ -113,23 +75,12 @@ class PolyLrUpdaterHook(LrUpdaterHook):
     """
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.power = power
+        super().__init__(power, **kwargs)
         self.min_lr = min_lr
-
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.poly` as it is now."""
-        return partial(
-            schedules.poly,
-            position=self._position(runner),
-            total=self._total(runner),
-            power=self.power,
-            minimum=self.min_lr,
-        )
 
 
 @HOOKS.register_module()
-class InvLrUpdaterHook(LrUpdaterHook):
+class InvLrUpdaterHook(Inv, LrUpdaterHook):
     """Decays the rate hyperbolically: :func:`~lightning_hooks.schedules.inv`.
 
     Args:
@@ -137,14 +88,3 @@ class InvLrUpdaterHook(LrUpdaterHook):
         power: The exponent.
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
     """
-
-    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.gamma = gamma
-        self.power = power
-
-    def schedule(self, runner: Any) -> Callable[[float], float]:
-        """Return :func:`~lightning_hooks.schedules.inv` as it is now."""
-        return partial(
-            schedules.inv, position=self._position(runner), gamma=self.gamma, power=self.power
-        )

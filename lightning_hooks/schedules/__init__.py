@@ -4,6 +4,7 @@
 for a policy that does not look at it). A policy knows no trainer: bind its arguments with
 ``functools.partial``, and draw or test it as it is. :func:`warm_up` is a factor on top of any of
 them. Learning rates and momenta share these functions; their numbers equal mmcv's to the last bit.
+:func:`sample` and :func:`plot` show what a hook makes of them, without a trainer.
 
 >>> from functools import partial
 >>> halving = partial(step, step=2, gamma=0.5)
@@ -17,11 +18,17 @@ from lightning_hooks.schedules.anneal import cosine as cosine
 from lightning_hooks.schedules.anneal import cosine_restart as cosine_restart
 from lightning_hooks.schedules.anneal import flat_cosine as flat_cosine
 from lightning_hooks.schedules.anneal import linear as linear
+from lightning_hooks.schedules.cooldown import cosine_cooldown as cosine_cooldown
+from lightning_hooks.schedules.cycles import cyclic as cyclic
 from lightning_hooks.schedules.decay import exp as exp
 from lightning_hooks.schedules.decay import fixed as fixed
 from lightning_hooks.schedules.decay import inv as inv
 from lightning_hooks.schedules.decay import poly as poly
 from lightning_hooks.schedules.decay import step as step
+from lightning_hooks.schedules.drawing import plot as plot
+from lightning_hooks.schedules.one_cycles import one_cycle as one_cycle
+from lightning_hooks.schedules.one_cycles import one_cycle_momentum as one_cycle_momentum
+from lightning_hooks.schedules.preview import sample as sample
 from lightning_hooks.schedules.warm_up import WARM_UPS as WARM_UPS
 from lightning_hooks.schedules.warm_up import check_warm_up as check_warm_up
 from lightning_hooks.schedules.warm_up import warm_up as warm_up

@@ -1,6 +1,6 @@
 """Policies that anneal towards a minimum along a curve: cosine, linear, flat cosine, restarts.
 
-The minimum is given as a value or as a ratio of the base, one of the two. It is never quite
+The minimum is given as a value or as a ratio of the base. It is never quite
 reached: the last position is ``total - 1``.
 """
 
@@ -47,19 +47,12 @@ def annealing_linear(start: float, end: float, factor: float) -> float:
     return start + (end - start) * factor
 
 
-def _target(base: float, minimum: float | None, ratio: float | None) -> float:
-    if ratio is not None:
-        return base * ratio
-    assert minimum is not None, "give minimum or ratio"
-    return minimum
-
-
 def cosine(
     base: float,
     position: int,
     total: int,
     *,
-    minimum: float | None = None,
+    minimum: float = 0.0,
     ratio: float | None = None,
 ) -> float:
     """Anneal along half a cosine: :func:`annealing_cos` at ``position / total``.
@@ -69,12 +62,13 @@ def cosine(
         position: Epochs or iterations done.
         total: Epochs or iterations to do.
         minimum: The value towards which it goes.
-        ratio: The same as a ratio of ``base``.
+        ratio: The same as a ratio of ``base``, instead of ``minimum``.
 
     >>> [round(cosine(1.0, epoch, 4, minimum=0.0), 4) for epoch in range(4)]
     [1.0, 0.8536, 0.5, 0.1464]
     """
-    return annealing_cos(base, _target(base, minimum, ratio), position / total)
+    end = minimum if ratio is None else base * ratio
+    return annealing_cos(base, end, position / total)
 
 
 def linear(
@@ -82,7 +76,7 @@ def linear(
     position: int,
     total: int,
     *,
-    minimum: float | None = None,
+    minimum: float = 0.0,
     ratio: float | None = None,
 ) -> float:
     """Anneal along a line; arguments as for :func:`cosine`.
@@ -90,7 +84,8 @@ def linear(
     >>> [linear(1.0, epoch, 4, ratio=0.0) for epoch in range(4)]
     [1.0, 0.75, 0.5, 0.25]
     """
-    return annealing_linear(base, _target(base, minimum, ratio), position / total)
+    end = minimum if ratio is None else base * ratio
+    return annealing_linear(base, end, position / total)
 
 
 def flat_cosine(
@@ -99,7 +94,7 @@ def flat_cosine(
     total: int,
     *,
     start: float = 0.75,
-    minimum: float | None = None,
+    minimum: float = 0.0,
     ratio: float | None = None,
 ) -> float:
     """Stay at ``base`` for a share ``start`` of the way, then anneal along half a cosine.
@@ -110,7 +105,8 @@ def flat_cosine(
     flat = round(total * start)
     if position < flat:
         return base
-    return annealing_cos(base, _target(base, minimum, ratio), (position - flat) / (total - flat))
+    end = minimum if ratio is None else base * ratio
+    return annealing_cos(base, end, (position - flat) / (total - flat))
 
 
 def cosine_restart(
@@ -120,7 +116,7 @@ def cosine_restart(
     *,
     periods: Sequence[int],
     weights: Sequence[float] = (1,),
-    minimum: float | None = None,
+    minimum: float = 0.0,
     ratio: float | None = None,
 ) -> float:
     """Anneal along half a cosine again and again.
@@ -132,7 +128,7 @@ def cosine_restart(
         periods: The lengths.
         weights: For each period, the share of ``base`` from which it starts.
         minimum: The value towards which each goes.
-        ratio: The same as a ratio of ``base``.
+        ratio: The same as a ratio of ``base``, instead of ``minimum``.
 
     Raises:
         ValueError: for a position after the last period.
@@ -141,12 +137,12 @@ def cosine_restart(
     ...  for t in range(4)]
     [1.0, 0.5, 0.5, 0.25]
     """
-    begin = 0
-    for period, weight, end in zip(periods, weights, accumulate(periods), strict=True):
-        if position < end:
+    begin, end = 0, minimum if ratio is None else base * ratio
+    for period, weight, stop in zip(periods, weights, accumulate(periods), strict=True):
+        if position < stop:
             factor = min((position - begin) / period, 1)
-            return annealing_cos(base, _target(base, minimum, ratio), factor, weight)
-        begin = end
+            return annealing_cos(base, end, factor, weight)
+        begin = stop
     raise ValueError(
         f"position {position} is after the last of the periods {list(periods)}; "
         "they must add up to the length of the run"

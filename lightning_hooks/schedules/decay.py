@@ -43,7 +43,11 @@ def step(
     if isinstance(step, int):
         passed = position // step
     else:
-        passed = next((k for k, at in enumerate(step) if position < at), len(step))
+        passed = 0
+        for milestone in step:
+            if position < milestone:
+                break
+            passed += 1
     value: float = base * gamma**passed
     return value if minimum is None else max(value, minimum)
 

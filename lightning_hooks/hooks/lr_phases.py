@@ -1,0 +1,131 @@
+"""The learning rate policies of several phases: cyclic and one cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning_hooks.hooks.lr import LrUpdaterHook
+from lightning_hooks.hooks.param_groups import spread
+from lightning_hooks.hooks.phase_policies import Cyclic, OneCycle
+from lightning_hooks.hooks.policies import is_int
+from lightning_hooks.registry import HOOKS
+from lightning_hooks.schedules import one_cycles
+from lightning_hooks.schedules.legs import along
+
+__all__ = ["CyclicLrUpdaterHook", "OneCycleLrUpdaterHook"]
+
+
+@HOOKS.register_module()
+class CyclicLrUpdaterHook(Cyclic, LrUpdaterHook):
+    """Moves the rate in cycles: :func:`~lightning_hooks.schedules.cyclic`.
+
+    Args:
+        by_epoch: False: this policy counts iterations.
+        target_ratio: The two targets of a cycle as ratios of the base rate; a number ``r``
+            alone means ``(r, r / 1e5)``.
+        cyclic_times: How many cycles.
+        step_ratio_up: The share of a cycle, in [0, 1), until the first target.
+        anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
+        gamma: How much of the first target's distance to the base is left in each next cycle,
+            in (0, 1].
+        kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: for an argument outside its range, and at the start of a run with fewer
+            iterations than cycles.
+
+    Note:
+        Departure from mmcv: the ratios may be a list, as they come from YAML or JSON.
+    """
+
+    def __init__(
+        self,
+        by_epoch: bool = False,
+        target_ratio: float | tuple[float, ...] = (10, 1e-4),
+        cyclic_times: int = 1,
+        step_ratio_up: float = 0.4,
+        anneal_strategy: str = "cos",
+        gamma: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            by_epoch, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, **kwargs
+        )
+
+
+@HOOKS.register_module()
+class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
+    """Goes up to a highest rate and down again: :func:`~lightning_hooks.schedules.one_cycle`.
+
+    The base rate is ``max_lr / div_factor``, not what the optimizer has.
+
+    Args:
+        max_lr: The highest rate: a number, a list with one for each parameter group, or a dict of
+            these by the optimizer's name.
+        total_steps: Iterations that the cycle takes, at least those of the run; None for these.
+        pct_start: The share of them, in [0, 1], on the way up.
+        anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
+        div_factor: The first rate is ``max_lr`` divided by this.
+        final_div_factor: The last rate is the first divided by this.
+        three_phase: Come back to the first rate as fast as it went up, and then go to the last.
+        kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: for an argument outside its range, and at the start of a run that is longer
+            than ``total_steps``, or where a phase has no length (mmcv divides by zero there).
+    """
+
+    def __init__(
+        self,
+        max_lr: float | list[float] | dict[str, Any],
+        total_steps: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        div_factor: float = 25,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
+        if isinstance(max_lr, bool) or not isinstance(max_lr, (int, float, list, dict)):
+            raise ValueError(f"max_lr must be a number, a list or a dict, got {max_lr!r}")
+        if total_steps is not None and not (is_int(total_steps) and total_steps > 0):
+            raise ValueError(f"total_steps must be an int of at least 1, got {total_steps!r}")
+        self.max_lr = max_lr
+        self.total_steps = total_steps
+        self.div_factor = div_factor
+        self.final_div_factor = final_div_factor
+
+    def bases_of(self, name: str, optimizer: Any) -> list[float]:
+        """Return the rate at the start of the cycle for each group."""
+        bases = [lr / self.div_factor for lr in spread("max_lr", self.max_lr, name, optimizer)]
+        for group, base in zip(optimizer.param_groups, bases, strict=True):
+            group.setdefault("initial_lr", base)
+        return bases
+
+    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
+        """Return :func:`~lightning_hooks.schedules.one_cycle` of each base."""
+        ratios = one_cycles.one_cycle_ratios(
+            self.div_factor, self.final_div_factor, self.three_phase
+        )
+        leg = one_cycles.one_cycle_leg(
+            position,
+            total,
+            pct_start=self.pct_start,
+            three_phase=self.three_phase,
+            values=ratios,
+        )
+        return [along(leg, base, self.anneal_strategy) for base in bases]
+
+    def length_of(self, runner: Any) -> int | None:
+        """Return ``total_steps``, if given, else the iterations of the run."""
+        iterations = super().length_of(runner)
+        if self.total_steps is None:
+            return iterations
+        if iterations is not None and self.total_steps < iterations:
+            raise ValueError(
+                f"total_steps={self.total_steps} of {type(self).__name__} must not be less than "
+                f"the {iterations} iterations of the run"
+            )
+        return self.total_steps

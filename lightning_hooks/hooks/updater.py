@@ -1,0 +1,200 @@
+"""``Updater``: sets a number of every parameter group by a schedule, with a warm-up on top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lightning_hooks.hook import Hook
+from lightning_hooks.hooks.look_ahead import look_ahead
+from lightning_hooks.hooks.param_groups import Values, optimizers_of
+from lightning_hooks.schedules import check_warm_up, warm_up
+
+__all__ = ["Updater"]
+
+
+ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
+
+
+class Updater(Hook):
+    """What the hooks for learning rates and for momenta share.
+
+    A value is computed from the group's base, the counters and the length of the run. Nothing else
+    is kept, so it is right after any resume, and when ``max_epochs`` changes.
+
+    Args:
+        by_epoch: Count in epochs (the value changes before each), or in iterations.
+        warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``.
+        warmup_iters: How long it takes.
+        warmup_ratio: The factor of :func:`~lightning_hooks.schedules.warm_up` at its start, in
+            (0, 1].
+        warmup_by_epoch: Count ``warmup_iters`` in epochs.
+
+    Raises:
+        ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
+    """
+
+    reads_step = False
+
+    quantity = "value"
+    """What it sets, in words."""
+
+    needs_length = False
+    """Whether the policy depends on the length of the run."""
+
+    # for subclasses that do not call super().__init__()
+    by_epoch: bool = True
+    warmup: str | None = None
+    warmup_iters: int | None = 0
+    warmup_ratio: float = 0.1
+    warmup_by_epoch: bool = False
+    warmup_epochs: int | None = None
+
+    base: Values = ()
+    """The number of each group from which its values are computed."""
+
+    regular: Values = ()
+    """The values without warm-up, as they are now."""
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        warmup: str | None = None,
+        warmup_iters: int = 0,
+        warmup_ratio: float = 0.1,
+        warmup_by_epoch: bool = False,
+    ) -> None:
+        super().__init__()
+        check_warm_up(warmup, warmup_iters, warmup_ratio)
+        self.by_epoch = by_epoch
+        self.warmup = warmup
+        self.warmup_ratio = warmup_ratio
+        self.warmup_by_epoch = warmup_by_epoch
+        self.warmup_epochs = warmup_iters if warmup_by_epoch else None
+        self.warmup_iters = None if warmup_by_epoch else warmup_iters
+
+    # -- what policies say -------------------------------------------------------------------
+
+    def values(self, bases: Sequence[Any], position: int, total: int) -> list[float]:
+        """Return the policy's value for each of these bases.
+
+        ``position`` and ``total`` count epochs or iterations; ``total`` is None unless the policy
+        ``needs_length``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no schedule")
+
+    def check(self, total: int) -> Iterator[str]:
+        """Yield what is odd about a run of this length, or raise ValueError if it would fail."""
+        yield from ()
+
+    # -- what a quantity says ----------------------------------------------------------------
+
+    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+        """Return the base of each of an optimizer's groups."""
+        raise NotImplementedError
+
+    def regular_values(self, runner: Any) -> Values:
+        """Return the values without warm-up."""
+        raise NotImplementedError
+
+    def warm_values(self, now: int) -> Values:
+        """Return the values with warm-up."""
+        raise NotImplementedError
+
+    def set_values(self, runner: Any, values: Values) -> None:
+        """Write the values into the groups."""
+        raise NotImplementedError
+
+    def fights_with(self, scheduler: Any) -> bool:
+        """Whether a scheduler of Lightning's sets the same thing."""
+        return True
+
+    # -- the points --------------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Take the bases, and look ahead."""
+        optimizer = runner.optimizer
+        if not optimizer:
+            raise ValueError(f"{type(self).__name__} needs an optimizer, and there is none")
+        bases: dict[str, Sequence[Any]] = {
+            name: self.bases_of(name, one) for name, one in optimizers_of(optimizer)
+        }
+        self.base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
+        if self.warmup_epochs is not None:
+            self.warmup_iters = None  # another loader than in the fit before, perhaps
+        look_ahead(self, runner)
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Set the epoch's values, if they are counted in epochs."""
+        self._warmup_length(runner)  # which a subclass's get_lr may want to know
+        if self.by_epoch:
+            self.regular = self.regular_values(runner)
+            self.set_values(runner, self.regular)
+
+    def before_train_iter(self, runner: Any) -> None:
+        """Set the iteration's values, if counted in iterations or warming up."""
+        if self.warmup is None:
+            if not self.by_epoch:
+                self.regular = regular = self.regular_values(runner)
+                self.set_values(runner, regular)
+            return
+        length, now = self._warmup_length(runner), runner.iter
+        if not self.by_epoch:
+            self.regular = self.regular_values(runner)
+        if now < length:
+            self.set_values(runner, self.warm_values(now))
+        elif not self.by_epoch or now == length:
+            self.set_values(runner, self.regular)
+
+    # -- helpers -----------------------------------------------------------------------------
+
+    def _progress(self, runner: Any) -> tuple[int, Any]:
+        """Return what ``values`` takes: position and total."""
+        position = runner.epoch if self.by_epoch else runner.iter
+        return position, self.total_of(runner) if self.needs_length else None
+
+    def _from_policy(self, runner: Any, bases: Values) -> Values:
+        position, total = self._progress(runner)
+        if isinstance(bases, dict):
+            return {name: self._shared(group, position, total) for name, group in bases.items()}
+        return self._shared(bases, position, total)
+
+    def _shared(self, bases: Sequence[Any], position: int, total: int) -> list[float]:
+        """Return ``values``, computed once for each base: most groups share theirs."""
+        distinct = set(bases) if len(bases) > 1 else bases
+        if len(distinct) == len(bases):
+            return self.values(bases, position, total)
+        some = list(distinct)
+        known = dict(zip(some, self.values(some, position, total), strict=True))
+        return [known[base] for base in bases]
+
+    def _factor(self, now: int) -> float:
+        assert self.warmup_iters is not None
+        return warm_up(now, self.warmup_iters, kind=self.warmup, ratio=self.warmup_ratio)
+
+    def length_of(self, runner: Any) -> int | None:
+        """Return the length of the run as the policy counts it, if it is known."""
+        total: int | None = runner.max_epochs if self.by_epoch else runner.max_iters
+        return total
+
+    def total_of(self, runner: Any) -> int:
+        """Return the length of the run.
+
+        Raises:
+            ValueError: if it is not known.
+        """
+        total = self.length_of(runner)
+        if total is None:
+            limit = "max_epochs" if self.by_epoch else ITERATIONS
+            raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
+        return total
+
+    def _warmup_length(self, runner: Any) -> int:
+        if self.warmup is None:
+            return 0
+        if self.warmup_iters is None:
+            batches = runner.trainer.num_training_batches
+            if batches == float("inf"):
+                raise ValueError("warmup_by_epoch=True needs a training loader with a length")
+            self.warmup_iters = (self.warmup_epochs or 0) * int(batches)
+        return self.warmup_iters

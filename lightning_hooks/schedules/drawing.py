@@ -1,0 +1,127 @@
+"""``plot``: the learning rate and the momentum over a run, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from lightning_hooks.schedules.preview import Bases, is_of_momentum, sample
+
+__all__ = ["plot"]
+
+MOST_TICKS = 12
+
+
+def plot(
+    hooks: Any,
+    path: str | PathLike[str] = "schedule.png",
+    *,
+    max_epochs: int,
+    iters_per_epoch: int,
+    base_lr: Bases = 0.1,
+    base_momentum: Bases = 0.9,
+) -> Path:
+    """Draw what hooks set over a run: a panel for learning rates, and one for momenta.
+
+    Epochs are marked below, and warm-ups shaded. Hooks of the same kind share a panel, so that
+    policies can be compared.
+
+    Args:
+        hooks: A hook, or several; see :func:`~lightning_hooks.schedules.sample`.
+        path: Where the picture goes; its ending says of which kind it is (``.png``, ``.svg``).
+        max_epochs: Epochs of the run.
+        iters_per_epoch: Iterations of each.
+        base_lr: The optimizer's learning rate, or one for each group, or by optimizer.
+        base_momentum: The optimizer's momentum, in the same ways.
+
+    Returns:
+        The path.
+
+    Raises:
+        ModuleNotFoundError: if matplotlib is not installed.
+        ValueError: if there is no hook, or one refuses the run.
+    """
+    figure_class = _figure_class()
+    given = list(hooks) if isinstance(hooks, Sequence) else [hooks]
+    if not given:
+        raise ValueError("hooks must have at least one hook for learning rates or momenta")
+    panels = {
+        "learning rate": [hook for hook in given if not is_of_momentum(hook)],
+        "momentum": [hook for hook in given if is_of_momentum(hook)],
+    }
+    panels = {quantity: some for quantity, some in panels.items() if some}
+    figure = figure_class(figsize=(9, 0.8 + 2.6 * len(panels)), layout="constrained")
+    axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    total = max_epochs * iters_per_epoch
+    for axis, (quantity, some) in zip(axes, panels.items(), strict=True):
+        names = len({type(hook).__name__ for hook in some}) > 1
+        for hook in some:
+            rows = sample(
+                hook,
+                max_epochs=max_epochs,
+                iters_per_epoch=iters_per_epoch,
+                base_lr=base_lr,
+                base_momentum=base_momentum,
+            )
+            for label, values in _lines(rows).items():
+                own = [type(hook).__name__] if names else []
+                # each value holds until the next iteration: the last one to the run's end
+                axis.plot(
+                    range(total + 1),
+                    [*values, values[-1]],
+                    drawstyle="steps-post",
+                    label=", ".join([*own, *label]) or None,
+                )
+            _shade(axis, min(_warm_up_length(hook, iters_per_epoch), total))
+        axis.set_ylabel(quantity)
+        axis.set_title(", ".join(dict.fromkeys(type(hook).__name__ for hook in some)), fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.margins(x=0.01)
+        if axis.get_legend_handles_labels()[1]:
+            axis.legend(fontsize=8)
+    every = -(-max_epochs // MOST_TICKS)
+    epochs = range(0, max_epochs + 1, every)
+    axes[-1].set_xticks([epoch * iters_per_epoch for epoch in epochs], [str(e) for e in epochs])
+    axes[-1].set_xlabel(f"epoch ({iters_per_epoch} iterations each)")
+    figure.savefig(path, dpi=120)
+    return Path(path)
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'plot needs matplotlib: pip install "lightning_hooks[plot]"'
+        ) from error
+    return Figure
+
+
+def _lines(rows: list[Any]) -> dict[tuple[str, ...], list[float]]:
+    """Turn the rows of ``sample`` into a line for each group, named where there are several."""
+    if isinstance(rows[0], dict):
+        return {
+            (name, *label): values
+            for name in rows[0]
+            for label, values in _lines([row[name] for row in rows]).items()
+        }
+    if isinstance(rows[0], list):
+        columns = list(zip(*rows, strict=True))
+        if len(columns) == 1:
+            return {(): list(columns[0])}
+        return {(f"group {i}",): list(column) for i, column in enumerate(columns)}
+    return {(): rows}
+
+
+def _warm_up_length(hook: Any, iters_per_epoch: int) -> int:
+    if hook.warmup is None:
+        return 0
+    epochs: int | None = getattr(hook, "warmup_epochs", None)
+    return int(hook.warmup_iters or 0) if epochs is None else epochs * iters_per_epoch
+
+
+def _shade(axis: Any, length: int) -> None:
+    if length and not any(patch.get_label() == "warm-up" for patch in axis.patches):
+        axis.axvspan(0, length, color="tab:orange", alpha=0.15, lw=0, label="warm-up")

@@ -1,0 +1,106 @@
+"""``sample``: what a hook sets in every iteration of a run, without the run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from lightning_hooks.priority import is_family
+
+__all__ = ["Bases", "is_of_momentum", "sample"]
+
+Bases = float | Sequence[float] | Mapping[str, float | Sequence[float]]
+"""The number of one parameter group, of several, or of several optimizers by name."""
+
+
+class Optimizer:
+    """What a hook sees of an optimizer: groups of numbers."""
+
+    def __init__(self, lrs: Sequence[float], momenta: Sequence[float]) -> None:
+        pairs = zip(lrs, momenta, strict=True)
+        self.param_groups: list[dict[str, float]] = [{"lr": a, "momentum": b} for a, b in pairs]
+        self.defaults = {"lr": 0.0, "momentum": 0.0}
+
+
+class Run:
+    """What a hook sees of a run that is counted in epochs: counters and optimizers."""
+
+    mode = "train"
+
+    def __init__(self, max_epochs: int, iters_per_epoch: int, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self.epoch = self.iter = self.inner_iter = 0
+        self.max_epochs = self._max_epochs = max_epochs
+        self.max_iters = self._max_iters = max_epochs * iters_per_epoch
+        self.data_loader = range(iters_per_epoch)
+        self.trainer = SimpleNamespace(
+            num_training_batches=iters_per_epoch, lr_scheduler_configs=[]
+        )
+
+
+def sample(
+    hook: Any,
+    *,
+    max_epochs: int,
+    iters_per_epoch: int,
+    base_lr: Bases = 0.1,
+    base_momentum: Bases = 0.9,
+) -> list[Any]:
+    """Return the learning rate, or momentum, that a hook sets in each iteration of a run.
+
+    The hook is run with counters only; it is copied and stays as it is. What it would refuse at
+    the start of such a run, it refuses here too.
+
+    Args:
+        hook: A hook for learning rates or momenta: one of ours, a subclass, or mmcv's own.
+        max_epochs: Epochs of the run. For a run that is counted in iterations: 1.
+        iters_per_epoch: Iterations of each.
+        base_lr: The optimizer's learning rate. A list has one for each parameter group, a dict one
+            of these for each of several optimizers; then so has each item of the result.
+        base_momentum: The optimizer's momentum, in the same ways.
+
+    Raises:
+        ValueError: if a length is not positive, or the hook refuses the run.
+
+    >>> from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook
+    >>> sample(StepLrUpdaterHook(step=1, gamma=0.5), max_epochs=3, iters_per_epoch=2, base_lr=1.0)
+    [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    """
+    for name, value in (("max_epochs", max_epochs), ("iters_per_epoch", iters_per_epoch)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+    key, bases = ("momentum", base_momentum) if is_of_momentum(hook) else ("lr", base_lr)
+
+    def optimizer(values: float | Sequence[float]) -> Optimizer:
+        numbers = [values] if isinstance(values, (int, float)) else list(values)
+        other = [0.9 if key == "lr" else 0.1] * len(numbers)
+        return Optimizer(numbers, other) if key == "lr" else Optimizer(other, numbers)
+
+    def values_of(values: float | Sequence[float], groups: Sequence[dict[str, float]]) -> Any:
+        now = [group[key] for group in groups]
+        return now[0] if isinstance(values, (int, float)) else now
+
+    if isinstance(bases, Mapping):
+        optimizers: Any = {name: optimizer(values) for name, values in bases.items()}
+    else:
+        optimizers = optimizer(bases)
+    run, hook, rows = Run(max_epochs, iters_per_epoch, optimizers), copy.deepcopy(hook), []
+    hook.before_run(run)
+    for run.epoch in range(max_epochs):
+        hook.before_train_epoch(run)
+        for run.inner_iter in range(iters_per_epoch):
+            hook.before_train_iter(run)
+            if isinstance(bases, Mapping):
+                groups = {name: one.param_groups for name, one in optimizers.items()}
+                rows.append({name: values_of(bases[name], groups[name]) for name in bases})
+            else:
+                rows.append(values_of(bases, optimizers.param_groups))
+            run.iter += 1
+    return rows
+
+
+def is_of_momentum(hook: Any) -> bool:
+    """Whether a hook sets momenta, and not learning rates."""
+    return is_family(hook, "MomentumUpdaterHook")

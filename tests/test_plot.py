@@ -1,0 +1,90 @@
+"""The picture of a schedule: written without a trainer, and with what belongs in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_hooks import schedules
+from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.lr_phases import OneCycleLrUpdaterHook
+from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook
+from lightning_hooks.hooks.momentum_phases import OneCycleMomentumUpdaterHook
+
+pytest.importorskip("matplotlib")
+RUN = {"max_epochs": 4, "iters_per_epoch": 5}
+
+
+@pytest.fixture
+def axes(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The panels of the picture that is saved."""
+    from matplotlib.figure import Figure
+
+    found: list[Any] = []
+    save = Figure.savefig
+
+    def savefig(self: Any, *args: Any, **kwargs: Any) -> None:
+        found.extend(self.axes)
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    return found
+
+
+def test_a_panel_each_with_epochs_below_and_the_warm_up_shaded(tmp_path: Path, axes: Any) -> None:
+    hooks = [
+        OneCycleLrUpdaterHook(max_lr=1.0, warmup="linear", warmup_iters=3),
+        OneCycleMomentumUpdaterHook(),
+    ]
+    path = schedules.plot(hooks, tmp_path / "run.png", **RUN)
+    assert path == tmp_path / "run.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+    rates, momenta = axes
+    assert (rates.get_ylabel(), momenta.get_ylabel()) == ("learning rate", "momentum")
+    [line] = rates.lines
+    sampled = schedules.sample(hooks[0], **RUN)
+    assert list(line.get_ydata()) == [*sampled, sampled[-1]]
+    assert [patch.get_label() for patch in rates.patches] == ["warm-up"]
+    assert rates.patches[0].get_extents().width > 0
+    assert not momenta.patches
+    assert list(momenta.get_xticks()) == [0, 5, 10, 15, 20]
+    assert [tick.get_text() for tick in momenta.get_xticklabels()] == ["0", "1", "2", "3", "4"]
+
+
+def test_groups_and_policies_are_told_apart(tmp_path: Path, axes: Any) -> None:
+    policies = [StepLrUpdaterHook(step=2), CosineAnnealingLrUpdaterHook(min_lr=0.0)]
+    schedules.plot(policies, tmp_path / "a.svg", **RUN, base_lr={"g": [0.1, 0.2], "d": 0.3})
+    labels = axes[0].get_legend_handles_labels()[1]
+    assert labels == [
+        f"{name}LrUpdaterHook, {group}"
+        for name in ("Step", "CosineAnnealing")
+        for group in ("g, group 0", "g, group 1", "d")
+    ]
+
+
+def test_a_long_run_has_few_ticks(tmp_path: Path, axes: Any) -> None:
+    schedules.plot(
+        StepLrUpdaterHook(step=99), tmp_path / "a.png", max_epochs=100, iters_per_epoch=1
+    )
+    assert 8 <= len(axes[0].get_xticks()) <= 13
+
+
+def test_a_warm_up_in_epochs_is_shaded_over_these(tmp_path: Path, axes: Any) -> None:
+    hook = StepLrUpdaterHook(step=9, warmup="exp", warmup_iters=2, warmup_by_epoch=True)
+    schedules.plot(hook, tmp_path / "a.png", **RUN)
+    box = axes[0].patches[0].get_bbox()
+    assert (box.x0, box.x1) == (0, 10)
+
+
+def test_nothing_to_draw_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one hook"):
+        schedules.plot([], tmp_path / "a.png", **RUN)
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match=r"lightning_hooks\[plot\]"):
+        schedules.plot(StepLrUpdaterHook(step=1), **RUN)
