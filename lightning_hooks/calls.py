@@ -25,6 +25,7 @@ class Calls:
         self._flags = TrainFlags()
         self._plan: dict[str, list[Call]] = {}
         self._version = -1
+        self._alone = True
 
     def at(self, point: str) -> list[Call]:
         """Who is called at a point, looked up once for each change of the hook list."""
@@ -58,10 +59,13 @@ class Calls:
 
     def capture_flags(self) -> None:
         """Remember the module's train flags as those to go back to."""
+        self._alone = self._runner.world_size == 1
         self._flags.capture(self._runner.module)
 
     def _put_flags_back(self) -> None:
         runner = self._runner
+        if runner.module.training and getattr(runner.model, "flags_before_eval", None) is None:
+            return  # nothing has been evaluated: the way of nearly every batch
         # a module that trains as in mmcv gets its train() with the next epoch, as there
         if runner.mode != "val" and not trains_like_mmcv(runner.module):
             self._flags.put_back(runner.module, runner.model)
@@ -70,7 +74,7 @@ class Calls:
         """Tell the Trainer of ``runner.should_stop``, on all ranks if it is set on one."""
         runner = self._runner
         stop = runner._stop_requested
-        if runner.world_size > 1 and not all(is_ours(hook) for hook in runner.hooks):
+        if not self._alone and not all(is_ours(hook) for hook in runner.hooks):
             stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
         if stop:
             runner.trainer.should_stop = True
