@@ -42,6 +42,7 @@ class Calls:
         """Make these calls, those of a point of each batch or a part of them."""
         runner = self._runner
         hook: Any = None  # of the call that raises
+        runner.calls_hooks = True
         try:
             for hook, method in calls:  # noqa: B007
                 method(runner)
@@ -50,6 +51,8 @@ class Calls:
         except BaseException as error:
             add_hook_note(error, hook, point, runner)
             raise
+        finally:
+            runner.calls_hooks = False
         self._put_flags_back()
 
     def now(self, point: str) -> None:

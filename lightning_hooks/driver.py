@@ -41,7 +41,7 @@ from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.listening import Listening
-from lightning_hooks.model import as_outputs
+from lightning_hooks.model import as_outputs, unwrap
 from lightning_hooks.ownership import Ownership, is_ours, reads_step, trains_like_mmcv
 from lightning_hooks.participants import Participant, each_once, host, mute, unmute
 from lightning_hooks.runner import Runner
@@ -53,6 +53,7 @@ from lightning_hooks.step_log import (
     log_validation,
     orphaned,
 )
+from lightning_hooks.traceless import Guards
 
 __all__ = ["Driver"]
 
@@ -66,6 +67,7 @@ class Driver(Callback):
         self._in_run = self._in_epoch = self._in_step = self._failed = False
         self._first_iter: int | None = None
         self._step: Listening | None = None
+        self._guards: Guards | None = None
         self._run_loader: Any = None  # what a hook has set in before_run
         self._val_data: Any = None  # what a hook has replaced for one validation
         self._iteration = Iteration()
@@ -165,6 +167,7 @@ class Driver(Callback):
         runner.logger.info(
             "Hooks will be executed in the following order:\n%s", runner.get_hook_info()
         )
+        self._guard()
         keys = self._buffers.keys(pl_module)
         self._calls.now("before_run")
         self._buffers.added(pl_module, keys)
@@ -269,6 +272,14 @@ class Driver(Callback):
         """Listen to the batches again: the hooks are others now."""
         for name in ("on_train_batch_start", "on_train_batch_end"):
             self.__dict__.pop(name, None)
+        if self._in_run:
+            self._guard()
+
+    def _guard(self) -> None:
+        """See to it that what hooks from elsewhere run of the model leaves no trace."""
+        runner = self.runner
+        if self._guards is None and not all(is_ours(hook) for hook in runner.hooks):
+            self._guards = Guards(runner, runner.module, unwrap(runner.model))
 
     def _after_step(self, outputs: Any) -> None:
         """Take a training step's result; run the hooks that own backward on it."""
@@ -441,6 +452,9 @@ class Driver(Callback):
         if self._step is not None:
             self._step.remove()
             self._step = None
+        if self._guards is not None:
+            self._guards.remove()
+            self._guards = None
         if self._runner is not None:
             self._ownership.release()
         unmute([self, *self._participants(trainer)])

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import lightning as L
+import torch
 
 __all__ = ["Listening", "listens"]
 
@@ -29,7 +29,7 @@ class Listening:
 
     def __init__(
         self,
-        module: L.LightningModule,
+        module: torch.nn.Module,
         name: str,
         before: Callable[..., None] | None = None,
         after: Callable[[Any], None] | None = None,
@@ -38,14 +38,18 @@ class Listening:
         self._module = module
         self._name = name
         self._before, self._after = before, after
-        self.__wrapped__ = getattr(module, name)
+        self._listens = True
+        self._call: Any = getattr(module, name)
+        # the method itself, where several listen: Lightning looks below one layer only
+        inner = isinstance(self._call, Listening)
+        self.__wrapped__: Any = self._call.__wrapped__ if inner else self._call
         module.__dict__[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what the method does, and tell the listeners."""
         if self._before is not None:
             self._before(*args, **kwargs)
-        result = self.__wrapped__(*args, **kwargs)
+        result = self._call(*args, **kwargs)
         if self._after is not None:
             self._after(result)
         return result
@@ -53,8 +57,9 @@ class Listening:
     def remove(self) -> None:
         """Stop listening; in whatever order several do, the last gives the method back."""
         self._before = self._after = None
+        self._listens = False
         found = self._module.__dict__.get(self._name)
-        while isinstance(found, Listening) and found._before is found._after:  # both are None
+        while isinstance(found, Listening) and not found._listens:
             found = found._own
         if found is None:
             self._module.__dict__.pop(self._name, None)
@@ -70,7 +75,7 @@ class Listening:
 
 
 @contextlib.contextmanager
-def listens(module: L.LightningModule, name: str, before: Callable[..., None]) -> Iterator[None]:
+def listens(module: torch.nn.Module, name: str, before: Callable[..., None]) -> Iterator[None]:
     """Listen inside the block."""
     one = Listening(module, name, before)
     try:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
-from lightning_hooks import loops, rng
+from lightning_hooks import loops
+from lightning_hooks.traceless import without_trace
 
 __all__ = ["ModelWrapper", "as_outputs", "takes_batch_idx", "unwrap"]
 
@@ -73,7 +73,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
             return self.module(*inputs, **kwargs)
         device = runner.trainer.strategy.root_device
         inputs, kwargs = move_data_to_device((inputs, kwargs), device)
-        with self._without_trace(), runner.trainer.precision_plugin.forward_context():
+        with without_trace(runner), runner.trainer.precision_plugin.forward_context():
             return self.module(*inputs, **kwargs)
 
     @property
@@ -98,24 +98,12 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         trainer, host = runner.trainer, runner.module
         if data is not getattr(runner, "data_batch", None):  # that one has been through it
             data = loops.prepare_batch(trainer, data)
-        with self._without_trace(), trainer.precision_plugin.forward_context():
+        with without_trace(runner), trainer.precision_plugin.forward_context():
             if hasattr(self.module, ours):
                 return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
             step = getattr(type(host), lightning)  # the class's: the driver listens to the other
             args = (data, 0) if takes_batch_idx(step) else (data,)
             return as_outputs(step(host, *args))
-
-    @contextlib.contextmanager
-    def _without_trace(self) -> Iterator[None]:
-        runner = self._runner
-        if runner is None:
-            yield
-        elif self.wrap_outputs is not None:  # a second step of the training itself (SAM): it
-            with loops.quiet(runner.module):  # draws random numbers as it would in mmcv
-                yield
-        else:
-            with loops.quiet(runner.module), rng.isolated():
-                yield
 
 
 def takes_batch_idx(step: Callable[..., Any]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
@@ -17,7 +16,6 @@ from lightning_hooks.hook_list import HookList, hook_info, method_at
 from lightning_hooks.log_buffer import LogBuffer
 from lightning_hooks.model import ModelWrapper
 from lightning_hooks.notes import calling
-from lightning_hooks.participants import Participant
 from lightning_hooks.priority import default_priority
 
 __all__ = ["Runner"]
@@ -44,6 +42,9 @@ class Runner:
 
     data_batch: Any
     """The batch; there only within an iteration."""
+
+    calls_hooks: bool = False
+    """Whether it is a hook that is running: what it runs of the model is not the training's."""
 
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
@@ -258,15 +259,16 @@ class Runner:
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""
         called: set[int] = set()  # a list that is sorted meanwhile comes round again
-        for hook in self._hooks:
-            method = None if id(hook) in called else method_at(hook, fn_name)
-            called.add(id(hook))
-            if method is not None:
-                # a foreign hook may run the model itself, where self.log() is not allowed
-                silent = not isinstance(hook, Participant) and self.trainer.training
-                quiet = loops.quiet(self.module) if silent else contextlib.nullcontext()
-                with calling(hook, fn_name, self), quiet:
-                    method(self)
+        outer, self.calls_hooks = self.calls_hooks, True
+        try:
+            for hook in self._hooks:
+                method = None if id(hook) in called else method_at(hook, fn_name)
+                called.add(id(hook))
+                if method is not None:
+                    with calling(hook, fn_name, self):
+                        method(self)
+        finally:
+            self.calls_hooks = outer
 
     # -- checkpoints -----------------------------------------------------------------------
 

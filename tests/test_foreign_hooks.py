@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torchmetrics import MeanMetric
 
 from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from lightning_hooks.points import STAGES
 
 
 def old(**points: Any) -> Any:
@@ -98,14 +99,19 @@ def test_a_deepcopy_of_the_model_in_training_is_a_plain_copy(tmp_path: Path) -> 
     pickle.dumps(copies[0])
 
 
-def test_a_forward_by_a_hook_leaves_no_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("direct", [False, True], ids=["runner.model", "the module"])
+@pytest.mark.parametrize("native", [False, True], ids=["foreign", "native"])
+def test_a_forward_by_a_hook_leaves_no_trace(native: bool, direct: bool, tmp_path: Path) -> None:
     class Module(TinyModule):
         def __init__(self) -> None:
             super().__init__()
             self.mean = MeanMetric()
 
+        def forward(self, x: Any) -> torch.Tensor:
+            return torch.nn.functional.dropout(self.net(x), 0.1)
+
         def loss(self, batch: Any) -> torch.Tensor:
-            return torch.nn.functional.dropout(super().loss(batch), 0.1)
+            return torch.nn.functional.mse_loss(self(batch[0]), batch[1])
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             loss = super().training_step(batch, batch_idx)
@@ -119,12 +125,24 @@ def test_a_forward_by_a_hook_leaves_no_trace(tmp_path: Path) -> None:
     batch = next(iter(make_loader(1, seed=9)))
 
     def evaluate(runner: Any) -> None:
+        state = torch.get_rng_state()
+        module = runner.model.module
         with torch.no_grad():
-            runner.model.train_step(batch)
-            runner.model.val_step(batch)
+            if direct:
+                module(batch[0])
+                module.forward(batch[0])
+                module.training_step(batch, 0)
+                module.validation_step(batch, 0)
+            else:
+                runner.model(batch[0])
+                runner.model.train_step(batch)
+                runner.model.val_step(batch)
+        assert torch.equal(torch.get_rng_state(), state)
 
+    calls = dict.fromkeys(STAGES, evaluate)
+    hook = type("Evaluate", (Hook,), {k: lambda _, r: evaluate(r) for k in calls})()
     results = []
-    for hooks in ([Recorder()], [old(after_train_epoch=evaluate, before_train_iter=evaluate)]):
+    for hooks in ([Recorder()], [hook if native else old(**calls)]):
         torch.manual_seed(0)
         trainer = fit(tmp_path, *hooks, module=Module(), val=1, max_epochs=2)
         metrics = {k: float(v) for k, v in trainer.callback_metrics.items()}

@@ -15,6 +15,7 @@ from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model import takes_batch_idx
 from lightning_hooks.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.registry import HOOKS
+from lightning_hooks.traceless import without_trace
 
 __all__ = ["PreciseBNHook", "batches_for"]
 
@@ -176,7 +177,7 @@ def _as_in_training(runner: Any) -> Iterator[None]:
     trainer = runner.trainer
     stage, trainer.training = trainer.state.stage, True
     try:
-        with loops.quiet(runner.module), trainer.precision_plugin.train_step_context():
+        with without_trace(runner), trainer.precision_plugin.train_step_context():
             yield
     finally:
         trainer.state.stage = stage

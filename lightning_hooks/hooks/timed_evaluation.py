@@ -9,12 +9,13 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks import loops, rng
+from lightning_hooks import loops
 from lightning_hooks.driver import Driver
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hooks.best_checkpoints import BestCheckpoints
 from lightning_hooks.hooks.evaluation_times import interval_at, is_due
 from lightning_hooks.priority import is_family
+from lightning_hooks.traceless import without_trace
 
 __all__ = ["TimedEvaluation"]
 
@@ -141,7 +142,7 @@ def _left_as_it_was(runner: Any) -> Iterator[None]:
     parts = [*runner.module.modules(), *runner.model.modules()]
     flags = [(part, part.training) for part in parts]
     try:
-        with rng.isolated(), loops.quiet(runner.module):
+        with without_trace(runner):
             yield
     finally:
         for part, flag in flags:
