@@ -44,6 +44,7 @@ from lightning_hooks.listening import Listening
 from lightning_hooks.model import as_outputs, unwrap
 from lightning_hooks.ownership import Ownership, is_ours, reads_step, trains_like_mmcv
 from lightning_hooks.participants import Participant, each_once, host, mute, unmute
+from lightning_hooks.replaced_model import ReplacedModel
 from lightning_hooks.runner import Runner
 from lightning_hooks.settings import Settings, merge
 from lightning_hooks.step_log import (
@@ -118,8 +119,11 @@ class Driver(Callback):
             self._runner = _make_runner(trainer, pl_module, wishes)
             self._calls = Calls(self._runner)
             self._runner.hooks.on_change = self._wake
+            self._runner.on_model_change = self._note_model
         runner = self._runner
         runner.attach(pl_module, wishes.model(pl_module) if wishes.model else None)
+        self._replaced_model = ReplacedModel(runner)
+        self._model_is_new = False
         if wishes.meta is not None:
             runner.meta = {**wishes.meta}
         for name, value in (wishes.attributes or {}).items():
@@ -246,6 +250,8 @@ class Driver(Callback):
         runner = self.runner
         if self._first_iter is not None:
             self._before_first_batch(trainer)
+        if self._model_is_new:
+            self._take_model()
         if isinstance(runner, IterRunner):
             runner.mode = "train"
             # mmcv reads the loader's passes before it fetches the batch
@@ -273,6 +279,18 @@ class Driver(Callback):
         for name in ("on_train_batch_start", "on_train_batch_end"):
             self.__dict__.pop(name, None)
         if self._in_run:
+            self._guard()
+
+    def _note_model(self) -> None:
+        self._model_is_new = True
+        self._wake()
+
+    def _take_model(self) -> None:
+        """Train and validate with the model that a hook has assigned."""
+        self._model_is_new = False
+        if self._replaced_model.take() and self._guards is not None:
+            self._guards.remove()
+            self._guards = None
             self._guard()
 
     def _guard(self) -> None:
@@ -345,6 +363,8 @@ class Driver(Callback):
         runner._inner_iter = loops.batch_idx(trainer)
         runner.mode = "val"
         self._calls.now("before_val_epoch")
+        if self._model_is_new:
+            self._take_model()
         new = runner.__dict__.get("_new_val_loader")
         if new is not None:
             self._val_data = loops.replace_val_loader(trainer, new)

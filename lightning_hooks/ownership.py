@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_hooks import loops
 from lightning_hooks.priority import is_family
 from lightning_hooks.runner import Runner
-from lightning_hooks.step import StrategyLoss, share_state, strategy_loss_class
+from lightning_hooks.step import StrategyLoss, optimizers_of_hooks, strategy_loss_class
 
 __all__ = ["Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
 
@@ -139,16 +139,7 @@ class Ownership:
                 'precision="16-mixed"; use precision="bf16-mixed" or "32-true", or no grad_clip'
             )
         self.loss_class = strategy_loss_class(runner.trainer.strategy)
-        found = runner.module.optimizers()
-        names = getattr(runner.module, "optimizer_names", None)
-        if isinstance(found, list) or names:
-            many = found if isinstance(found, list) else [found]
-            runner.optimizer = {
-                name: share_state(one)
-                for name, one in zip(names or map(str, range(len(many))), many, strict=True)
-            }
-        else:
-            runner.optimizer = share_state(found)
+        runner._optimizer = optimizers_of_hooks(runner.module)
         runner.model.wrap_outputs = self.with_strategy_loss
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +157,7 @@ class Ownership:
                 loops.keep_global_step(self._runner.trainer)
             module.automatic_optimization, self._automatic = self._automatic, None
             module.__dict__.pop("on_validation_model_zero_grad", None)
-        self._runner.optimizer = None
+        self._runner._optimizer = None
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None
 

@@ -17,6 +17,7 @@ from lightning_hooks.log_buffer import LogBuffer
 from lightning_hooks.model import ModelWrapper
 from lightning_hooks.notes import calling
 from lightning_hooks.priority import default_priority
+from lightning_hooks.step import optimizers_of_hooks
 
 __all__ = ["Runner"]
 
@@ -33,9 +34,6 @@ class Runner:
         Departures from mmcv: ``should_stop = True`` ends training after the iteration (mmcv
         ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError).
     """
-
-    model: Any
-    """The model in a wrapper, as mmcv has it; may be replaced."""
 
     outputs: dict[str, Any]
     """What the last step returned; not there before the first."""
@@ -58,6 +56,7 @@ class Runner:
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
         self.log_buffer = LogBuffer()
         self._hook_list = HookList()
+        self.on_model_change: Callable[[], None] | None = None
         self._optimizer: Any = None
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
@@ -70,7 +69,11 @@ class Runner:
         self.module = module
         if inner is None:
             inner = getattr(module, "inner_model", module)
-        self.model = ModelWrapper(inner, self)
+        self._model = self.wrapped(inner)
+
+    def wrapped(self, model: torch.nn.Module) -> ModelWrapper:
+        """Return a model in the wrapper that hooks expect around it."""
+        return ModelWrapper(model, self)
 
     def _register_virtually(self) -> None:
         """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if it is loaded."""
@@ -144,6 +147,17 @@ class Runner:
     # -- the run ---------------------------------------------------------------------------
 
     @property
+    def model(self) -> Any:
+        """The model in a wrapper, as mmcv has it; one that is assigned trains from then on."""
+        return self._model
+
+    @model.setter
+    def model(self, value: Any) -> None:
+        self._model = value
+        if self.on_model_change is not None:
+            self.on_model_change()
+
+    @property
     def rank(self) -> int:
         """The number of this process."""
         return self.trainer.global_rank
@@ -187,7 +201,14 @@ class Runner:
 
     @optimizer.setter
     def optimizer(self, value: Any) -> None:
-        self._optimizer = value
+        many = list(value.values()) if isinstance(value, dict) else [value]
+        many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
+        if not all(isinstance(one, torch.optim.Optimizer) for one in many):
+            self._optimizer = value  # a hook's own kind: for hooks that step themselves
+            return
+        self.trainer.optimizers = many
+        if self._optimizer is not None:
+            self._optimizer = optimizers_of_hooks(self.module)
 
     @property
     def data_loader(self) -> Any:

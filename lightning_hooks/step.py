@@ -12,7 +12,13 @@ from typing import Any, ClassVar
 
 import torch
 
-__all__ = ["OrphanLoss", "StrategyLoss", "share_state", "strategy_loss_class"]
+__all__ = [
+    "OrphanLoss",
+    "StrategyLoss",
+    "optimizers_of_hooks",
+    "share_state",
+    "strategy_loss_class",
+]
 
 
 class StrategyLoss(torch.Tensor):
@@ -56,6 +62,20 @@ def share_state(optimizer: Any) -> Any:
         setattr(type(optimizer), name, _inner_attribute(name))
     type(optimizer).load_state_dict = _load_inner
     return optimizer
+
+
+def optimizers_of_hooks(module: Any) -> Any:
+    """Return the optimizer for hooks that step it, a dict of them by name where there are several.
+
+    Lightning counts the steps that are made through it.
+    """
+    found = module.optimizers()
+    names = getattr(module, "optimizer_names", None)
+    if not (isinstance(found, list) or names):
+        return share_state(found)
+    many = found if isinstance(found, list) else [found]
+    names = names or [str(index) for index in range(len(many))]
+    return {name: share_state(one) for name, one in zip(names, many, strict=True)}
 
 
 def _load_inner(wrapper: Any, state_dict: dict[str, Any]) -> None:

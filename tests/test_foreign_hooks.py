@@ -14,7 +14,7 @@ from helpers import Recorder, TinyModule, TinyNormModule, make_loader, make_trai
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torchmetrics import MeanMetric
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from lightning_hooks import Hook, HookAdapter, OptimizerHook, TrainStepModule
 from lightning_hooks.points import STAGES
 
 
@@ -457,6 +457,73 @@ def test_save_checkpoint_of_another_model(tmp_path: Path) -> None:
     fit(tmp_path, old(after_train_epoch=save))
     saved = torch.load(tmp_path / "out" / "fixed.pth", weights_only=True)
     assert saved["state_dict"]["weight"].shape == (1, 1)
+
+
+class Net(torch.nn.Module):
+    """A model of mmcv's protocol."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.net = torch.nn.Linear(4, 2)
+        self.steps = 0
+
+    def train_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
+        self.steps += 1
+        return {"loss": torch.nn.functional.mse_loss(self.net(data[0]), data[1])}
+
+    val_step = train_step
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_model_that_a_hook_assigns_is_the_one_that_trains(owned: bool, tmp_path: Path) -> None:
+    """With the optimizer that goes with it: until then, as in mmcv, the old one steps."""
+    first, second = Net(0), Net(1)
+    before = second.net.weight.detach().clone()
+    seen: list[Any] = []
+
+    def replace(runner: Any) -> None:
+        if runner.iter == 2:
+            kept, runner.model = runner.model, torch.nn.Module()  # for a moment: no harm
+            runner.model = kept
+        if runner.iter == 3:
+            runner.model = second
+            runner.optimizer = torch.optim.SGD(second.parameters(), lr=0.1)
+        seen.append(type(runner.model.module).__name__ if runner.iter != 3 else None)
+
+    hooks = [old(after_train_iter=replace), *([OptimizerHook()] if owned else [])]
+    module = TrainStepModule(first, torch.optim.SGD(first.parameters(), lr=0.1))
+    trainer = fit(tmp_path, *hooks, module=module, val=1, max_epochs=2)
+    assert (first.steps, second.steps) == (4 + 1, 4 + 2)  # one is the sanity check's
+    assert trainer.global_step == 8
+    assert not torch.equal(second.net.weight, before)
+    assert seen[-1] == "Net"
+    assert module.model is second
+    assert torch.equal(module.state_dict()["net.weight"], second.net.weight)
+
+
+def test_a_lightning_module_that_a_hook_assigns_lends_its_weights(tmp_path: Path) -> None:
+    other, seen = TinyModule(seed=7), []
+
+    def replace(runner: Any) -> None:
+        runner.model = other
+        runner.optimizer = torch.optim.SGD(other.parameters(), lr=0.0)
+
+    look = old(before_train_iter=lambda r: seen.append(r.module.net.weight is other.net.weight))
+    module = fit(tmp_path, old(before_train_epoch=replace), look).lightning_module
+    assert seen == [True] * 4
+    assert torch.equal(module.net.weight, TinyModule(seed=7).net.weight)
+
+
+@pytest.mark.parametrize("module", [TinyModule(), TrainStepModule(Net(0))])
+def test_a_model_that_cannot_be_trained_is_refused(module: Any, tmp_path: Path) -> None:
+    def replace(runner: Any) -> None:
+        runner.model = torch.nn.Linear(1, 1)
+
+    if isinstance(module, TrainStepModule):
+        module = TrainStepModule(Net(0), torch.optim.SGD(module.model.parameters(), lr=0.1))
+    with pytest.raises(TypeError, match=r"runner\.model was replaced by a Linear.*train_step"):
+        fit(tmp_path, old(before_train_epoch=replace), module=module)
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "model."])
