@@ -4,16 +4,20 @@ Lightning makes the first iterator before ``on_train_start``. A hook that then r
 loader, or changes its data set, would be too late for the first epoch. So the iterator is made
 anew after those hooks, from the random state that the first one was made from: the order of the
 data is the same as without hooks.
+
+A loader without a length may be a stream, of which Lightning would prefetch a batch that is lost
+then; one with a state of its own may stand in mid-epoch. Of those the first iterator is a dummy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks import loops
 from lightning_hooks.runner import Runner
@@ -37,6 +41,29 @@ def generators_of(loader: Any) -> list[torch.Generator]:
     return found
 
 
+def _iterates_once(loader: Any) -> bool:
+    """Whether what one iterator has taken may be lost to the next."""
+    return sized_len(loader) is None or hasattr(loader, "load_state_dict")
+
+
+def iterate_late(loader: Any) -> bool:
+    """Make the loader's next iterator a dummy, and those after it its own; return if it could be.
+
+    The dummy gives one thing, which Lightning prefetches where there is no length.
+    """
+    own = type(loader)
+
+    def dummy(self: Any) -> Iterator[None]:
+        self.__class__ = own
+        return iter([None])
+
+    try:  # Python looks up __iter__ in the class, and a generator's cannot be changed
+        loader.__class__ = type(own.__name__, (own,), {"__iter__": dummy, "__slots__": ()})
+    except TypeError:
+        return False
+    return True
+
+
 class Iteration:
     """When and from which random state the training iterator is made."""
 
@@ -44,9 +71,10 @@ class Iteration:
         self._before: list[tuple[torch.Generator, torch.Tensor]] = []
         self._made_early = False
         self._process: Any = None
+        self._late: list[Any] = []  # loaders whose first iterator is a dummy
         self._default: Any = None  # the data of the epochs whose loader no hook replaces
 
-    def watch(self, trainer: L.Trainer) -> None:
+    def watch(self, trainer: L.Trainer, hooks_may_change_data: bool) -> None:
         """Note the random state whenever Lightning is about to iterate a training loader."""
         strategy = trainer.strategy
         process = strategy.process_dataloader
@@ -57,9 +85,12 @@ class Iteration:
                 self._made_early = True
                 generators = [torch.default_generator, *generators_of(processed)]
                 self._before = [(g, g.get_state()) for g in generators]
+                late = hooks_may_change_data and _iterates_once(processed)
+                if late and iterate_late(processed):
+                    self._late.append(processed)
             return processed
 
-        self._made_early = False
+        self._made_early, self._late = False, []
         self._process = noting
         strategy.__dict__["process_dataloader"] = noting
 
@@ -71,16 +102,12 @@ class Iteration:
             self._process = None
 
     def can_renew(self, trainer: L.Trainer) -> bool:
-        """Whether the epoch's iterator exists already and can be made again without loss.
-
-        A loader without length may be a stream: what it has prefetched would be lost. One with
-        a state of its own may stand in mid-epoch.
-        """
-        return (
-            self._made_early
-            and not loops.iterates_anew(trainer)
-            and trainer.num_training_batches != float("inf")
-            and not any(hasattr(x, "load_state_dict") for x in loops.train_loaders(trainer))
+        """Whether the epoch's iterator exists already and can be made again without loss."""
+        if not self._made_early or loops.iterates_anew(trainer):
+            return False
+        return all(
+            any(loader is late for late in self._late) or not _iterates_once(loader)
+            for loader in loops.train_loaders(trainer)
         )
 
     def begin_epoch(
@@ -99,15 +126,18 @@ class Iteration:
         if new is not None and not for_run and self._default is None:
             self._default = loops.train_data(trainer)
         replace = new is not None and all(new is not x for x in loops.train_loaders(trainer))
-        renew = self.can_renew(trainer) and (resumed or hooks_may_change_data)
+        changed = hooks_may_change_data or bool(self._late)
+        renew = self.can_renew(trainer) and (resumed or changed)
         if replace:
             again = partial(loops.replace_loader, trainer, new)
             natural = resumed and self._made_early
             self._make(again, [torch.default_generator, *generators_of(new)], natural)
         elif renew:
             drawn_from = [generator for generator, _ in self._before]
-            self._make(partial(loops.renew_iterator, trainer), drawn_from, resumed)
-        self._made_early = False
+            # nobody has drawn since the dummy was made: go on as without hooks
+            undrawn = bool(self._late) and all(g.get_state().equal(s) for g, s in self._before)
+            self._make(partial(loops.renew_iterator, trainer), drawn_from, resumed or undrawn)
+        self._made_early, self._late = False, []
 
     def end_epoch(self, trainer: L.Trainer) -> None:
         """Go back to the loader that was replaced for one epoch, as mmcv does."""

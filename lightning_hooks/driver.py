@@ -139,7 +139,7 @@ class Driver(Callback):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Put the random state back before the first iterator is made from it."""
         self._resumed.restore_rng(trainer.global_rank)
-        self._iteration.watch(trainer)
+        self._iteration.watch(trainer, self._hooks_may_change_data())
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -223,6 +223,10 @@ class Driver(Callback):
         if here or not self._resumed:  # else the pass that goes on begins with its own event
             self._take_data()
 
+    def _hooks_may_change_data(self) -> bool:
+        points = ("before_run", "before_train_epoch")
+        return not all(is_ours(hook) for point in points for hook, _ in self._calls.at(point))
+
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
         trainer = self.runner.trainer
@@ -232,14 +236,13 @@ class Driver(Callback):
     def _take_data(self) -> None:
         if self._resumed:
             self._resumed.restore_generators(self.runner)
-        hooks = [h for p in ("before_run", "before_train_epoch") for h, _ in self._calls.at(p)]
         runner = self.runner
         new = runner.__dict__.get("_new_data_loader")
         self._iteration.begin_epoch(
             runner,
             for_run=isinstance(runner, IterRunner) or new is self._run_loader,
             resumed=bool(self._resumed),
-            hooks_may_change_data=not all(is_ours(hook) for hook in hooks),
+            hooks_may_change_data=self._hooks_may_change_data(),
         )
         self._resumed = resume.ResumeState()
 

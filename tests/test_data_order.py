@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import TinyModule, make_trainer
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lightning_hooks import Hook, HookAdapter
 
@@ -125,6 +125,102 @@ def test_a_changed_data_set_is_seen_in_every_epoch(workers: int, tmp_path: Path)
     trainer = make_trainer(tmp_path, Change(), max_epochs=3)
     trainer.fit(again, loader(workers), ckpt_path=tmp_path / "0.ckpt")
     assert [epoch[0] for epoch in again.epochs] == [200.0, 300.0]
+
+
+class Stream(IterableDataset[Any]):
+    """Numbers without end or length; ``once``: a stream that goes on where it was left."""
+
+    def __init__(self, once: bool = False) -> None:
+        self.start, self.once, self.given = 0.0, once, 0
+
+    def __iter__(self) -> Any:
+        first = self.given if self.once else 0
+        for index in range(first, first + 8):
+            self.given += 1
+            noise = torch.rand(()) / 2 if self.once else 0.0
+            yield torch.full((4,), self.start + index + noise), torch.zeros(2)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_changed_data_set_without_length_is_seen_in_the_first_epoch(
+    workers: int, tmp_path: Path
+) -> None:
+    class Change(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            runner.data_loader.dataset.start = 100.0 * (runner.epoch + 1)
+
+    module = Seen()
+    data = DataLoader(Stream(), batch_size=2, num_workers=workers)
+    make_trainer(tmp_path, Change(), max_epochs=2).fit(module, data)
+    assert [epoch[0] for epoch in module.epochs] == [100.0, 200.0]
+    assert [len(epoch) for epoch in module.epochs] == [8, 8]
+    assert type(data) is DataLoader
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_stream_loses_nothing_and_its_order_is_that_without_hooks(
+    draws: bool, tmp_path: Path
+) -> None:
+    class Draw(Nothing):
+        def before_run(self, runner: Any) -> None:
+            if draws:
+                torch.rand(3)
+
+    found = []
+    for hooks in ([], [Draw()]):
+        torch.manual_seed(0)
+        module = Seen()
+        trainer = make_trainer(tmp_path, *hooks, max_epochs=2)
+        trainer.fit(module, DataLoader(Stream(once=True), batch_size=2))
+        found.append((module.epochs, torch.rand(1)))
+    assert found[0][0][0][0] == found[1][0][0][0]
+    assert [int(x) for x in found[1][0][0]] == list(range(8))
+    if not draws:
+        assert found[0] == found[1]
+
+
+class Stateful:
+    """A loader with a state, as torchdata's: a resumed epoch goes on where it stood."""
+
+    def __init__(self) -> None:
+        self.data, self.at, self.given = Numbers(size=4), 0, 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Any:
+        self.given, self.at = self.at, 0
+        while self.given < 4:
+            self.given += 1
+            x, y = self.data[self.given - 1]
+            yield x[None], y[None]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["given"]
+
+
+def test_a_loader_with_a_state_goes_on_where_it_stood(tmp_path: Path) -> None:
+    class Change(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            runner.data_loader.data.start = 100.0 * (runner.epoch + 1)
+
+    class Save(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            self.due = runner.iter == 1
+
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            if self.due:
+                trainer.save_checkpoint(tmp_path / "mid.ckpt")
+
+    whole, again = Seen(), Seen()
+    make_trainer(tmp_path, Change(), Save(), max_epochs=2).fit(whole, Stateful())
+    assert whole.epochs == [[100.0, 101, 102, 103], [200.0, 201, 202, 203]]
+    trainer = make_trainer(tmp_path, Change(), max_epochs=2)
+    trainer.fit(again, Stateful(), ckpt_path=tmp_path / "mid.ckpt")
+    assert again.epochs == [[102.0, 103], [200.0, 201, 202, 203]]
 
 
 def test_a_hook_that_draws_random_numbers_does_not_change_the_order_of_its_loader(
