@@ -274,7 +274,9 @@ class Driver(Callback):
         always = isinstance(self.runner, IterRunner) or self._ownership
         if not (always or self._calls.at("before_train_iter")):
             self.__dict__["on_train_batch_start"] = None
-        if not (always or self._calls.at("after_train_iter") or self._step):
+        # on several ranks a stop that one of them asks for at any point is settled there
+        settles = self.runner.world_size > 1 and not all(is_ours(h) for h in self.runner.hooks)
+        if not (always or settles or self._calls.at("after_train_iter") or self._step):
             self.__dict__["on_train_batch_end"] = None
 
     def _wake(self) -> None:

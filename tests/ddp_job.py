@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from test_ownership import OptimizerHook
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import Hook, HookAdapter, TrainStepModule
 
 
 class Module(TinyModule):
@@ -55,6 +56,29 @@ class StopOnRank0(Hook):
             runner.should_stop = True
 
 
+class StopBeforeTheStepOnRank0(Hook):
+    reads_step = False
+
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.rank == 0 and runner.iter == 1:
+            runner.should_stop = True
+
+
+class TwoOptimizers(torch.nn.Module):
+    """A model that does backward and step itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nets = torch.nn.ModuleList([torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)])
+
+    def train_step(self, data: Any, optimizer: Any) -> dict[str, Any]:
+        for net, one in zip(self.nets, optimizer.values(), strict=True):
+            one.zero_grad()
+            torch.nn.functional.mse_loss(net(data[0]), data[1]).backward()
+            one.step()
+        return {"log_vars": {}, "num_samples": len(data[0])}
+
+
 class Replace(Hook):
     def before_run(self, runner: Any) -> None:
         data = TensorDataset(torch.arange(8.0)[:, None].repeat(1, 4), torch.zeros(8, 2))
@@ -65,22 +89,43 @@ class Replace(Hook):
         assert isinstance(runner.data_loader.sampler, DistributedSampler)
 
 
-def fit(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
-    look = Look()
-    trainer = L.Trainer(
+def make(out: Path, *callbacks: Any, epochs: int = 2) -> Any:
+    return L.Trainer(
         accelerator="cpu",
         devices=2,
         strategy=DDPStrategy(process_group_backend="gloo"),
         max_epochs=epochs,
-        callbacks=[HookAdapter([*hooks, look], work_dir=str(out))],
+        callbacks=list(callbacks),
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=out,
     )
+
+
+def fit(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
+    look = Look()
+    trainer = make(out, HookAdapter([*hooks, look], work_dir=str(out)), epochs=epochs)
     trainer.fit(Module(), make_loader(4))
     return trainer, look.found
+
+
+def stopped_before_the_step(out: Path) -> int:
+    module = Module()
+    make(out, StopBeforeTheStepOnRank0()).fit(module, make_loader(4))
+    return len(module.losses)
+
+
+def warned_of_a_model_that_does_backward(out: Path) -> list[str]:
+    model = TwoOptimizers()
+    optimizers = {
+        str(i): torch.optim.SGD(net.parameters(), 0.1) for i, net in enumerate(model.nets)
+    }
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make(out, SaveOnRank0(), epochs=1).fit(TrainStepModule(model, optimizers), make_loader(2))
+    return [str(one.message) for one in caught]
 
 
 def main(out: Path) -> None:
@@ -92,6 +137,8 @@ def main(out: Path) -> None:
     found["global_step"] = trainer.global_step
     _, found["automatic"] = fit(out)
     _, found["stopped"] = fit(out, StopOnRank0())
+    found["stopped before the step"] = stopped_before_the_step(out)
+    found["warned"] = warned_of_a_model_that_does_backward(out)
     _, found["replaced"] = fit(out, Replace(), epochs=1)
     (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
 

@@ -54,6 +54,16 @@ def test_should_stop_on_one_rank_stops_all(ranks: Any) -> None:
     assert [rank["stopped"]["iters"] for rank in ranks[0]] == [2, 2]
 
 
+def test_should_stop_before_a_step_stops_all_after_it(ranks: Any) -> None:
+    assert [rank["stopped before the step"] for rank in ranks[0]] == [2, 2]
+
+
+def test_backward_in_the_models_own_step_is_warned_of(ranks: Any) -> None:
+    found = [[w for w in rank["warned"] if "not synchronised" in w] for rank in ranks[0]]
+    assert len(found[0]) == 1
+    assert "TwoOptimizers does backward in its own train_step" in found[0][0]
+
+
 def test_a_replaced_loader_gets_the_distributed_sampler(ranks: Any) -> None:
     numbers = [sorted(x for b in rank["replaced"]["batches"] for x in b) for rank in ranks[0]]
     assert sorted(numbers[0] + numbers[1]) == [float(i) for i in range(8)]

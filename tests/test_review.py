@@ -395,3 +395,29 @@ def test_an_old_file_with_a_numpy_score_in_its_meta_is_read(tmp_path: Path) -> N
 
     fit(tmp_path, old(before_run=resume), max_epochs=2)
     assert seen == [(1, 4, 0.5)]
+
+
+# -- events on the instance, and a stop before the step -------------------------------------
+
+
+def test_an_event_that_is_set_on_a_hook_itself_is_called(tmp_path: Path) -> None:
+    seen: list[int] = []
+    hook = Recorder()
+    hook.on_train_batch_start = lambda t, m, batch, batch_idx: seen.append(batch_idx)  # type: ignore[method-assign]
+    make_trainer(tmp_path, hook, max_epochs=1).fit(NoValidation(), make_loader(3))
+    assert seen == [0, 1, 2]
+    make_trainer(tmp_path, HookAdapter([hook])).fit(NoValidation(), make_loader(2))
+    assert seen == [0, 1, 2, 0, 1]
+
+
+class StopsBefore(Hook):
+    reads_step = False
+
+    def before_train_iter(self, runner: Any) -> None:
+        runner.should_stop = runner.iter == 1
+
+
+def test_a_stop_before_the_step_ends_training_after_it(tmp_path: Path) -> None:
+    module = NoValidation()
+    make_trainer(tmp_path, StopsBefore(), max_epochs=3).fit(module, make_loader(4))
+    assert len(module.losses) == 2
