@@ -125,31 +125,36 @@ def test_trains_and_resumes_as_if_it_had_not_ended(name: str, host: bool, tmp_pa
 
 
 @every
-def test_fits_twice(name: str, tmp_path: Path) -> None:
+@hosted
+def test_fits_twice(name: str, host: bool, tmp_path: Path) -> None:
     hook = build(name)
-    trainer = fit(tmp_path, hook, host=False, epochs=1)
+    trainer = fit(tmp_path, hook, host=host, epochs=1)
     trainer.fit_loop.max_epochs = 2
     trainer.fit(trainer.lightning_module, make_loader(4), make_loader(1))
     assert trainer.current_epoch == 2
-    fit(tmp_path / "other", hook, host=False, epochs=1)
+    fit(tmp_path / "other", hook, host=host, epochs=1)
 
 
 @every
-def test_two_coexist_in_an_adapter(name: str, tmp_path: Path) -> None:
+@hosted
+def test_two_coexist(name: str, host: bool, tmp_path: Path) -> None:
     if "Updater" in name or "Optimizer" in name or name == "ProfilerHook":
         pytest.skip("two of a kind would fight over the same thing")
-    trainer = fit(tmp_path, build(name), build(name), host=True, epochs=1)
+    if not host and build(name).state_dict():
+        pytest.skip("two equal ones with a state are told apart by their place in an adapter")
+    trainer = fit(tmp_path, build(name), build(name), host=host, epochs=1)
     assert trainer.state.finished
 
 
 @every
-def test_pickles_before_and_after_a_fit(name: str, tmp_path: Path) -> None:
+@hosted
+def test_pickles_before_and_after_a_fit(name: str, host: bool, tmp_path: Path) -> None:
     hook = build(name)
     copy = pickle.loads(pickle.dumps(hook))
     assert type(copy) is type(hook)
-    fit(tmp_path, copy, host=False, epochs=1)
+    fit(tmp_path, copy, host=host, epochs=1)
     again = pickle.loads(pickle.dumps(copy))
-    fit(tmp_path, again, host=False, epochs=1)
+    fit(tmp_path, again, host=host, epochs=1)
 
 
 @every
