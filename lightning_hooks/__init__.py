@@ -81,6 +81,7 @@ from lightning_hooks.registry import Registry as Registry
 from lightning_hooks.registry import build_from_cfg as build_from_cfg
 from lightning_hooks.runner import Runner as Runner
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
+from lightning_hooks.whole_config import hooks_from_config as hooks_from_config
 from lightning_hooks.writers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.writers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
 from lightning_hooks.writers.text import TextLoggerHook as TextLoggerHook
