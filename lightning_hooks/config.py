@@ -97,7 +97,8 @@ def register_training_hooks(
 
     Note:
         Departures from mmcv: the caller's dicts are not changed, and policies of two words are
-        found in lower case too (``"onecycle"``, ``"cosinerestart"``).
+        found in lower case too (``"onecycle"``, ``"cosinerestart"``). An evaluation without a
+        loader judges the Trainer's own validation.
 
     >>> hooks = register_training_hooks(
     ...     lr_config=dict(policy="step", step=[8, 11]),

@@ -38,6 +38,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
             not a dict.
         KeyError: if two bases define the same key, or ``{{ _base_.key }}`` is in none.
         TypeError: if a dict would be merged into something else.
+
+    Note:
+        Departures from mmcv: a dict with ``_delete_`` that inherits nothing loses that key too,
+        and a file that inherits from itself is refused by name.
     """
     return _read(Path(os.path.abspath(Path(path).expanduser())), ())
 
