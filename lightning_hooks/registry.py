@@ -104,7 +104,7 @@ class Registry:
             module: The class, when not used as a decorator.
 
         Raises:
-            KeyError: if the name is taken by a class that does not give way, and ``force`` is false.
+            KeyError: if a class that does not give way has the name, and ``force`` is false.
             TypeError: if what is registered is not a class, or the name is not a string.
         """
         if inspect.isclass(name):  # the bare decorator: @REGISTRY.register_module
@@ -189,6 +189,6 @@ HOOKS = Registry("hook", gives_way=_is_beyond_mmcv)
 """Every hook class by name: what ``dict(type="EMAHook", ...)`` finds.
 
 A name of mmcv's own registry is taken, as there. What is here beyond mmcv gives way: a project
-that registers its own ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets its
-own. A class of the project's is not replaced by another one without ``force=True``.
+that registers its own ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets
+its own. A class of the project's is not replaced by another one without ``force=True``.
 """
