@@ -42,6 +42,8 @@ from lightning_hooks.hooks.lr_policies import FixedLrUpdaterHook as FixedLrUpdat
 from lightning_hooks.hooks.lr_policies import InvLrUpdaterHook as InvLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import PolyLrUpdaterHook as PolyLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook as StepLrUpdaterHook
+from lightning_hooks.hooks.lr_stages import MultiStageLrUpdaterHook as MultiStageLrUpdaterHook
+from lightning_hooks.hooks.lr_yolox import YOLOXLrUpdaterHook as YOLOXLrUpdaterHook
 from lightning_hooks.hooks.momentum import MomentumUpdaterHook as MomentumUpdaterHook
 from lightning_hooks.hooks.momentum_phases import (
     CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,

@@ -143,6 +143,7 @@ class Driver(Callback):
         self._buffers.stop_listening()
         loops.leave_resumed_epoch(trainer)
         runner, saved = self.runner, self._resumed.state or {}
+        runner.renew()
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
@@ -184,6 +185,7 @@ class Driver(Callback):
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
+            self.runner.renew()
             bound_log_buffer(self.runner)
             self._restore_rng()
             self._take_data()
@@ -193,6 +195,7 @@ class Driver(Callback):
         assert isinstance(runner, EpochRunner)
         runner.mode = "train"
         runner._own_max_iters = None
+        runner.renew()
         if trains_like_mmcv(runner.module):
             runner.module.train()
         bound_log_buffer(runner)
@@ -234,6 +237,7 @@ class Driver(Callback):
             resumed=bool(self._resumed),
             hooks_may_change_data=not all(is_ours(hook) for hook in hooks),
         )
+        runner.renew()  # the loader may be another one
         self._resumed = resume.ResumeState()
 
     def on_train_batch_start(

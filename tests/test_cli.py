@@ -80,9 +80,7 @@ def weights(cli: LightningCLI) -> list[Any]:
     return [value.flatten().tolist() for value in cli.model.state_dict().values()]
 
 
-def test_a_dozen_hooks_from_yaml_and_from_what_is_saved_of_it(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_hooks_from_yaml_and_from_what_is_saved_of_it(tmp_path: Path, monkeypatch: Any) -> None:
     config, first, second = tmp_path / "config.yaml", tmp_path / "first", tmp_path / "second"
     config.write_text(YAML)
     cli = train(config, first, monkeypatch)
