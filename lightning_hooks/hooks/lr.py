@@ -137,7 +137,7 @@ class LrUpdaterHook(Updater):
 
     def get_regular_lr(self, runner: Any) -> Values:
         """Return the rates of all groups, without warm-up."""
-        if type(self).get_lr is LrUpdaterHook.get_lr:
+        if getattr(self.get_lr, "__func__", None) is LrUpdaterHook.get_lr:
             return self._from_policy(runner, self.base)
         return of_each(partial(self.get_lr, runner), self.base)
 

@@ -89,7 +89,7 @@ class MomentumUpdaterHook(Updater):
 
     def get_regular_momentum(self, runner: Any) -> Values:
         """Return the momenta of all groups, without warm-up."""
-        if type(self).get_momentum is MomentumUpdaterHook.get_momentum:
+        if getattr(self.get_momentum, "__func__", None) is MomentumUpdaterHook.get_momentum:
             return self._from_policy(runner, self.base)
         return of_each(partial(self.get_momentum, runner), self.base)
 
