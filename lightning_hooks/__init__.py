@@ -42,6 +42,8 @@ from lightning_hooks.hooks.lr_policies import FixedLrUpdaterHook as FixedLrUpdat
 from lightning_hooks.hooks.lr_policies import InvLrUpdaterHook as InvLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import PolyLrUpdaterHook as PolyLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook as StepLrUpdaterHook
+from lightning_hooks.hooks.lr_stages import MultiStageLrUpdaterHook as MultiStageLrUpdaterHook
+from lightning_hooks.hooks.lr_yolox import YOLOXLrUpdaterHook as YOLOXLrUpdaterHook
 from lightning_hooks.hooks.momentum import MomentumUpdaterHook as MomentumUpdaterHook
 from lightning_hooks.hooks.momentum_phases import (
     CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,
@@ -81,6 +83,7 @@ from lightning_hooks.registry import Registry as Registry
 from lightning_hooks.registry import build_from_cfg as build_from_cfg
 from lightning_hooks.runner import Runner as Runner
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
+from lightning_hooks.whole_config import hooks_from_config as hooks_from_config
 from lightning_hooks.writers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.writers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
 from lightning_hooks.writers.text import TextLoggerHook as TextLoggerHook

@@ -140,6 +140,7 @@ class Driver(Callback):
         self._buffers.stop_listening()
         loops.leave_resumed_epoch(trainer)
         runner, saved = self.runner, self._resumed.state or {}
+        runner.renew()
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
@@ -181,6 +182,7 @@ class Driver(Callback):
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
+            self.runner.renew()
             bound_log_buffer(self.runner)
             self._restore_rng()
             self._take_data()
@@ -190,6 +192,7 @@ class Driver(Callback):
         assert isinstance(runner, EpochRunner)
         runner.mode = "train"
         runner._own_max_iters = None
+        runner.renew()
         if trains_like_mmcv(runner.module):
             runner.module.train()
         bound_log_buffer(runner)
@@ -234,6 +237,7 @@ class Driver(Callback):
             resumed=bool(self._resumed),
             hooks_may_change_data=self._hooks_may_change_data(),
         )
+        runner.renew()  # the loader may be another one
         self._resumed = resume.ResumeState()
 
     def on_train_batch_start(

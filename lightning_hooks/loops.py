@@ -18,9 +18,9 @@ from torchmetrics import Metric
 
 __all__ = [
     "accumulates_gradients",
+    "batch_counts",
     "batch_idx",
     "batch_is_open",
-    "batches_completed",
     "batches_processed",
     "epoch_is_over",
     "evaluate_as_before",
@@ -53,12 +53,13 @@ __all__ = [
 # -- progress ----------------------------------------------------------------------------------
 
 
-def batches_completed(trainer: L.Trainer) -> int:
-    """Training batches behind us over all epochs: the same for all callbacks of one event.
+def batch_counts(trainer: L.Trainer) -> Any:
+    """Lightning's count of training batches over all epochs: its ``completed`` are behind us.
 
-    Un-incremented in ``on_train_batch_end``, incremented in the validation that follows it.
+    Those are the same for all callbacks of one event: un-incremented in ``on_train_batch_end``,
+    incremented in the validation that follows it. The object stays that of the Trainer's loop.
     """
-    return int(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
+    return trainer.fit_loop.epoch_loop.batch_progress.total
 
 
 def batches_processed(trainer: L.Trainer) -> int:

@@ -140,6 +140,7 @@ class Ownership:
             )
         self.loss_class = strategy_loss_class(runner.trainer.strategy)
         runner._optimizer = optimizers_of_hooks(runner.module)
+        runner.renew()
         runner.model.wrap_outputs = self.with_strategy_loss
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
@@ -158,6 +159,7 @@ class Ownership:
             module.automatic_optimization, self._automatic = self._automatic, None
             module.__dict__.pop("on_validation_model_zero_grad", None)
         self._runner._optimizer = None
+        self._runner.renew()
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None
 

@@ -19,6 +19,19 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
         {"min_lr": 0.01, "cool_down_time": 1, "by_epoch": False},
         {},
     ),
+    "MultiStageLrUpdaterHook": (
+        {
+            "milestone_lrs": [0.1, 0.2],
+            "milestone_iters": [0, 1],
+            "steps": [[1], 2],
+            "gammas": [1, 2],
+        },
+        {"milestone_lrs": [0.1], "milestone_iters": [0], "steps": [0], "gammas": [1]},
+    ),
+    "YOLOXLrUpdaterHook": (
+        {"num_last_epochs": 0, "min_lr": 0.01, "warmup": "exp", "warmup_iters": 2},
+        {"num_last_epochs": -1, "min_lr": 0.01},
+    ),
     "CyclicLrUpdaterHook": ({"target_ratio": [2, 0.1]}, {"cyclic_times": 0}),
     "OneCycleLrUpdaterHook": ({"max_lr": 0.1}, {"max_lr": 0.1, "pct_start": 2}),
     "CosineAnnealingMomentumUpdaterHook": ({"min_momentum": 0.5}, {}),
