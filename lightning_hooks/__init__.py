@@ -42,6 +42,15 @@ from lightning_hooks.hooks.lr_policies import FixedLrUpdaterHook as FixedLrUpdat
 from lightning_hooks.hooks.lr_policies import InvLrUpdaterHook as InvLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import PolyLrUpdaterHook as PolyLrUpdaterHook
 from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook as StepLrUpdaterHook
+from lightning_hooks.hooks.mmdet_ema import BaseEMAHook as BaseEMAHook
+from lightning_hooks.hooks.mmdet_ema import ExpMomentumEMAHook as ExpMomentumEMAHook
+from lightning_hooks.hooks.mmdet_ema import LinearMomentumEMAHook as LinearMomentumEMAHook
+from lightning_hooks.hooks.mmengine_averages import (
+    MomentumAnnealingEMAHook as MomentumAnnealingEMAHook,
+)
+from lightning_hooks.hooks.mmengine_averages import (
+    StochasticWeightAverageHook as StochasticWeightAverageHook,
+)
 from lightning_hooks.hooks.momentum import MomentumUpdaterHook as MomentumUpdaterHook
 from lightning_hooks.hooks.momentum_phases import (
     CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,

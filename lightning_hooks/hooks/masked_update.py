@@ -1,0 +1,138 @@
+"""An update of an average that a step gone bad leaves as it was, without asking the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["MaskedUpdate"]
+
+TENSORS, VALUES = 256, 64  # how many tensors are looked at, and how far into each
+
+
+class MaskedUpdate:
+    """``average += weight * (value - average)`` for many tensors of one device at once.
+
+    Where a value is NaN or infinite nothing is averaged in this step: the decision stays on the
+    device, and the host reads nothing. What is looked at is the first 64 numbers of up to 256 of
+    the tensors, which costs a hundredth of the update: a bad gradient reaches every layer in
+    front of it, and the next loss spreads it to all. All numbers would cost half an update. What
+    slips through is put right by :meth:`mend`, before the average is used.
+
+    One fused kernel does the whole: a step of SGD that maximizes, with ``value`` as the gradient
+    and a weight decay of 1, is the lerp above to the last bit, and it takes a flag to do nothing.
+
+    Args:
+        averages: Tensors to update.
+        values: What goes into each of them.
+        left_out: Counts the updates left out, a number on the tensors' device.
+        copies: Tensors that take their value as it is.
+        copied: What is copied into each of them.
+    """
+
+    def __init__(
+        self,
+        averages: Sequence[torch.Tensor],
+        values: Sequence[torch.Tensor],
+        left_out: torch.Tensor,
+        copies: Sequence[torch.Tensor] = (),
+        copied: Sequence[torch.Tensor] = (),
+    ) -> None:
+        by_type: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        for average, value in zip(averages, values, strict=True):
+            group = by_type.setdefault(value.dtype, ([], []))
+            group[0].append(average)
+            group[1].append(value.detach())
+        self._groups = [
+            (averages, values, _samples(values), _can_be_fused(averages, values))
+            for averages, values in by_type.values()
+        ]
+        self._copies = [*zip(copies, (value.detach() for value in copied), strict=True)]
+        self._left_out = left_out
+
+    @torch.no_grad()
+    def __call__(self, weight: float) -> None:
+        """Update all, or none where there is a NaN."""
+        bad = self._is_bad()
+        self._left_out += bad
+        skips = bad > 0
+        for averages, values, _, fused in self._groups:
+            if fused and weight < 0.5:  # above it lerp goes the other way round, for precision
+                _fused_lerp(averages, values, weight, bad)
+            else:
+                for average, value in zip(averages, values, strict=True):
+                    average.copy_(torch.where(skips, average, average.lerp(value, weight)))
+        for average, value in self._copies:
+            average.copy_(torch.where(skips, average, value))
+
+    @torch.no_grad()
+    def mend(self) -> None:
+        """Put the values in place of what is NaN or infinite in the averages."""
+        for averages, values, *_ in self._groups:
+            for average, value in zip(averages, values, strict=True):
+                average.copy_(torch.where(average.isfinite(), average, value))
+
+    def _is_bad(self) -> torch.Tensor:
+        """Return 1 where a value is not finite, else 0: the form that the fused kernel takes."""
+        bad = torch.zeros_like(self._left_out)
+        for *_, samples, _ in self._groups:
+            total = torch.cat(samples).sum(dtype=_wide(samples[0].dtype))
+            bad += ~total.isfinite()
+        return bad.clamp_(max=1)
+
+
+def _fused_lerp(
+    averages: list[torch.Tensor], values: list[torch.Tensor], weight: float, bad: torch.Tensor
+) -> None:
+    torch._fused_sgd_(
+        averages,
+        values,
+        [],
+        weight_decay=1.0,
+        momentum=0.0,
+        lr=weight,
+        dampening=0.0,
+        nesterov=False,
+        maximize=True,
+        is_first_step=False,
+        grad_scale=None,
+        found_inf=bad,
+    )
+
+
+def _can_be_fused(averages: list[torch.Tensor], values: list[torch.Tensor]) -> bool:
+    """Whether the fused kernel takes them; on the CPU it rounds half precision in between."""
+    device, dtype = values[0].device.type, values[0].dtype
+    types = {
+        "cpu": (torch.float32, torch.float64),
+        "cuda": (torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    }
+    return dtype in types.get(device, ()) and all(
+        _is_dense(value) and average.stride() == value.stride()
+        for average, value in zip(averages, values, strict=True)
+    )
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    """Whether the numbers fill their piece of memory, in whatever order."""
+    reach = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
+    return value.numel() == reach + 1
+
+
+def _samples(values: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return views of the beginnings of some of the tensors, spread over all."""
+    some = [value for value in values if value.numel()]
+    some = some[:: max(1, -(-len(some) // TENSORS))]
+    return [_beginning(value) for value in some] or [values[0].new_zeros(1)]
+
+
+def _beginning(value: torch.Tensor) -> torch.Tensor:
+    if _is_dense(value):
+        size = min(value.numel(), VALUES)
+        return value.as_strided((size,), (1,), value.storage_offset())
+    return value[(0,) * (value.dim() - 1)][:VALUES]  # never a copy: it would be of this step
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
