@@ -39,10 +39,9 @@ def found_average(checkpoint: dict[str, Any], name: str | None) -> tuple[dict[st
     >>> found_average(file, None), file["state_dict"]
     (({'w': 1.5}, 3), {'w': 2.0})
     """
-    raw = checkpoint.get("current_model_state")
-    if raw is not None and "averaging_state" in checkpoint:
-        average, checkpoint["state_dict"] = checkpoint["state_dict"], raw
-        del checkpoint["current_model_state"]  # another hook of ours is not to take it again
+    if name is None and "current_model_state" in checkpoint and "averaging_state" in checkpoint:
+        average, raw = checkpoint["state_dict"], checkpoint.pop("current_model_state")
+        checkpoint["state_dict"] = raw
         return dict(average), int(checkpoint["averaging_state"].get("n_averaged", 0))
     if name is None:
         return dict(checkpoint.get(KEY) or {}), 0

@@ -39,16 +39,14 @@ class MaskedUpdate:
         copies: Sequence[torch.Tensor] = (),
         copied: Sequence[torch.Tensor] = (),
     ) -> None:
-        by_type: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        groups: dict[tuple[torch.dtype, bool], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for average, value in zip(averages, values, strict=True):
-            group = by_type.setdefault(value.dtype, ([], []))
+            key = value.dtype, _can_be_fused(average, value)
+            group = groups.setdefault(key, ([], []))
             group[0].append(average)
-            group[1].append(value.detach())
-        self._groups = [
-            (averages, values, _samples(values), _can_be_fused(averages, values))
-            for averages, values in by_type.values()
-        ]
-        self._copies = [*zip(copies, (value.detach() for value in copied), strict=True)]
+            group[1].append(value)  # not detached: it may be pointed elsewhere
+        self._groups = [(*group, _samples(group[1]), key[1]) for key, group in groups.items()]
+        self._copies = [*zip(copies, copied, strict=True)]
         self._left_out = left_out
 
     @torch.no_grad()
@@ -101,17 +99,14 @@ def _fused_lerp(
     )
 
 
-def _can_be_fused(averages: list[torch.Tensor], values: list[torch.Tensor]) -> bool:
+def _can_be_fused(average: torch.Tensor, value: torch.Tensor) -> bool:
     """Whether the fused kernel takes them; on the CPU it rounds half precision in between."""
-    device, dtype = values[0].device.type, values[0].dtype
     types = {
         "cpu": (torch.float32, torch.float64),
         "cuda": (torch.float32, torch.float64, torch.float16, torch.bfloat16),
     }
-    return dtype in types.get(device, ()) and all(
-        _is_dense(value) and average.stride() == value.stride()
-        for average, value in zip(averages, values, strict=True)
-    )
+    known = value.dtype in types.get(value.device.type, ())
+    return known and _is_dense(value) and average.stride() == value.stride()
 
 
 def _is_dense(value: torch.Tensor) -> bool:
@@ -128,6 +123,7 @@ def _samples(values: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _beginning(value: torch.Tensor) -> torch.Tensor:
+    value = value.detach()
     if _is_dense(value):
         size = min(value.numel(), VALUES)
         return value.as_strided((size,), (1,), value.storage_offset())

@@ -89,7 +89,9 @@ class ModuleAverage:
         for device in dict.fromkeys(value.device for _, value in pairs):
             lerped = [pair for pair in pairs[:first] if pair[1].device == device]
             copied = [pair for pair in pairs[first:] if pair[1].device == device]
-            left_out = self._left_out.setdefault(device, torch.zeros((), device=device))
+            left_out = self._left_out.setdefault(
+                device, torch.zeros((), dtype=torch.float32, device=device)
+            )
             self._updates.append(MaskedUpdate(*_unzip(lerped), left_out, *_unzip(copied)))
         return self._updates
 
@@ -112,9 +114,12 @@ class ModuleAverage:
 
     def put_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
-        if not self.tracks and not self.swap.is_in:
-            self.follow()
+        if not self.tracks:
+            self._find_buffers()
+            before = self.swap.addresses
             self.swap.put_in()
+            if self.swap.addresses is not before:
+                self._updates = []  # they look at where the parameters were
 
     def mend(self) -> int:
         """Return how many updates were left out since the last call, because of NaN.

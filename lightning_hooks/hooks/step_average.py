@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks import files, mmcv_checkpoint
+from lightning_hooks import files
 from lightning_hooks.hooks.averaging import AveragingHook, BufferChoice, SwapChoice
 from lightning_hooks.hooks.module_average import BUFFERS
 
@@ -100,9 +100,12 @@ class StepAverageHook(AveragingHook):
         if self.resume_from is not None and self._loaded is None and runner.iter == 0:
             self._resume(runner, self.resume_from)
         self.start(runner.module, goes_on=runner.iter > 0)
+        average = self._average
+        assert average is not None
         begun = runner.iter >= self.begin_iter and runner.epoch >= self.begin_epoch
-        assert self._average is not None
-        self._average.tracks = not begun
+        if begun and average.tracks:  # since the last fit
+            average.begin()
+        average.tracks = not begun
         self._counted = runner.trainer.global_step
 
     def after_train_iter(self, runner: Any) -> None:
@@ -129,9 +132,6 @@ class StepAverageHook(AveragingHook):
     def _resume(self, runner: Any, path: str) -> None:
         runner.resume(path)
         checkpoint = files.load_torch(path)
-        raw = checkpoint.get("current_model_state")
-        if raw is not None:  # of Lightning's callback: its state_dict is the average
-            runner.module.load_state_dict(mmcv_checkpoint.with_keys_of(runner.module, raw))
         self._load(runner.trainer, checkpoint)
         own = checkpoint.get("callbacks", {}).get(self.state_key)
         if own is not None:

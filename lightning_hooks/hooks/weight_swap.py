@@ -36,7 +36,8 @@ class WeightSwap:
         self._raw: list[tuple[torch.Tensor, bool]] | None = None
         # which are to be copied: asking every time would cost more than the exchange
         self._copies: list[bool] = []
-        self._addresses: list[int] = []
+        self.addresses: list[int] = []
+        """Where the parameters' own values were when last looked at: another list if elsewhere."""
 
     @property
     def is_in(self) -> bool:
@@ -80,12 +81,13 @@ class WeightSwap:
                 parameter.data = value
 
     def _which_copy(self) -> list[bool]:
-        if self.by_copy:
-            return [True] * len(self.parameters)
         addresses = [parameter.data_ptr() for parameter in self.parameters]
-        if addresses != self._addresses:
-            self._addresses = addresses
-            self._copies = [*map(_needs_copy, self.parameters, self.others)]
+        if addresses != self.addresses:
+            self.addresses = addresses
+            self._copies = [
+                self.by_copy or _needs_copy(parameter, other)
+                for parameter, other in zip(self.parameters, self.others, strict=True)
+            ]
         return self._copies
 
     def follow(self) -> None:
