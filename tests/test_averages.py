@@ -231,6 +231,21 @@ def test_averaged_buffers_resume_bit_equal(tmp_path, buffers):
     assert saved["state_dict"]["replaced"][0] == 16
 
 
+def test_a_checkpoint_between_updates_has_the_buffers_of_both(tmp_path):
+    class Save(Callback):
+        def on_train_batch_end(self, trainer, module, outputs: Any, batch: Any, i: int) -> None:
+            if i == 2:
+                trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=False)
+
+    hook = EMAHook(momentum=0.1, interval=2, buffers="copy")
+    make_trainer(tmp_path, hook, Save()).fit(Counting(), make_loader(4))
+    saved = torch.load(tmp_path / "a.ckpt", weights_only=True)
+    assert saved["state_dict"]["replaced"][0] == 3
+    assert saved["ema_state_dict"]["replaced"][0] == 3
+    assert hook.ema_state_dict()["replaced"][0] == 3
+    assert hook._average.raw_state_dict()["replaced"][0] == 4
+
+
 # -- when averaging begins ---------------------------------------------------------------------
 
 
@@ -351,6 +366,17 @@ def test_departure_a_step_to_nan_leaves_the_average_as_it_was(tmp_path, name):
         trainer.fit(module, make_loader(), make_loader(1))
     loop.check(hook.ema_state_dict(), module)
     assert all(value.isfinite().all() for value in hook.ema_state_dict().values())
+
+
+def test_a_run_that_ends_in_nan_leaves_a_good_average(tmp_path):
+    hook, loop = EMAHook(momentum=0.1, warm_up=0), Loop(lambda t: 0.1 if t < 4 else None)
+    module = Poisoned(4, "net.0.weight", mend=False)
+    trainer = make_trainer(tmp_path, hook, loop, max_epochs=3)
+    with pytest.warns(UserWarning, match="EMAHook left 4 updates out"):
+        trainer.fit(module, make_loader(), make_loader(1))
+    assert module.net[3].weight.isnan().all()
+    for name, value in loop.ema.items():
+        torch.testing.assert_close(hook.ema_state_dict()[name], value)
 
 
 def test_an_update_reads_nothing_from_the_device(tmp_path):

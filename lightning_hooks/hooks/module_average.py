@@ -97,6 +97,8 @@ class ModuleAverage:
 
     def _find_buffers(self) -> None:
         """Look the buffers up again: a module may put a new tensor in place of one."""
+        if self.swap.is_in:
+            return
         first = len(self.swap.parameters) - len(self._slots)
         for index, (owner, name) in enumerate(self._slots, first):
             buffer = owner._buffers[name]
@@ -114,7 +116,7 @@ class ModuleAverage:
 
     def put_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
-        if not self.tracks:
+        if not self.tracks and not self.swap.is_in:
             self._find_buffers()
             before = self.swap.addresses
             self.swap.put_in()
@@ -139,13 +141,15 @@ class ModuleAverage:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average in it; the tensors are the live ones."""
-        return self._with(self.swap.raw if self.tracks else self.swap.others)
+        return self.raw_state_dict() if self.tracks else self._with(self.swap.others)
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with its own weights, also while they are swapped."""
+        self._find_buffers()
         return self._with(self.swap.raw)
 
     def _with(self, values: list[torch.Tensor]) -> dict[str, Any]:
+        self._find_buffers()
         by_tensor = {id(t): v for t, v in zip(self.swap.parameters, values, strict=True)}
         return {
             key: by_tensor.get(id(value), _detached(value))
