@@ -16,10 +16,7 @@ from lightning_hooks.hooks.average_files import found_average, write_average
 from lightning_hooks.hooks.module_average import ModuleAverage
 from lightning_hooks.listening import Listening
 
-__all__ = ["AveragingHook", "BufferChoice", "SwapChoice"]
-
-BufferChoice = Literal["ignore", "average", "copy"]
-SwapChoice = Literal["auto", "copy"]
+__all__ = ["AveragingHook"]
 
 
 class AveragingHook(Hook):
@@ -44,8 +41,9 @@ class AveragingHook(Hook):
     """
 
     reads_step = False
-    buffers: BufferChoice = "ignore"
-    swap: SwapChoice = "auto"
+    buffers: Literal["ignore", "average", "copy"] = "ignore"
+    swap: Literal["auto", "copy"] = "auto"
+    check: Literal["sample", "all"] = "sample"
     _average: ModuleAverage | None = None
     _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
     _steps = 0
@@ -66,7 +64,9 @@ class AveragingHook(Hook):
             return
         if not loaded:
             self._steps = 0
-        self._average = ModuleAverage(module, loaded, self.buffers, self.swap == "copy")
+        self._average = ModuleAverage(
+            module, loaded, self.buffers, self.swap == "copy", self.check == "all"
+        )
 
     # -- the average for others ------------------------------------------------------------
 

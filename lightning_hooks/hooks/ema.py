@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.hooks.averaging import BufferChoice, SwapChoice
 from lightning_hooks.hooks.step_average import StepAverageHook, check_count, check_momentum
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.schedules.averages import ema_momentum, over_interval
@@ -31,19 +30,15 @@ class EMAHook(StepAverageHook):
         interval: Optimizer steps from one update to the next.
         warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
         resume_from: A checkpoint that the run goes on from.
-        buffers: ``"ignore"`` (the average goes with the model's own BatchNorm statistics),
-            ``"average"`` or ``"copy"``.
-        begin_iter: Iterations before averaging begins.
-        begin_epoch: Epochs before averaging begins.
-        swap: ``"auto"`` or ``"copy"``. More on this and the four before it:
-            :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
+        options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
+            ``check``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.
         ValueError: for values out of range; at the start of a fit, for a strategy that shards
             the parameters.
 
-    Source: mmcv's ``EMAHook``; the last four arguments are MMEngine's ideas.
+    Source: mmcv's ``EMAHook``; the beginning is MMEngine's idea.
 
     Note:
         Departures from mmcv: ``warm_up`` works (see ``ema_momentum``); an ``interval`` of k
@@ -63,21 +58,10 @@ class EMAHook(StepAverageHook):
         interval: int = 1,
         warm_up: int = 100,
         resume_from: str | None = None,
-        *,
-        buffers: BufferChoice = "ignore",
-        begin_iter: int = 0,
-        begin_epoch: int = 0,
-        swap: SwapChoice = "auto",
+        **options: Any,
     ) -> None:
         check_momentum(momentum)
-        super().__init__(
-            interval,
-            resume_from,
-            buffers=buffers,
-            begin_iter=begin_iter,
-            begin_epoch=begin_epoch,
-            swap=swap,
-        )
+        super().__init__(interval, resume_from, **options)
         check_count("warm_up", warm_up, 0)
         self.momentum = momentum
         self.warm_up = warm_up

@@ -8,17 +8,18 @@ import torch
 
 __all__ = ["MaskedUpdate"]
 
-TENSORS, VALUES = 256, 64  # how many tensors are looked at, and how far into each
+TENSORS, NUMBERS, SHARE = 1024, 2**16, 32  # what a look at the values takes in, see below
 
 
 class MaskedUpdate:
     """``average += weight * (value - average)`` for many tensors of one device at once.
 
     Where a value is NaN or infinite nothing is averaged in this step: the decision stays on the
-    device, and the host reads nothing. What is looked at is the first 64 numbers of up to 256 of
-    the tensors, which costs a hundredth of the update: a bad gradient reaches every layer in
-    front of it, and the next loss spreads it to all. All numbers would cost half an update. What
-    slips through is put right by :meth:`mend`, before the average is used.
+    device, and the host reads nothing. All numbers are looked at if there are no more than 65536;
+    else the beginnings of up to 1024 of the tensors, together a 32nd of all numbers, which costs a
+    few hundredths of the update. A bad gradient reaches every layer in front of it, and the next
+    loss spreads it to all. What slips through is put right by :meth:`mend`, before the average is
+    used. To look at every number costs half an update more.
 
     One fused kernel does the whole: a step of SGD that maximizes, with ``value`` as the gradient
     and a weight decay of 1, is the lerp above to the last bit, and it takes a flag to do nothing.
@@ -27,6 +28,7 @@ class MaskedUpdate:
         averages: Tensors to update.
         values: What goes into each of them.
         left_out: Counts the updates left out, a number on the tensors' device.
+        every: Look at every number.
         copies: Tensors that take their value as it is.
         copied: What is copied into each of them.
     """
@@ -36,6 +38,7 @@ class MaskedUpdate:
         averages: Sequence[torch.Tensor],
         values: Sequence[torch.Tensor],
         left_out: torch.Tensor,
+        every: bool,
         copies: Sequence[torch.Tensor] = (),
         copied: Sequence[torch.Tensor] = (),
     ) -> None:
@@ -45,7 +48,9 @@ class MaskedUpdate:
             group = groups.setdefault(key, ([], []))
             group[0].append(average)
             group[1].append(value)  # not detached: it may be pointed elsewhere
-        self._groups = [(*group, _samples(group[1]), key[1]) for key, group in groups.items()]
+        self._groups = [
+            (*group, None if every else _samples(group[1]), key[1]) for key, group in groups.items()
+        ]
         self._copies = [*zip(copies, copied, strict=True)]
         self._left_out = left_out
 
@@ -74,8 +79,12 @@ class MaskedUpdate:
     def _is_bad(self) -> torch.Tensor:
         """Return 1 where a value is not finite, else 0: the form that the fused kernel takes."""
         bad = torch.zeros_like(self._left_out)
-        for *_, samples, _ in self._groups:
-            total = torch.cat(samples).sum(dtype=_wide(samples[0].dtype))
+        for _, values, samples, _ in self._groups:
+            wide = _wide(values[0].dtype)
+            if samples is None:
+                total = torch.stack(torch._foreach_norm(values, 2, wide)).sum()
+            else:
+                total = torch.cat(samples).sum(dtype=wide)
             bad += ~total.isfinite()
         return bad.clamp_(max=1)
 
@@ -116,18 +125,20 @@ def _is_dense(value: torch.Tensor) -> bool:
 
 
 def _samples(values: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return views of the beginnings of some of the tensors, spread over all."""
-    some = [value for value in values if value.numel()]
-    some = some[:: max(1, -(-len(some) // TENSORS))]
-    return [_beginning(value) for value in some] or [values[0].new_zeros(1)]
+    """Return views of all of the tensors, or of the beginnings of some, spread over all."""
+    some = [value.detach() for value in values if value.numel()]
+    each = numbers = sum(value.numel() for value in some)
+    if numbers > NUMBERS:
+        some = some[:: -(-len(some) // TENSORS)]
+        each = max(numbers // SHARE, NUMBERS) // len(some)
+    return [_beginning(value, each) for value in some] or [values[0].new_zeros(1)]
 
 
-def _beginning(value: torch.Tensor) -> torch.Tensor:
-    value = value.detach()
+def _beginning(value: torch.Tensor, numbers: int) -> torch.Tensor:
     if _is_dense(value):
-        size = min(value.numel(), VALUES)
+        size = min(value.numel(), numbers)
         return value.as_strided((size,), (1,), value.storage_offset())
-    return value[(0,) * (value.dim() - 1)][:VALUES]  # never a copy: it would be of this step
+    return value[(0,) * (value.dim() - 1)][:numbers]  # never a copy: it would be of this step
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

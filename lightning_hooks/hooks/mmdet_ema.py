@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lightning_hooks.hooks.averaging import SwapChoice
 from lightning_hooks.hooks.step_average import StepAverageHook, check_count, check_momentum
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.schedules.averages import exp_momentum, linear_momentum, over_interval
@@ -25,10 +24,8 @@ class BaseEMAHook(StepAverageHook):
         skip_buffers: Leave the buffers out of the average, which then goes with the model's own.
         resume_from: A checkpoint that the run goes on from.
         momentum_fun: Returns the weight at an optimizer step, counted from 0.
-        begin_iter: Iterations before averaging begins.
-        begin_epoch: Epochs before averaging begins.
-        swap: ``"auto"`` or ``"copy"``. More on this and the two before it:
-            :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
+        options: Keywords of every average, ``begin_iter``, ``begin_epoch``, ``swap``,
+            ``check``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -55,10 +52,7 @@ class BaseEMAHook(StepAverageHook):
         skip_buffers: bool = False,
         resume_from: str | None = None,
         momentum_fun: Callable[[int], float] | None = None,
-        *,
-        begin_iter: int = 0,
-        begin_epoch: int = 0,
-        swap: SwapChoice = "auto",
+        **options: Any,
     ) -> None:
         check_momentum(momentum)
         if not isinstance(skip_buffers, bool):
@@ -66,12 +60,7 @@ class BaseEMAHook(StepAverageHook):
         if momentum_fun is not None and not callable(momentum_fun):
             raise TypeError(f"momentum_fun must be a function or None, got {momentum_fun!r}")
         super().__init__(
-            interval,
-            resume_from,
-            buffers="ignore" if skip_buffers else "average",
-            begin_iter=begin_iter,
-            begin_epoch=begin_epoch,
-            swap=swap,
+            interval, resume_from, buffers="ignore" if skip_buffers else "average", **options
         )
         self.momentum = momentum
         self.skip_buffers = skip_buffers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.hooks.averaging import BufferChoice, SwapChoice
 from lightning_hooks.hooks.step_average import StepAverageHook, check_momentum
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.schedules.averages import annealing_momentum, equal_share
@@ -24,11 +23,8 @@ class MomentumAnnealingEMAHook(StepAverageHook):
         gamma: How slowly the weight falls, in optimizer steps; above 0.
         interval: Optimizer steps from one update to the next.
         resume_from: A checkpoint that the run goes on from.
-        buffers: ``"ignore"``, ``"average"`` or ``"copy"``.
-        begin_iter: Iterations before averaging begins.
-        begin_epoch: Epochs before averaging begins.
-        swap: ``"auto"`` or ``"copy"``. More on this and the four before it:
-            :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
+        options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
+            ``check``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -52,25 +48,14 @@ class MomentumAnnealingEMAHook(StepAverageHook):
         gamma: float = 100,
         interval: int = 1,
         resume_from: str | None = None,
-        *,
-        buffers: BufferChoice = "ignore",
-        begin_iter: int = 0,
-        begin_epoch: int = 0,
-        swap: SwapChoice = "auto",
+        **options: Any,
     ) -> None:
         check_momentum(momentum)
         if isinstance(gamma, bool) or not isinstance(gamma, (int, float)):
             raise TypeError(f"gamma must be a number, got {gamma!r}")
         if not gamma > 0:
             raise ValueError(f"gamma must be above 0, got {gamma}")
-        super().__init__(
-            interval,
-            resume_from,
-            buffers=buffers,
-            begin_iter=begin_iter,
-            begin_epoch=begin_epoch,
-            swap=swap,
-        )
+        super().__init__(interval, resume_from, **options)
         self.momentum = momentum
         self.gamma = gamma
 
@@ -89,12 +74,8 @@ class StochasticWeightAverageHook(StepAverageHook):
     Args:
         interval: Optimizer steps from one model of the mean to the next.
         resume_from: A checkpoint that the run goes on from.
-        buffers: ``"ignore"``, ``"average"`` or ``"copy"``. The statistics of BatchNorm fit the
-            mean best where ``PreciseBNHook`` takes them anew.
-        begin_iter: Iterations before averaging begins.
-        begin_epoch: Epochs before averaging begins.
-        swap: ``"auto"`` or ``"copy"``. More on this and the four before it:
-            :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
+        options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
+            ``check``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.

@@ -11,9 +11,7 @@ import torch
 from lightning_hooks.hooks.masked_update import MaskedUpdate
 from lightning_hooks.hooks.weight_swap import WeightSwap
 
-__all__ = ["BUFFERS", "ModuleAverage"]
-
-BUFFERS = ("ignore", "average", "copy")
+__all__ = ["ModuleAverage"]
 
 
 class ModuleAverage:
@@ -29,6 +27,8 @@ class ModuleAverage:
         start: Values to start from, by key; the module's own for those it does not have.
         buffers: One of the three above.
         by_copy: Swap by copying, see :class:`~lightning_hooks.hooks.weight_swap.WeightSwap`.
+        check_all: Look for NaN everywhere, see
+            :class:`~lightning_hooks.hooks.masked_update.MaskedUpdate`.
     """
 
     tracks = False
@@ -40,8 +40,10 @@ class ModuleAverage:
         start: Mapping[str, Any] | None = None,
         buffers: str = "ignore",
         by_copy: bool = False,
+        check_all: bool = False,
     ) -> None:
         self.module = module
+        self._check_all = check_all
         parameters = _averaged(module)
         self._slots = _buffers(module, buffers)
         self._copies = buffers == "copy"
@@ -92,7 +94,9 @@ class ModuleAverage:
             left_out = self._left_out.setdefault(
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
-            self._updates.append(MaskedUpdate(*_unzip(lerped), left_out, *_unzip(copied)))
+            self._updates.append(
+                MaskedUpdate(*_unzip(lerped), left_out, self._check_all, *_unzip(copied))
+            )
         return self._updates
 
     def _find_buffers(self) -> None:

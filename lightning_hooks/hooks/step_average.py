@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 
 from lightning_hooks import files
-from lightning_hooks.hooks.averaging import AveragingHook, BufferChoice, SwapChoice
-from lightning_hooks.hooks.module_average import BUFFERS
+from lightning_hooks.hooks.averaging import AveragingHook
 
 __all__ = ["StepAverageHook", "check_count", "check_momentum"]
 
@@ -53,10 +52,11 @@ class StepAverageHook(AveragingHook):
         interval: int = 1,
         resume_from: str | None = None,
         *,
-        buffers: BufferChoice = "ignore",
+        buffers: Literal["ignore", "average", "copy"] = "ignore",
         begin_iter: int = 0,
         begin_epoch: int = 0,
-        swap: SwapChoice = "auto",
+        swap: Literal["auto", "copy"] = "auto",
+        check: Literal["sample", "all"] = "sample",
     ) -> None:
         check_count("interval", interval, 1)
         check_count("begin_iter", begin_iter, 0)
@@ -69,13 +69,14 @@ class StepAverageHook(AveragingHook):
         if resume_from is not None and not isinstance(resume_from, str):
             raise TypeError(f"resume_from must be a path or None, got {resume_from!r}")
         for name, value, allowed in (
-            ("buffers", buffers, BUFFERS),
+            ("buffers", buffers, ("ignore", "average", "copy")),
             ("swap", swap, ("auto", "copy")),
+            ("check", check, ("sample", "all")),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
         self.interval, self.resume_from = interval, resume_from
-        self.buffers, self.swap = buffers, swap
+        self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
 
     # -- the rule --------------------------------------------------------------------------
