@@ -44,6 +44,15 @@ from lightning_hooks.hooks.lr_policies import PolyLrUpdaterHook as PolyLrUpdater
 from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook as StepLrUpdaterHook
 from lightning_hooks.hooks.lr_stages import MultiStageLrUpdaterHook as MultiStageLrUpdaterHook
 from lightning_hooks.hooks.lr_yolox import YOLOXLrUpdaterHook as YOLOXLrUpdaterHook
+from lightning_hooks.hooks.mmdet_ema import BaseEMAHook as BaseEMAHook
+from lightning_hooks.hooks.mmdet_ema import ExpMomentumEMAHook as ExpMomentumEMAHook
+from lightning_hooks.hooks.mmdet_ema import LinearMomentumEMAHook as LinearMomentumEMAHook
+from lightning_hooks.hooks.mmengine_averages import (
+    MomentumAnnealingEMAHook as MomentumAnnealingEMAHook,
+)
+from lightning_hooks.hooks.mmengine_averages import (
+    StochasticWeightAverageHook as StochasticWeightAverageHook,
+)
 from lightning_hooks.hooks.momentum import MomentumUpdaterHook as MomentumUpdaterHook
 from lightning_hooks.hooks.momentum_phases import (
     CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,
