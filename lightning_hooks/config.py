@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.priority import is_family
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.suggest import UnknownNameError, suggest
 
@@ -42,7 +43,7 @@ def register_training_hooks(
     ====================  ==================  =======================================
     lr_config             VERY_HIGH
     momentum_config       HIGH
-    optimizer_config      ABOVE_NORMAL
+    optimizer_config      ABOVE_NORMAL        precision, for an Fp16OptimizerHook
     checkpoint_config     NORMAL              enable_checkpointing=False
     timer_config          LOW
     log_config            VERY_LOW
@@ -105,6 +106,8 @@ def register_training_hooks(
     made = HookAdapter(hooks, by_epoch=by_epoch, **adapter)
     if checkpoint_config is not None:
         trainer_kwargs["enable_checkpointing"] = False
+    if any(is_family(hook, "Fp16OptimizerHook") for hook in made.hooks):
+        trainer_kwargs["precision"] = "16-mixed"
     made.trainer_kwargs = dict(sorted({**trainer_kwargs, **_validation(workflow)}.items()))
     return made
 
