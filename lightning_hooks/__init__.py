@@ -9,10 +9,14 @@ from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
 from lightning_hooks.hooks.cumulative import (
     GradientCumulativeOptimizerHook as GradientCumulativeOptimizerHook,
 )
+from lightning_hooks.hooks.cumulative_fp16 import (
+    GradientCumulativeFp16OptimizerHook as GradientCumulativeFp16OptimizerHook,
+)
 from lightning_hooks.hooks.dist_evaluation import DistEvalHook as DistEvalHook
 from lightning_hooks.hooks.ema import EMAHook as EMAHook
 from lightning_hooks.hooks.empty_cache import EmptyCacheHook as EmptyCacheHook
 from lightning_hooks.hooks.evaluation import EvalHook as EvalHook
+from lightning_hooks.hooks.fp16 import Fp16OptimizerHook as Fp16OptimizerHook
 from lightning_hooks.hooks.gone import PaviLoggerHook as PaviLoggerHook
 from lightning_hooks.hooks.gone import SegmindLoggerHook as SegmindLoggerHook
 from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook as CheckInvalidLossHook

@@ -73,6 +73,11 @@ class Driver(Callback):
             raise RuntimeError("there is no runner before Trainer.fit()")
         return self._runner
 
+    @property
+    def ownership(self) -> Ownership:
+        """Who owns backward in this fit."""
+        return self._ownership
+
     @staticmethod
     def of(trainer: L.Trainer, stage: str = "fit") -> Driver:
         """Return the Trainer's driver; the first call puts one into its callbacks."""

@@ -24,6 +24,7 @@ __all__ = [
     "batches_processed",
     "epoch_is_over",
     "evaluate_as_before",
+    "grad_scaler",
     "has_grad_scaler",
     "in_training_step",
     "is_last_batch",
@@ -45,6 +46,7 @@ __all__ = [
     "train_as_before_validation",
     "train_data",
     "train_loaders",
+    "unscales_itself",
     "val_metrics",
     "validates_next",
 ]
@@ -319,3 +321,13 @@ def in_training_step(module: L.LightningModule) -> bool:
 def has_grad_scaler(trainer: L.Trainer) -> bool:
     """Whether the Trainer scales the loss (``precision="16-mixed"`` on a GPU)."""
     return getattr(trainer.precision_plugin, "scaler", None) is not None
+
+
+def grad_scaler(trainer: L.Trainer) -> Any:
+    """The Trainer's scaler of the loss."""
+    return trainer.precision_plugin.scaler  # type: ignore[attr-defined]
+
+
+def unscales_itself(optimizer: Any) -> bool:
+    """Whether an optimizer (a fused one) divides gradients by the loss scale inside its step."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))

@@ -56,6 +56,7 @@ class Ownership:
 
     def __init__(self, runner: Runner, wish: bool | Literal["auto"] | None) -> None:
         self._runner = runner
+        self.wish = wish
         owners = [h for h in runner.hooks if self._owns(h)]
         if wish is True and not owners:
             owners = [h for h in runner.hooks if is_family(h, *_OPTIMIZER_HOOKS)] or [
@@ -132,7 +133,9 @@ class Ownership:
                 f"{type(config.scheduler).__name__} is never stepped where hooks own backward; "
                 "use a LrUpdaterHook in its place"
             )
-        clipping = [h for h in self.owners if getattr(h, "grad_clip", None) is not None]
+        clipping = [  # ours clip inside the step, where the gradients are unscaled
+            h for h in self.owners if getattr(h, "grad_clip", None) is not None and not is_ours(h)
+        ]
         if clipping and loops.has_grad_scaler(runner.trainer):
             raise ValueError(
                 f"{type(clipping[0]).__name__}(grad_clip=...) would clip gradients scaled by "

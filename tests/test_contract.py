@@ -10,8 +10,10 @@ import pytest
 import torch
 from helpers import TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback, Checkpoint
+from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import HOOKS, HookAdapter
+from lightning_hooks.priority import is_family
 
 # how each is made, and an argument that it refuses
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
@@ -71,6 +73,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "FixedLrUpdaterHook": ({"warmup": "linear", "warmup_iters": 3}, {"warmup": "linear"}),
     "FlatCosineAnnealingLrUpdaterHook": ({"min_lr": 0.0}, {"start_percent": 2.0, "min_lr": 0.0}),
     "GradientCumulativeOptimizerHook": ({"cumulative_iters": 2}, {"cumulative_iters": 0}),
+    "Fp16OptimizerHook": ({"loss_scale": 512}, {"loss_scale": "static"}),
+    "GradientCumulativeFp16OptimizerHook": (
+        {"cumulative_iters": 2, "loss_scale": {"growth_interval": 2}},
+        {"loss_scale": 0},
+    ),
     "InvLrUpdaterHook": ({"gamma": 0.1}, {"gamma": 0.1, "warmup": "quadratic"}),
     "IterTimerHook": ({}, None),
     "LinearAnnealingLrUpdaterHook": ({"min_lr_ratio": 0.1}, {"min_lr": 0.0, "min_lr_ratio": 0.1}),
@@ -102,7 +109,10 @@ def build(name: str) -> Any:
 def fit(tmp_path: Path, *hooks: Any, host: bool, ckpt: Any = None, epochs: int = 3) -> Any:
     callbacks = [HookAdapter(list(hooks))] if host else list(hooks)
     saves = any(isinstance(callback, Checkpoint) for callback in callbacks)
-    options = {"max_epochs": epochs, "enable_checkpointing": saves}
+    options: dict[str, Any] = {"max_epochs": epochs, "enable_checkpointing": saves}
+    if any(is_family(hook, "Fp16OptimizerHook") for hook in hooks):  # on a GPU: "16-mixed"
+        scaler = torch.amp.GradScaler("cpu")
+        options["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
     trainer = make_trainer(tmp_path, *callbacks, Save(), **options)
     module = TinyNormModule()
     trainer.fit(module, make_loader(4, shuffle=True), make_loader(1), ckpt_path=ckpt)
