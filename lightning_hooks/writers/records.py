@@ -105,12 +105,14 @@ def as_image(value: torch.Tensor | np.ndarray) -> np.ndarray:
     """
     if isinstance(value, torch.Tensor):
         wide = value.detach().float() if value.is_floating_point() else value.detach()
-        value = wide.cpu().numpy()
-    if value.dtype.kind == "f":
-        value = np.nan_to_num(value).clip(0, 1) * 255 + 0.5
-    elif value.dtype.kind == "b":
-        value = value.astype(np.uint8) * 255
-    return value.clip(0, 255).astype(np.uint8)
+        array = wide.cpu().numpy()
+    else:
+        array = value
+    if array.dtype.kind == "f":
+        array = np.nan_to_num(array).clip(0, 1) * 255 + 0.5
+    elif array.dtype.kind == "b":
+        array = array.astype(np.uint8) * 255
+    return array.clip(0, 255).astype(np.uint8)
 
 
 def _packed(image: np.ndarray) -> dict[str, Any]:
