@@ -142,7 +142,7 @@ class Delivery:
         for start in range(0, len(records), writer.batch):
             batch = records[start : start + writer.batch]
             if not self._attempt("written to", functools.partial(writer.write, batch)):
-                break
+                return self.sent - before if _error_of(writer.flush) is None else 0
             self.sent += len(batch)
         return self.sent - before if self._attempt("written to", writer.flush) else 0
 
@@ -193,4 +193,6 @@ def _error_of(call: Callable[[], object]) -> Exception | None:
         call()
     except Exception as error:
         return error
+    except SystemExit as error:  # a client's; the thread is ours
+        return RuntimeError(f"it wanted to exit: {error}")
     return None

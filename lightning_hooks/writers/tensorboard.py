@@ -44,7 +44,7 @@ class TensorboardWriter(PointWriter):
 
         if run is not None:
             return cls(run, owned=False)
-        return cls(SummaryWriter(log_dir))  # type: ignore[no-untyped-call]
+        return cls(SummaryWriter(log_dir))
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a number, a text or an image."""
