@@ -97,9 +97,13 @@ from lightning_hooks.registry import build_from_cfg as build_from_cfg
 from lightning_hooks.runner import Runner as Runner
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
 from lightning_hooks.whole_config import hooks_from_config as hooks_from_config
+from lightning_hooks.writers.clearml import ClearMLLoggerHook as ClearMLLoggerHook
+from lightning_hooks.writers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook
 from lightning_hooks.writers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.writers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
+from lightning_hooks.writers.tensorboard import TensorboardLoggerHook as TensorboardLoggerHook
 from lightning_hooks.writers.text import TextLoggerHook as TextLoggerHook
+from lightning_hooks.writers.visdom import VisdomLoggerHook as VisdomLoggerHook
 from lightning_hooks.writers.wandb import WandbLoggerHook as WandbLoggerHook
 
 __version__ = "0.1.0"

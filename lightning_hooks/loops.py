@@ -26,6 +26,7 @@ __all__ = [
     "evaluate_as_before",
     "grad_scaler",
     "has_grad_scaler",
+    "hyper_parameters",
     "in_training_step",
     "is_last_batch",
     "is_resuming_mid_epoch",
@@ -282,6 +283,12 @@ def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
                 suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
                 found[item.meta.name + suffix] = value.detach()
     return found
+
+
+def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:
+    """What the module has saved by ``save_hyperparameters``, unless it is not to be logged."""
+    hparams = module.hparams if getattr(module, "_log_hyperparams", True) else {}
+    return dict(hparams) if isinstance(hparams, dict) else dict(vars(hparams))
 
 
 def _ignore(*args: Any, **kwargs: Any) -> None:
