@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -44,19 +45,15 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
         max_keep_ckpts=KEPT,
         background=background,
     )
-    ema = EMAHook(momentum=0.1)
+    others = EMAHook(momentum=0.1), CosineAnnealingLrUpdaterHook(min_lr=0.0)
     trainer = make_trainer(
-        *(Path(directory), ema, hook, CosineAnnealingLrUpdaterHook(min_lr=0.0)),
+        *(Path(directory), *others, hook),
         max_epochs=EPOCHS,
         enable_checkpointing=True,
     )
     torch.manual_seed(0)
-    module = Module()
     resumes = newest_valid(directory) is not None
-    trainer.fit(module, make_loader(4, shuffle=True), ckpt_path="last" if resumes else None)
-    state = {"ema": ema.ema_state_dict(), "raw": module.state_dict()}
-    state["optimizer"] = trainer.optimizers[0].state_dict()["state"]
-    torch.save(state, Path(directory) / "end.pt")
+    trainer.fit(Module(), make_loader(4, shuffle=True), ckpt_path="last" if resumes else None)
 
 
 def main() -> None:
@@ -65,11 +62,14 @@ def main() -> None:
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
+            arguments = json.loads(line)
             code = 1
             os.dup2(2, 1)  # the answers' pipe is not for the log
             try:
-                train(**json.loads(line))
+                train(**arguments)
                 code = 0
+            except BaseException:
+                (Path(arguments["directory"]) / "error.txt").write_text(traceback.format_exc())
             finally:
                 os._exit(code)
         print(pid, flush=True)

@@ -14,7 +14,7 @@ __all__ = ["BestCheckpointHook"]
 
 
 @HOOKS.register_module()
-class BestCheckpointHook(EvalHook, ModelCheckpointHook):
+class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  # every_n_epochs
     """Keeps the checkpoints with the best of what the module logs in the Trainer's validation.
 
     After each ``interval``-th epoch's validation every key is compared by its own rule; where the

@@ -18,7 +18,7 @@ from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook import Hook
 from lightning_hooks.listening import listens
 
-__all__ = ["CheckpointWriter", "Target", "write_checkpoint"]
+__all__ = ["CheckpointWriter", "Target", "write_checkpoint", "write_note"]
 
 
 class Target(NamedTuple):
@@ -58,7 +58,7 @@ def write_checkpoint(
 
     def write(checkpoint: dict[str, Any], path: str) -> None:
         own.append(path)
-        job = partial(_write_and_note, target=target, resumable=save_optimizer, done=done)
+        job = partial(write_note, target=target, resumable=save_optimizer, done=done)
         if background is None:
             job(checkpoint)
         else:
@@ -78,9 +78,10 @@ def write_checkpoint(
         done()
 
 
-def _write_and_note(
+def write_note(
     checkpoint: dict[str, Any], *, target: Target, resumable: bool, done: Callable[[], None]
 ) -> None:
+    """Write a file, with its entry in the manifest before it appears."""
     note = partial(_note, target, checkpoint["meta"], resumable)
     durable.save_announced(checkpoint, target.path, target.run, note)
     done()
