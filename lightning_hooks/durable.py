@@ -34,18 +34,11 @@ def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str],
                 syncing.result()
             announce(os.path.getsize(temporary), crc32)
         return
-    fs, target = files.filesystem(path)
-    fs.makedirs(fs._parent(target), exist_ok=True)
-    file = fs.open(target, "wb", autocommit=False)
-    try:
-        with file:
-            checked = ChecksumWriter(file)
-            torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
+    with files.atomic_write(path) as file:
+        checked = ChecksumWriter(file)
+        torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
+        file.close()  # all is sent, and appears with the end of the block
         announce(checked.size, checked.crc32)
-    except BaseException:
-        file.discard()
-        raise
-    file.commit()
 
 
 def remove_temporaries(directory: str, tag: str) -> None:

@@ -107,7 +107,8 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
             yield file
         return
-    fs, target = filesystem(path)
+    # an instance of its own: the transaction would hold back what other threads write
+    fs, target = fsspec.core.url_to_fs(path, skip_instance_cache=True)
     fs.makedirs(fs._parent(target), exist_ok=True)
     with fs.transaction, fs.open(target, "wb") as file:
         yield file

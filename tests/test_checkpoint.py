@@ -471,6 +471,8 @@ def test_positional_arguments_are_mmcvs():
         ({"max_keep_ckpts": 0}, ValueError, "max_keep_ckpts must be at least 1"),
         ({"by_epoch": 1}, TypeError, "by_epoch must be a bool"),
         ({"out_dir": 3}, TypeError, "out_dir must be a path"),
+        ({"out_dir": "nowhere://x"}, ValueError, "out_dir='nowhere://x'"),
+        ({"background": 1}, TypeError, "background must be a bool"),
         ({"create_symlink": "x"}, TypeError, "create_symlink must be a bool"),
         ({"filename_tmpl": 3}, TypeError, "filename_tmpl must be a str"),
         ({"filename_tmpl": "last.pth"}, ValueError, "filename_tmpl must have one"),

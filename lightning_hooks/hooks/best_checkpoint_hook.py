@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
+from lightning_hooks.hooks.checkpoint_paths import checked_out_dir
 from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.registry import HOOKS
@@ -72,8 +72,6 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
     ) -> None:
         if save_best is None:
             raise TypeError("save_best must be a str or a list of str, got None")
-        if not (out_dir is None or isinstance(out_dir, (str, os.PathLike))):
-            raise TypeError(f"out_dir must be a path or None, got {out_dir!r}")
         super().__init__(
             None,
             interval=interval,
@@ -82,7 +80,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
             rule=rule,
             greater_keys=greater_keys,
             less_keys=less_keys,
-            out_dir=None if out_dir is None else os.fspath(out_dir),
+            out_dir=checked_out_dir(out_dir),
             keep_best=keep_best,
         )
 

@@ -13,7 +13,11 @@ import torch
 from lightning_hooks import durable, files, loops, manifest
 from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.driver import Driver
-from lightning_hooks.hooks.checkpoint_paths import filename_template, refuse_other_storage
+from lightning_hooks.hooks.checkpoint_paths import (
+    checked_out_dir,
+    filename_template,
+    refuse_other_storage,
+)
 from lightning_hooks.hooks.checkpoint_writing import Target, write_checkpoint
 from lightning_hooks.hooks.kept_files import keep_last
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
@@ -70,6 +74,7 @@ class CheckpointHook(ModelCheckpointHook):
         TypeError: for an argument of the wrong type.
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
             storage that is not a path of fsspec's.
+        ImportError: if the package for a remote ``out_dir`` is missing.
 
     Source: mmcv's ``CheckpointHook``.
 
@@ -111,13 +116,11 @@ class CheckpointHook(ModelCheckpointHook):
                 raise TypeError(f"{name} must be a bool, got {flag!r}")
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
-        if not (out_dir is None or isinstance(out_dir, (str, os.PathLike))):
-            raise TypeError(f"out_dir must be a path or None, got {out_dir!r}")
         refuse_other_storage(file_client_args)
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
-        self.out_dir = None if out_dir is None else os.fspath(out_dir)
+        self.out_dir = checked_out_dir(out_dir)
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
         self.sync_buffer = sync_buffer
