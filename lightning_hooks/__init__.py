@@ -4,6 +4,7 @@ from lightning_hooks import schedules as schedules
 from lightning_hooks.adapter import HookAdapter as HookAdapter
 from lightning_hooks.config import register_training_hooks as register_training_hooks
 from lightning_hooks.hook import Hook as Hook
+from lightning_hooks.hooks.best_checkpoint_hook import BestCheckpointHook as BestCheckpointHook
 from lightning_hooks.hooks.checkpoint import CheckpointHook as CheckpointHook
 from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
 from lightning_hooks.hooks.cumulative import (
@@ -87,6 +88,7 @@ from lightning_hooks.hooks.profiler import ProfilerHook as ProfilerHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
 from lightning_hooks.log_buffer import LogBuffer as LogBuffer
+from lightning_hooks.manifest import newest_valid as newest_valid
 from lightning_hooks.points import Point as Point
 from lightning_hooks.population_stats import update_bn_stats as update_bn_stats
 from lightning_hooks.priority import Priority as Priority

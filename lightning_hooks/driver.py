@@ -92,6 +92,16 @@ class Driver(Callback):
         driver.setup(trainer, trainer.lightning_module, stage)
         return driver
 
+    @staticmethod
+    def work_dir(trainer: L.Trainer) -> str:
+        """Return where the Trainer's hooks write, before the first fit too."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        for callback in callbacks:
+            if isinstance(callback, Driver) and callback._runner is not None:
+                return callback._runner.work_dir
+        participants = [c for c in callbacks if isinstance(c, Participant)]
+        return _work_dir(trainer, merge([participant.settings() for participant in participants]))
+
     def _participants(self, trainer: L.Trainer) -> list[Participant]:
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         return [callback for callback in callbacks if isinstance(callback, Participant)]
@@ -149,6 +159,7 @@ class Driver(Callback):
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
+        runner.run_id = saved.get("run", runner.run_id)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
         self._in_epoch = mid_epoch and saved.get("in_epoch", not loops.is_last_batch(trainer))
         runner._inner_iter = loops.batch_idx(trainer) if self._in_epoch else 0
@@ -461,10 +472,13 @@ class Driver(Callback):
 
 def _make_runner(trainer: L.Trainer, module: L.LightningModule, wishes: Settings) -> Runner:
     kind = IterRunner if wishes.by_epoch is False else EpochRunner
+    logger = default_logger(trainer.global_rank)
+    return kind(trainer, module, _work_dir(trainer, wishes), logger)
+
+
+def _work_dir(trainer: L.Trainer, wishes: Settings) -> str:
     work_dir = wishes.work_dir or trainer.default_root_dir
-    if "://" not in work_dir:
-        work_dir = os.path.abspath(work_dir)
-    return kind(trainer, module, work_dir, default_logger(trainer.global_rank))
+    return work_dir if "://" in work_dir else os.path.abspath(work_dir)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import lightning as L
 import torch
@@ -45,6 +46,9 @@ class Runner:
     calls_hooks: bool = False
     """Whether it is a hook that is running: what it runs of the model is not the training's."""
 
+    run_id: str
+    """The run's name, which it keeps when it is resumed: its files are known by it."""
+
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
     ) -> None:
@@ -54,6 +58,7 @@ class Runner:
         self.logger = logger
         self.meta: dict[str, Any] | None = {}
         self.mode: str | None = None
+        self.run_id = uuid4().hex[:12]
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
         self.log_buffer = LogBuffer()
         self._hook_list = HookList()
