@@ -104,10 +104,10 @@ def save_torch(obj: Any, path: str) -> None:
         torch.save(obj, file)
 
 
-def load_torch(path: str, map_location: Any = "cpu") -> Any:
-    """``torch.load`` of plain types and tensors from a local or remote file."""
+def load_torch(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> Any:
+    """``torch.load`` of plain types and tensors (or of anything) from a local or remote file."""
     with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(_numpy_globals()):
-        return torch.load(file, map_location=map_location, weights_only=True)
+        return torch.load(file, map_location=map_location, weights_only=weights_only)
 
 
 def _numpy_globals() -> list[Any]:
