@@ -17,6 +17,7 @@ from lightning_hooks.hooks.gone import PaviLoggerHook as PaviLoggerHook
 from lightning_hooks.hooks.gone import SegmindLoggerHook as SegmindLoggerHook
 from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook as CheckInvalidLossHook
 from lightning_hooks.hooks.invalid_loss import InvalidLossError as InvalidLossError
+from lightning_hooks.hooks.invalid_loss import InvalidLossError as InvalidLossError
 from lightning_hooks.hooks.iter_timer import IterTimerHook as IterTimerHook
 from lightning_hooks.hooks.logger import LoggerHook as LoggerHook
 from lightning_hooks.hooks.lr import LrUpdaterHook as LrUpdaterHook

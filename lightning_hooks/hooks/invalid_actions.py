@@ -175,8 +175,9 @@ class Skip(Action):
         super().__init__(hook, runner)
         self._skipper = StepSkipper(runner.trainer)
         self._decisions: list[tuple[int, torch.Tensor | bool]] = []
-        self._steps = self._in_a_row = 0
+        self._steps = 0
         self._skipped: list[int] = []
+        self._row: list[int] = []
         self.before_batch = self._skipper.before_batch  # type: ignore[method-assign]
         self.before_backward = self._skipper.before_backward  # type: ignore[method-assign]
         self.before_step = self._skipper.before_step  # type: ignore[method-assign]
@@ -196,15 +197,13 @@ class Skip(Action):
     def settle(self, reading: Reading, at_interval: bool) -> None:
         """Count; raise if there were too many, or if weights are bad all the same."""
         skipped, limit = self._now(reading), self.hook.max_skips
-        flags = iter(reading.flags)
-        for _, one in self._decisions:
-            is_bad = next(flags) if isinstance(one, torch.Tensor) else one
-            self._in_a_row = self._in_a_row + 1 if is_bad else 0
-            if limit is not None and self._in_a_row > limit:
+        for (iteration, _), is_bad in zip(self._decisions, self._verdicts(reading), strict=True):
+            self._row = [*self._row, iteration] if is_bad else []
+            if limit is not None and len(self._row) > limit:
                 raise InvalidLossError(
-                    f"{self._said(reading)}\nmax_skips={limit}: {self._in_a_row} optimizer steps "
-                    f"were bad one after the other, up to that of iter {skipped[-1]}; the weights "
-                    "are those from before them"
+                    f"{self._said(reading)}\nmax_skips={limit}: {len(self._row)} optimizer steps "
+                    f"were bad one after the other, from iter {self._row[0]} to iter {iteration}; "
+                    "the weights are those from before them"
                 )
         self._steps += len(self._decisions)
         self._skipped += skipped
@@ -219,14 +218,15 @@ class Skip(Action):
         if self._skipped:
             self.runner.log_buffer.output["skipped_steps"] = len(self._skipped)
 
+    def _verdicts(self, reading: Reading) -> list[bool]:
+        """Return of each optimizer step since the last reading whether it was skipped."""
+        flags = iter(reading.flags)
+        return [next(flags) if isinstance(d, torch.Tensor) else d for _, d in self._decisions]
+
     def _now(self, reading: Reading) -> list[int]:
         """Return the iterations whose steps were skipped since the last reading."""
-        flags = iter(reading.flags)
-        return [
-            iteration
-            for iteration, one in self._decisions
-            if (next(flags) if isinstance(one, torch.Tensor) else one)
-        ]
+        verdicts = zip(self._decisions, self._verdicts(reading), strict=True)
+        return [iteration for (iteration, _), is_bad in verdicts if is_bad]
 
     def _said(self, reading: Reading) -> str:
         if reading.all_good:

@@ -59,9 +59,11 @@ class StepSkipper:
         if not self._group_is_open:
             self._buffers.keep()
             self._group_is_open = True
+            for losses in self._losses.values():  # those of an optimizer that has stepped before
+                losses.clear()
 
     def before_backward(self, loss: torch.Tensor) -> None:
-        """Judge this loss when an optimizer steps."""
+        """Judge this loss when an optimizer steps, whichever it is."""
         for losses in self._losses.values():
             losses.append(scalar(loss))
 
