@@ -10,7 +10,7 @@ from typing import Any
 import lightning as L
 import torch
 
-from lightning_hooks import rng
+from lightning_hooks import loops, rng
 from lightning_hooks.driver import Driver
 from lightning_hooks.finite import any_non_finite, finite_weights
 from lightning_hooks.hook import Hook
@@ -103,6 +103,7 @@ class CheckInvalidLossHook(Hook):
     _action: Action | None = None
     _listening: tuple[Listening, ...] = ()
     _iters = 0
+    _noted = -1
     _saving: Any = None
     _weights: tuple[torch.Tensor, ...] = ()
     _rng_state: dict[str, Any] | None = None
@@ -138,6 +139,7 @@ class CheckInvalidLossHook(Hook):
         self._close()
         trainer = runner.trainer
         self._forget()
+        self._noted = -1
         self._weights = finite_weights(runner.module)
         self._action = action_of(self, runner)
         save = partial(self._before_save, runner), lambda _: self._after_save()
@@ -179,21 +181,8 @@ class CheckInvalidLossHook(Hook):
 
     def after_train_iter(self, runner: Any) -> None:
         """Keep the step's loss; read all that are kept at every ``interval``-th iteration."""
-        outputs = runner.outputs
-        loss = outputs.get("loss")
-        if isinstance(loss, torch.Tensor):
-            # the driver's are detached already; asking them costs more than all the rest
-            step = Step(
-                loss if isinstance(loss, OrphanLoss) else loss.detach(),
-                terms_of(outputs, runner),
-                runner.iter,
-                runner.epoch,
-                runner.inner_iter,
-            )
-            if self.dump_dir is not None:
-                step = step._replace(batch=runner.data_batch, rng_state=self._rng_state)
-            self._steps.append(step)
-        self._iters += 1
+        if runner.iter != self._noted:  # it may have been needed before this point was reached
+            self._note(runner)
         # within training_step hooks that own backward may have yet to make their step
         if runner.module.automatic_optimization and self.every_n_iters(runner, self.interval):
             self._check(runner, at_interval=True)
@@ -227,6 +216,23 @@ class CheckInvalidLossHook(Hook):
         self._check(runner)
         if self._action is not None:
             self._action.report()
+
+    def _note(self, runner: Any) -> None:
+        """Keep the loss of the step that has run."""
+        self._noted = runner.iter
+        self._iters += 1
+        outputs = runner.outputs
+        loss = outputs.get("loss")
+        if not isinstance(loss, torch.Tensor):
+            return
+        # the driver's are detached already; asking them costs more than all the rest
+        kept = loss if isinstance(loss, OrphanLoss) else loss.detach()
+        place = runner.iter, runner.epoch, runner.inner_iter
+        if self.dump_dir is None:
+            self._steps.append(Step(kept, terms_of(outputs, runner), *place))
+        else:
+            source = runner.data_batch, self._rng_state
+            self._steps.append(Step(kept, terms_of(outputs, runner), *place, *source))
 
     # -- the reading -----------------------------------------------------------------------
 
@@ -264,6 +270,10 @@ class CheckInvalidLossHook(Hook):
         self, runner: Any, path: Any, weights_only: bool | None = None, *_: Any, **__: Any
     ) -> None:
         """Read before a checkpoint is written, by whomever."""
+        trainer = runner.trainer
+        has_run = loops.batches_processed(trainer) > loops.batches_completed(trainer)
+        if has_run and runner.iter != self._noted:  # by a callback that is called before the hooks
+            self._note(runner)
         self._check(runner)
         self._saving = None if weights_only else path
 
