@@ -4,6 +4,7 @@ from lightning_hooks import schedules as schedules
 from lightning_hooks.adapter import HookAdapter as HookAdapter
 from lightning_hooks.config import register_training_hooks as register_training_hooks
 from lightning_hooks.hook import Hook as Hook
+from lightning_hooks.hooks.batch_dump import load_batch as load_batch
 from lightning_hooks.hooks.checkpoint import CheckpointHook as CheckpointHook
 from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
 from lightning_hooks.hooks.cumulative import (
@@ -16,7 +17,6 @@ from lightning_hooks.hooks.evaluation import EvalHook as EvalHook
 from lightning_hooks.hooks.gone import PaviLoggerHook as PaviLoggerHook
 from lightning_hooks.hooks.gone import SegmindLoggerHook as SegmindLoggerHook
 from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook as CheckInvalidLossHook
-from lightning_hooks.hooks.invalid_loss import InvalidLossError as InvalidLossError
 from lightning_hooks.hooks.invalid_loss import InvalidLossError as InvalidLossError
 from lightning_hooks.hooks.iter_timer import IterTimerHook as IterTimerHook
 from lightning_hooks.hooks.logger import LoggerHook as LoggerHook

@@ -1,4 +1,4 @@
-"""Batches that spoil a training, and modules that they spoil; shared by the tests of that family."""
+"""Batches that spoil a training, and modules that they spoil."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,8 @@ def test_stop_ends_cleanly_and_leaves_no_file_with_a_bad_step(
     )
     module = norm_module(ADAM)
     trainer.fit(module, loader(batches(10, {6: kind})))
-    assert trainer.state.finished and recorder.points[-1] == "after_run"
+    assert trainer.state.finished
+    assert recorder.points[-1] == "after_run"
     assert module.seen in (8, 9)  # the file after 9 batches, or the interval of 4: what came first
     assert (trainer.fit_loop.min_epochs, trainer.current_epoch) == (5, 1)
     wrong = "at iter 6 " if kind != GRADIENTS else "at iter 7 "  # the first with spoilt weights
@@ -296,8 +298,16 @@ def test_what_an_old_hook_saves_is_looked_at_before(tmp_path: Path) -> None:
 
 def test_weights_that_gradients_spoilt_are_seen_without_a_bad_loss(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, CheckInvalidLossHook(), CheckpointHook(interval=1))
-    with pytest.raises(InvalidLossError, match="weights became NaN .*between iter 0 and 2"):
+    with pytest.raises(InvalidLossError, match=r"weights became NaN .*between iter 0 and 2"):
         trainer.fit(BadModule(), loader(batches(3, {2: GRADIENTS})))
+    assert not list(tmp_path.glob("*.pth"))
+
+
+def test_weights_are_looked_at_again_for_a_file_right_after_a_reading(tmp_path: Path) -> None:
+    saver = CheckpointHook(interval=3, by_epoch=False)
+    trainer = make_trainer(tmp_path, CheckInvalidLossHook(interval=3), saver)
+    with pytest.raises(InvalidLossError, match="weights became NaN"):
+        trainer.fit(BadModule(), loader(batches(6, {2: GRADIENTS})))
     assert not list(tmp_path.glob("*.pth"))
 
 
@@ -324,6 +334,58 @@ def test_a_file_written_because_of_another_error_is_good(action: str, tmp_path: 
     with pytest.raises(KeyError, match="mine"):
         trainer.fit(Breaking(), loader(batches(6, {1: INPUT})))
     assert_files_are_good(tmp_path)
+
+
+# -- good runs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("action", ["raise", "stop", "skip", "restore"])
+def test_a_good_run_is_as_without_the_hook_also_resumed(
+    action: str, fused: bool, tmp_path: Path
+) -> None:
+    def fit(*hooks: Any, epochs: int = 2, ckpt: Any = None) -> Any:
+        ema = EMAHook(momentum=0.5)
+        trainer = make_trainer(
+            tmp_path, HookAdapter([*hooks, ema, CheckpointHook(1)]), max_epochs=epochs
+        )
+        trainer.fit(norm_module(partial(ADAM, fused=fused)), loader(batches(5)), ckpt_path=ckpt)
+        return state_of(trainer, ema)
+
+    whole = fit()
+    hook = CheckInvalidLossHook(interval=2, action=action)
+    assert_equal(fit(hook), whole)
+    assert_equal(fit(pickle.loads(pickle.dumps(hook)), ckpt=tmp_path / "epoch_1.pth"), whole)
+    assert_equal(fit(hook, CheckInvalidLossHook(interval=3, action=action)), whole)  # two of them
+
+
+@BOTH
+def test_a_validation_in_mid_epoch_never_sees_a_bad_step(action: str, tmp_path: Path) -> None:
+    class Validated(NormModule):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.validation_step
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            assert all(value.isfinite().all() for value in self.state_dict().values())
+
+    hooks = CheckInvalidLossHook(100, action, max_restores=4), EMAHook()
+    trainer = make_trainer(tmp_path, *hooks, val_check_interval=2, max_epochs=2)
+    module = Validated()
+    trainer.fit(module, loader(batches(5, {3: INPUT, 4: INPUT})), loader(batches(1)))
+    assert module.seen == (4 if action == "stop" else 10)
+
+
+def test_a_hook_that_another_registers_late(tmp_path: Path) -> None:
+    class Registering(Hook):
+        priority = "LOW"
+
+        def before_run(self, runner: Any) -> None:
+            runner.register_hook(CheckInvalidLossHook(interval=2, action="restore"))
+
+    module = BadModule()
+    make_trainer(tmp_path, Registering()).fit(module, loader(batches(6, {1: INPUT})))
+    assert module.net.weight.isfinite().all()
 
 
 # -- arguments -------------------------------------------------------------------------------

@@ -35,7 +35,9 @@ def job(tmp_path_factory: Any) -> tuple[list[Any], Path]:
 def test_both_end_with_equal_and_finite_weights(name: str, job: Any) -> None:
     one, other = (rank[name] for rank in job[0])
     assert one["weights"] == other["weights"]
-    assert one["finite"] and other["finite"] and one["error"] is None
+    assert one["finite"]
+    assert other["finite"]
+    assert one["error"] is None
 
 
 @pytest.mark.parametrize("name", ["skip", "skip-fused", "skip-owned"])
@@ -58,7 +60,9 @@ def test_both_stop_and_leave_no_file_with_the_bad_step(job: Any) -> None:
 
 def test_both_restore_from_a_file_that_one_reads(job: Any) -> None:
     one, other = (rank["restore-file"] for rank in job[0])
-    assert one["weights"] == other["weights"] and one["finite"] and one["seen"] == 6
+    assert one["weights"] == other["weights"]
+    assert one["finite"]
+    assert one["seen"] == 6
     assert any("iter_2.pth; training goes on" in text for text in one["said"])
 
 

@@ -111,11 +111,16 @@ def _load(trainer: L.Trainer, path: str) -> None:
     """Load from a checkpoint what :func:`_put_back` puts back; rank 0 reads it for all."""
     scaler = type(trainer.precision_plugin).__qualname__
     found: Any = None
-    if trainer.is_global_zero:  # this run has written it: whatever is in it may be loaded
-        checkpoint = files.load_torch(path, weights_only=False)
-        wanted = {"state_dict", "optimizer_states", KEY, f"{KEY}s", scaler}
-        found = {key: value for key, value in checkpoint.items() if key in wanted}
+    if trainer.is_global_zero:
+        try:  # this run has written it: whatever is in it may be loaded
+            checkpoint = files.load_torch(path, weights_only=False)
+            wanted = {"state_dict", "optimizer_states", KEY, f"{KEY}s", scaler}
+            found = {key: value for key, value in checkpoint.items() if key in wanted}
+        except Exception as error:  # the others are waiting to be told
+            found = f"the last good checkpoint {path} cannot be read: {error!r}"
     found = trainer.strategy.broadcast(found)
+    if isinstance(found, str):
+        raise RuntimeError(found)
     module = trainer.lightning_module
     module.load_state_dict(found["state_dict"], strict=module.strict_loading)
     _load_optimizers(trainer, [state["state"] for state in found["optimizer_states"]])

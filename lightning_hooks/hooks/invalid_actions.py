@@ -29,6 +29,9 @@ class Action:
     skips = False
     """Whether it is asked before each optimizer step."""
 
+    keeps = False
+    """Whether it keeps what is good at each interval, which must then be known to be."""
+
     def __init__(self, hook: Any, runner: Any) -> None:
         self.hook, self.runner = hook, runner
 
@@ -88,6 +91,8 @@ class Action:
 
 class Restore(Action):
     """Goes back to the last good state, so many times, and raises after that."""
+
+    keeps = True
 
     def __init__(self, hook: Any, runner: Any) -> None:
         super().__init__(hook, runner)
@@ -178,9 +183,18 @@ class Skip(Action):
         self._steps = 0
         self._skipped: list[int] = []
         self._row: list[int] = []
-        self.before_batch = self._skipper.before_batch  # type: ignore[method-assign]
-        self.before_backward = self._skipper.before_backward  # type: ignore[method-assign]
-        self.before_step = self._skipper.before_step  # type: ignore[method-assign]
+
+    def before_batch(self) -> None:
+        """Keep what the batch may spoil."""
+        self._skipper.before_batch()
+
+    def before_backward(self, loss: torch.Tensor) -> None:
+        """Note what a step is to be judged by."""
+        self._skipper.before_backward(loss)
+
+    def before_step(self, optimizer: torch.optim.Optimizer, iteration: int) -> None:
+        """Judge the step."""
+        self._skipper.before_step(optimizer, iteration)
 
     def flags(self) -> list[torch.Tensor]:
         """Take the decisions that are still on the device."""

@@ -16,10 +16,9 @@ from lightning_hooks.finite import any_non_finite, finite_weights
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.batch_dump import dump_batch
 from lightning_hooks.hooks.invalid_actions import Action, InvalidLossError, action_of
-from lightning_hooks.hooks.loss_record import Step, read, terms_of
+from lightning_hooks.hooks.loss_record import LossRecord, Step, read
 from lightning_hooks.listening import Listening
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.step import OrphanLoss
 
 __all__ = ["CheckInvalidLossHook", "InvalidLossError"]
 
@@ -102,11 +101,10 @@ class CheckInvalidLossHook(Hook):
     dump_dir: str | None = None
     _action: Action | None = None
     _listening: tuple[Listening, ...] = ()
-    _iters = 0
-    _noted = -1
+    _looked = True
+    _steps_are_made = True
     _saving: Any = None
     _weights: tuple[torch.Tensor, ...] = ()
-    _rng_state: dict[str, Any] | None = None
 
     def __init__(
         self,
@@ -138,8 +136,7 @@ class CheckInvalidLossHook(Hook):
         """Get ready; leave out the events of each batch that are not needed."""
         self._close()
         trainer = runner.trainer
-        self._forget()
-        self._noted = -1
+        self._record = LossRecord(keep_batches=self.dump_dir is not None)
         self._weights = finite_weights(runner.module)
         self._action = action_of(self, runner)
         save = partial(self._before_save, runner), lambda _: self._after_save()
@@ -147,12 +144,13 @@ class CheckInvalidLossHook(Hook):
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
             look = Listening(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
             self._listening += (look,)
+        self._steps_are_made = runner.module.automatic_optimization
         # Lightning skips what is None; the driver puts the events back
         unused = {
             "on_train_batch_start": not self._action.skips and self.dump_dir is None,
             "on_before_backward": not self._action.skips,
             "on_before_optimizer_step": not self._action.skips,
-            "on_train_batch_end": runner.module.automatic_optimization,
+            "on_train_batch_end": self._steps_are_made,
         }
         self.__dict__.update({name: None for name, is_unused in unused.items() if is_unused})
 
@@ -160,10 +158,12 @@ class CheckInvalidLossHook(Hook):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Keep what is needed to undo the step, or to run it again."""
+        if self._action is None:  # another hook has registered it in its own before_run
+            self.before_run(Driver.of(trainer).runner)
         assert self._action is not None
         self._action.before_batch()
         if self.dump_dir is not None:
-            self._rng_state = rng.get_rng_state()
+            self._record.rng_state = rng.get_rng_state()
 
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
@@ -181,10 +181,10 @@ class CheckInvalidLossHook(Hook):
 
     def after_train_iter(self, runner: Any) -> None:
         """Keep the step's loss; read all that are kept at every ``interval``-th iteration."""
-        if runner.iter != self._noted:  # it may have been needed before this point was reached
-            self._note(runner)
+        iteration = runner.iter
+        self._record.note(runner, iteration)
         # within training_step hooks that own backward may have yet to make their step
-        if runner.module.automatic_optimization and self.every_n_iters(runner, self.interval):
+        if (iteration + 1) % self.interval == 0 and self._steps_are_made:
             self._check(runner, at_interval=True)
 
     def on_train_batch_end(
@@ -208,7 +208,7 @@ class CheckInvalidLossHook(Hook):
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Read before a validation where there are no epochs."""
-        if self._iters:
+        if self._action is not None:
             self._check(Driver.of(trainer).runner)
 
     def after_run(self, runner: Any) -> None:
@@ -217,45 +217,31 @@ class CheckInvalidLossHook(Hook):
         if self._action is not None:
             self._action.report()
 
-    def _note(self, runner: Any) -> None:
-        """Keep the loss of the step that has run."""
-        self._noted = runner.iter
-        self._iters += 1
-        outputs = runner.outputs
-        loss = outputs.get("loss")
-        if not isinstance(loss, torch.Tensor):
-            return
-        # the driver's are detached already; asking them costs more than all the rest
-        kept = loss if isinstance(loss, OrphanLoss) else loss.detach()
-        place = runner.iter, runner.epoch, runner.inner_iter
-        if self.dump_dir is None:
-            self._steps.append(Step(kept, terms_of(outputs, runner), *place))
-        else:
-            source = runner.data_batch, self._rng_state
-            self._steps.append(Step(kept, terms_of(outputs, runner), *place, *source))
-
     # -- the reading -----------------------------------------------------------------------
 
     def _check(self, runner: Any, at_interval: bool = False) -> None:
         """Read and act, on all ranks together."""
         action = self._action
-        if not self._iters or action is None:
+        if action is None:
             return
+        if not self._record.iters and (self._looked or at_interval):
+            return  # nothing has happened since
+        # between two batches bad weights need not be looked for: the next loss shows them
+        self._looked = look = not at_interval or action.keeps
         reading = read(
-            self._steps,
-            self._spoilt(runner.module),
+            self._record.take(),
+            self._spoilt(runner.module, self._weights if look else ()),
             action.flags(),
             rank=runner.rank,
             ranks=runner.world_size,
         )
-        self._forget()
         bad = action.bad_step(reading)
         if bad is not None and self.dump_dir is not None:
             self._dump(bad, runner)
         action.settle(reading, at_interval)
 
-    def _spoilt(self, module: L.LightningModule) -> torch.Tensor:
-        return any_non_finite(self._weights).to(module.device)
+    def _spoilt(self, module: L.LightningModule, weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return any_non_finite(weights).to(module.device)
 
     def _dump(self, step: Step, runner: Any) -> None:
         assert self.dump_dir is not None
@@ -272,8 +258,8 @@ class CheckInvalidLossHook(Hook):
         """Read before a checkpoint is written, by whomever."""
         trainer = runner.trainer
         has_run = loops.batches_processed(trainer) > loops.batches_completed(trainer)
-        if has_run and runner.iter != self._noted:  # by a callback that is called before the hooks
-            self._note(runner)
+        if has_run:  # and perhaps not been noted: a callback before the hooks is saving
+            self._record.note(runner, runner.iter)
         self._check(runner)
         self._saving = None if weights_only else path
 
@@ -288,8 +274,9 @@ class CheckInvalidLossHook(Hook):
     ) -> None:
         """Leave no trace; what was not read yet is only put right: an error hides the first."""
         with contextlib.suppress(Exception):
-            if self._iters and self._action is not None:
-                self._action.after_error(read(self._steps, self._spoilt(pl_module)))
+            if self._record.iters and self._action is not None:
+                steps = self._record.take()
+                self._action.after_error(read(steps, self._spoilt(pl_module, self._weights)))
         with contextlib.suppress(Exception):
             self._close()
 
@@ -303,11 +290,7 @@ class CheckInvalidLossHook(Hook):
         if self._action is not None:
             self._action.close()
         self._action, self._listening, self._weights = None, (), ()
-        self._forget()
-
-    def _forget(self) -> None:
-        self._steps: list[Step] = []
-        self._iters, self._rng_state = 0, None
+        self._record = LossRecord()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to a run."""

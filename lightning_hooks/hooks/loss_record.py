@@ -10,20 +10,60 @@ import torch
 
 from lightning_hooks import loops
 from lightning_hooks.finite import scalar
+from lightning_hooks.step import OrphanLoss
 
-__all__ = ["Reading", "Step", "message", "read", "terms_of"]
+__all__ = ["LossRecord", "Reading", "Step", "message", "read", "values_of"]
 
 
 class Step(NamedTuple):
     """One training step: its loss, where it was, and perhaps what it was made from."""
 
     loss: torch.Tensor
-    terms: dict[str, Any]
+    terms: Mapping[str, Any]
     iter: int
     epoch: int
     inner_iter: int
     batch: Any = None
     rng_state: dict[str, Any] | None = None
+
+
+class LossRecord:
+    """The steps since the last reading, their numbers on their device.
+
+    Args:
+        keep_batches: Whether the batches are kept too.
+    """
+
+    def __init__(self, keep_batches: bool = False) -> None:
+        self.keep_batches = keep_batches
+        self.rng_state: dict[str, Any] | None = None
+        """The random state before the step that is run, for what is kept of it."""
+        self.last_iter = -1
+        self.iters = 0
+        """Iterations since the last reading, with a loss or without."""
+        self._steps: list[tuple[Any, ...]] = []
+
+    def note(self, runner: Any, iteration: int) -> None:
+        """Keep what a step has returned; a second time for the same step does nothing."""
+        if iteration == self.last_iter:
+            return
+        self.last_iter = iteration
+        self.iters += 1
+        outputs = runner.outputs
+        loss = outputs.get("loss")
+        if not isinstance(loss, torch.Tensor):
+            return
+        # the driver's are detached already; asking them costs more than all the rest
+        kept = loss if isinstance(loss, OrphanLoss) else loss.detach()
+        step = kept, _terms(outputs, runner), iteration, runner.epoch, runner.inner_iter
+        if self.keep_batches:
+            step = *step, runner.data_batch, self.rng_state  # type: ignore[assignment]
+        self._steps.append(step)  # a Step when it is read: that is slower to make
+
+    def take(self) -> list[Step]:
+        """Return the steps, and forget them."""
+        steps, self._steps, self.iters = self._steps, [], 0
+        return [Step._make((*step, None, None)[:7]) for step in steps]
 
 
 class Reading(NamedTuple):
@@ -76,8 +116,13 @@ def read(
     device, wide = spoilt.device, torch.float64
     if device.type == "mps":
         wide = torch.float32
-    values = [scalar(step.loss) for step in steps] + [flag.reshape(()) for flag in flags]
-    numbers = torch.stack([value.to(device, wide) for value in (*values, spoilt)])
+    with torch._C.DisableTorchFunctionSubclass():  # else our own would slow each call down
+        values = [step.loss if step.loss.ndim == 0 else step.loss.mean() for step in steps]
+        values += [flag.reshape(()) for flag in flags]
+        try:
+            numbers = torch.stack([*values, spoilt]).to(wide)
+        except RuntimeError:  # on several devices
+            numbers = torch.stack([value.to(device, wide) for value in (*values, spoilt)])
     if ranks > 1:
         code = torch.full((), math.inf, dtype=wide, device=device)
         if steps:
@@ -97,11 +142,15 @@ def read(
     return Reading(steps, bad, first, any_spoilt, [n > 0 for n in found[len(steps) : len(values)]])
 
 
-def terms_of(outputs: Mapping[str, Any], runner: Any) -> dict[str, Any]:
+def _terms(outputs: Mapping[str, Any], runner: Any) -> dict[str, Any]:
     """Return a step's numbers by name, on their device."""
     named = outputs.get("log_vars")
     if named is None:
-        named = {**outputs, **loops.step_metrics(runner.trainer)}
+        named = loops.step_metrics(runner.trainer)
+        if len(outputs) > 1:
+            named = {**outputs, **named}
+    if not named:
+        return {}
     return {
         name: value.detach() if isinstance(value, torch.Tensor) else value
         for name, value in named.items()

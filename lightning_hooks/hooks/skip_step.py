@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy
 
 from lightning_hooks import loops
-from lightning_hooks.finite import any_non_finite, over_ranks, scalar
+from lightning_hooks.finite import gradients_non_finite, over_ranks, scalar
 from lightning_hooks.hooks.buffer_guard import BufferGuard
 
 __all__ = ["StepSkipper"]
@@ -65,7 +65,7 @@ class StepSkipper:
     def before_backward(self, loss: torch.Tensor) -> None:
         """Judge this loss when an optimizer steps, whichever it is."""
         for losses in self._losses.values():
-            losses.append(scalar(loss))
+            losses.append(scalar(loss.detach()))
 
     def before_step(self, optimizer: torch.optim.Optimizer, iteration: int) -> None:
         """Judge a step that is about to be made, and skip it if it is bad."""
@@ -73,7 +73,7 @@ class StepSkipper:
         gradients = [p.grad for p in parameters if p.grad is not None]
         losses, self._losses[id(optimizer)] = self._losses.get(id(optimizer), []), []
         self._group_is_open = False
-        flag = any_non_finite(() if self._scaled else gradients, losses)
+        flag = gradients_non_finite(() if self._scaled else gradients, losses)
         if gradients:
             flag = flag.to(gradients[0].device)
         if self._many:
@@ -111,7 +111,8 @@ class StepSkipper:
         if flag is None:
             return
         self._touched.remove(optimizer)
-        del optimizer.found_inf, optimizer.grad_scale
+        for name in ("found_inf", "grad_scale"):  # or a second hook has taken them away
+            optimizer.__dict__.pop(name, None)
         for parameter in fresh:
             momentum = optimizer.state[parameter].get("momentum_buffer")
             if momentum is not None:
