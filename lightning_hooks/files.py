@@ -104,8 +104,8 @@ def save_torch(obj: Any, path: str) -> None:
         torch.save(obj, file)
 
 
-def load_torch(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> Any:
-    """``torch.load`` of plain types and tensors (or of anything) from a local or remote file."""
+def load_torch(path: str, map_location: Any = "cpu", weights_only: bool = True) -> Any:
+    """``torch.load`` from a local or remote file: of plain types and tensors, unless told else."""
     with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(_numpy_globals()):
         return torch.load(file, map_location=map_location, weights_only=weights_only)
 

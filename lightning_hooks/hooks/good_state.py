@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import fsspec
 import lightning as L
 import torch
 from torch import nn
 
 from lightning_hooks import files
-from lightning_hooks.hooks.averaging import KEY, AveragingHook
-from lightning_hooks.hooks.kept_files import exists
+from lightning_hooks.hooks.averaging import AveragingHook
 
 __all__ = ["GoodState"]
+
+KEY = "ema_state_dict"
+"""Where a checkpoint has the average of the first such hook."""
 
 
 class GoodState:
@@ -65,9 +69,14 @@ class GoodState:
 
     def _newest(self) -> str | None:
         """Return the newest file that is there still: others may delete theirs."""
-        while self._paths and not exists(self._paths[-1]):
+        while self._paths and not _is_file(self._paths[-1]):
             self._paths.pop()
         return self._paths[-1] if self._paths else None
+
+
+def _is_file(path: str) -> bool:
+    fs, target = fsspec.core.url_to_fs(path)
+    return bool(fs.isfile(target))
 
 
 @contextlib.contextmanager
@@ -172,7 +181,9 @@ def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.T
     """Return the live tensors of the averages that have begun, by the module's keys."""
     found = []
     for hook in _averaging(trainer):
-        with contextlib.suppress(RuntimeError):  # it says that there is none yet
+        # it says that there is none yet, or warns that it has left bad steps out
+        with contextlib.suppress(RuntimeError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             state = hook.ema_state_dict()
             found.append((hook, {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}))
     return found
