@@ -4,6 +4,7 @@ from lightning_hooks import schedules as schedules
 from lightning_hooks.adapter import HookAdapter as HookAdapter
 from lightning_hooks.config import register_training_hooks as register_training_hooks
 from lightning_hooks.hook import Hook as Hook
+from lightning_hooks.hooks.batch_dump import load_batch as load_batch
 from lightning_hooks.hooks.best_checkpoint_hook import BestCheckpointHook as BestCheckpointHook
 from lightning_hooks.hooks.checkpoint import CheckpointHook as CheckpointHook
 from lightning_hooks.hooks.closure import ClosureHook as ClosureHook

@@ -34,11 +34,13 @@ __all__ = [
     "iterations_of_steps",
     "keep_global_step",
     "leave_resumed_epoch",
+    "lift_minimum",
     "prepare_batch",
     "quiet",
     "renew_iterator",
     "replace_loader",
     "replace_val_loader",
+    "restore_minimum",
     "restore_train_data",
     "restore_val_data",
     "set_epoch",
@@ -136,6 +138,19 @@ def set_epoch(trainer: L.Trainer, epoch: int) -> None:
 def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
     """Change the number of optimizer steps after which training ends."""
     trainer.fit_loop.epoch_loop.max_steps = max_steps
+
+
+def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:
+    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``; return the two."""
+    loop = trainer.fit_loop
+    before = loop.min_epochs, loop.epoch_loop.min_steps
+    loop.min_epochs, loop.epoch_loop.min_steps = 0, None
+    return before
+
+
+def restore_minimum(trainer: L.Trainer, minimum: tuple[Any, Any]) -> None:
+    """Put back what :func:`lift_minimum` returned."""
+    trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = minimum
 
 
 def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
