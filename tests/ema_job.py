@@ -17,7 +17,8 @@ from lightning.pytorch.callbacks import Callback, OnExceptionCheckpoint
 
 from lightning_hooks import EMAHook
 
-OUT, SIGNAL, PLACE = Path(sys.argv[1]), getattr(signal, sys.argv[2]), sys.argv[3]
+GIVEN = sys.argv[1:] if __name__ == "__main__" else [".", "SIGTERM", ""]
+OUT, SIGNAL, PLACE = Path(GIVEN[0]), getattr(signal, GIVEN[1]), GIVEN[2]
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
