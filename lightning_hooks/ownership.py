@@ -149,6 +149,7 @@ class Ownership:
             }
         else:
             runner.optimizer = share_state(found)
+        runner.renew()
         runner.model.wrap_outputs = self.with_strategy_loss
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +167,7 @@ class Ownership:
                 loops.keep_global_step(self._runner.trainer)
             module.automatic_optimization, self._automatic = self._automatic, None
             module.__dict__.pop("on_validation_model_zero_grad", None)
-        self._runner.optimizer = None
+        vars(self._runner).pop("optimizer", None)
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None
 

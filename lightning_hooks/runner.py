@@ -58,7 +58,6 @@ class Runner:
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
         self.log_buffer = LogBuffer()
         self._hook_list = HookList()
-        self._optimizer: Any = None
         self._counts = loops.batch_counts(trainer)
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
@@ -136,12 +135,13 @@ class Runner:
 
     _max_epochs: Any
     _max_iters: Any
-    _kept_optimizer: Any = None
+    _found_optimizer: Any = None
 
     def renew(self) -> None:
-        """Derive anew what is kept for an epoch, as mmcv does: the length, the optimizers."""
-        self._kept_optimizer = None
+        """Derive anew what is kept for an epoch, as in mmcv: ``max_iters``, and the optimizer."""
         self.__dict__.pop("max_iters", None)
+        if not self.has_own_optimizer:
+            self.__dict__.pop("optimizer", None)
 
     @property
     def is_last_batch(self) -> bool:
@@ -183,22 +183,19 @@ class Runner:
             self.trainer.should_stop = bool(value)
         # else the driver tells the Trainer, on all ranks alike
 
-    @property
+    @functools.cached_property
     def optimizer(self) -> Any:
-        """The optimizer, or a dict of them by name where there are several."""
-        kept = self._kept_optimizer
-        if kept is None:
-            kept = self._kept_optimizer = self._find_optimizer()
-        return kept
+        """The optimizer, or a dict of them by name where there are several; may be replaced."""
+        self._found_optimizer = self._find_optimizer()
+        return self._found_optimizer
 
-    @optimizer.setter
-    def optimizer(self, value: Any) -> None:
-        self._optimizer = value
-        self.renew()
+    @property
+    def has_own_optimizer(self) -> bool:
+        """Whether ``optimizer`` was set: by a hook, or because hooks own backward."""
+        now = self.__dict__.get("optimizer")
+        return now is not None and now is not self._found_optimizer
 
     def _find_optimizer(self) -> Any:
-        if self._optimizer is not None:
-            return self._optimizer
         found = self.trainer.optimizers
         names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
         if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
