@@ -30,7 +30,8 @@ class Runner:
     There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old
     hooks use it to talk to each other. Attributes that mmcv's runner has and hooks write
     (``_iter``, ``_epoch``, ``_max_epochs``, ``_max_iters``, ``should_stop``, ``model``,
-    ``data_loader``, ``logger``, ``meta``, ``hooks``) take effect.
+    ``data_loader``, ``logger``, ``meta``, ``hooks``) take effect. ``max_iters`` and ``optimizer``
+    are looked up once in an epoch, and again when a hook sets what they come from.
 
     Note:
         Departures from mmcv: ``should_stop = True`` ends training after the iteration (mmcv
