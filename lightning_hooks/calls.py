@@ -53,11 +53,13 @@ class Calls:
             raise
         finally:
             runner.calls_hooks = False
+        runner.take_optimizer()
         self._put_flags_back()
 
     def now(self, point: str) -> None:
         """Call a point of each epoch or run, on the list as it changes under way."""
         self._runner.call_hook(point)
+        self._runner.take_optimizer()
         self._put_flags_back()
 
     def capture_flags(self) -> None:
