@@ -284,6 +284,38 @@ def test_an_interrupt_leaves_the_raw_weights(tmp_path, error, where):
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
 
 
+@pytest.mark.parametrize("stage", ["validate", "test", "predict"])
+def test_an_error_in_a_stand_alone_evaluation_leaves_the_raw_weights(tmp_path, stage):
+    class Module(TinyModule):
+        broken = False
+
+        def validation_step(self, batch: Any, i: int) -> None:
+            if self.broken:
+                assert equal(weights(self), ema.ema_state_dict())
+                raise RuntimeError("x")
+
+        test_step = predict_step = validation_step
+
+    ema, module = EMAHook(momentum=0.1), Module()
+    trainer = make_trainer(tmp_path, ema)
+    trainer.fit(module, make_loader())
+    raw, module.broken = weights(module), True
+    with pytest.raises(RuntimeError, match="x"):
+        getattr(trainer, stage)(module, make_loader(1))
+    assert equal(weights(module), raw)
+
+
+def test_a_plain_checkpoint_is_evaluated_as_it_is_after_a_fit(tmp_path):
+    plain = make_trainer(tmp_path)
+    plain.fit(TinyModule(seed=3), make_loader())
+    plain.save_checkpoint(tmp_path / "a.ckpt", weights_only=True)
+    probe, ema, module = Probe(), EMAHook(momentum=0.1), TinyModule()
+    trainer = make_trainer(tmp_path, ema, probe)
+    trainer.fit(module, make_loader())
+    trainer.validate(module, make_loader(1), ckpt_path=tmp_path / "a.ckpt", verbose=False)
+    assert equal(probe.val[-1], weights(plain.lightning_module))
+
+
 def test_swap_survives_an_interrupt_in_its_midst():
     class Interrupting(torch.nn.Parameter):
         @property
@@ -466,6 +498,24 @@ def test_several_coexist(tmp_path):
     assert equal(again[0].ema_state_dict(), slow.ema_state_dict())
     assert equal(again[1].ema_state_dict(), fast.ema_state_dict())
     assert equal(weights(module), checkpoint["state_dict"])
+
+
+@hosted
+def test_of_several_the_first_is_evaluated_with_and_training_sees_none(tmp_path, host):
+    plain, probe = Probe(), Probe()
+    make_trainer(tmp_path, plain, max_epochs=3).fit(TinyModule(), make_loader(), make_loader(1))
+    slow, fast, module = EMAHook(momentum=0.1, warm_up=0), EMAHook(momentum=0.3), TinyModule()
+    save = SaveEverywhere(tmp_path)
+    trainer = make_trainer(tmp_path, host(slow), host(fast), probe, save, max_epochs=3)
+    trainer.fit(module, make_loader(), make_loader(1))
+    for name in ("full", "weights"):
+        checkpoint = torch.load(tmp_path / f"{name}.ckpt", weights_only=True)
+        assert equal(checkpoint["state_dict"], save.raw)
+        assert equal(checkpoint["ema_state_dict"], slow.ema_state_dict())
+        assert equal(checkpoint["ema_state_dicts"][fast.state_key], fast.ema_state_dict())
+    assert all(equal(a, b) for a, b in zip(plain.train, probe.train, strict=True))
+    assert equal(probe.val[-1], slow.ema_state_dict())
+    assert equal(weights(module), plain.val[-1])
 
 
 def test_two_equal_ones_are_refused_unless_hosted(tmp_path):
