@@ -302,6 +302,26 @@ def test_a_later_beginning_resumes_bit_equal(tmp_path, arguments, saved_after):
     assert again.steps == whole.steps
 
 
+def test_a_run_counted_in_iterations_resumes_after_its_beginning(tmp_path):
+    class Save(Callback):
+        def on_train_epoch_end(self, trainer, module) -> None:
+            if trainer.global_step == 8:
+                trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=False)
+
+    def fit(steps: int, **kwargs: Any) -> EMAHook:
+        ema = EMAHook(momentum=0.1, begin_epoch=1)
+        adapter = HookAdapter([ema], by_epoch=False)
+        trainer = make_trainer(tmp_path, adapter, Save(), max_steps=steps)
+        trainer.fit(TinyModule(), make_loader(), **kwargs)
+        return ema
+
+    whole = fit(12)
+    fit(8)
+    again = fit(12, ckpt_path=tmp_path / "a.ckpt")
+    assert again.steps == whole.steps == 8
+    assert equal(again.ema_state_dict(), whole.ema_state_dict())
+
+
 def test_it_begins_between_two_fits(tmp_path):
     whole, hook = (EMAHook(momentum=0.1, begin_epoch=2) for _ in range(2))
     make_trainer(tmp_path, whole, max_epochs=4).fit(TinyModule(momentum=0), make_loader())
