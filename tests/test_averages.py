@@ -510,7 +510,9 @@ def test_is_a_lerp_of_whatever_a_parameter_may_be(weight, bad, every):
         else:
             values[bad].fill_(float("inf"))
     update(weight)
-    assert all(torch.equal(a, b) for a, b in zip(averages, expected, strict=True))
+    tolerance = 0 if bad else 1e-6  # kernels differ between machines
+    for average, want in zip(averages, expected, strict=True):
+        torch.testing.assert_close(average, want, rtol=tolerance, atol=tolerance)
     assert left_out == (bad is not None)
 
 

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import Hook, HookAdapter, TrainStepModule
 from lightning_hooks.hooks.ema import EMAHook, ema_momentum
+from lightning_hooks.hooks.masked_update import MaskedUpdate
 from lightning_hooks.hooks.weight_swap import WeightSwap
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "training.json").read_text())["cases"]
@@ -159,10 +160,11 @@ def test_departure_counts_optimizer_steps(tmp_path):
 def test_departure_a_lerp_is_closer_to_the_exact_average_than_mmcvs_update():
     torch.manual_seed(0)
     start = torch.randn(1000)
-    lerp, mul, exact = start.clone(), start.clone(), start.double()
+    value, lerp, mul, exact = start.clone(), start.clone(), start.clone(), start.double()
+    update = MaskedUpdate([(lerp, value)], torch.zeros(()), False)
     for _ in range(2000):
-        value = start + torch.randn(1000) * 0.1
-        torch._foreach_lerp_([lerp], [value], 2e-4)
+        value.copy_(start + torch.randn(1000) * 0.1)
+        update(2e-4)
         mul.mul_(1 - 2e-4).add_(value, alpha=2e-4)
         exact = exact + 2e-4 * (value.double() - exact)
     assert (lerp - exact).abs().max() < (mul - exact).abs().max()

@@ -22,7 +22,8 @@ class MaskedUpdate:
     used. To look at every number costs half an update more.
 
     One fused kernel does the whole: a step of SGD that maximizes, with ``value`` as the gradient
-    and a weight decay of 1, is the lerp above to the last bit, and it takes a flag to do nothing.
+    and a weight decay of 1, is the formula above, and it takes a flag to do nothing. It is faster
+    than a lerp of each tensor, and rounds in the same places.
 
     Args:
         parameters: Pairs of average and value.

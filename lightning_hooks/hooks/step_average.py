@@ -155,7 +155,9 @@ class StepAverageHook(AveragingHook):
         arguments = {name: getattr(self, name) for name in self.distinguishing}
         for name in ("buffers", "begin_iter", "begin_epoch"):
             value = getattr(self, name)
-            if value != getattr(StepAverageHook, name):  # as files of old name them, where not
+            if value != getattr(
+                StepAverageHook, name
+            ):  # a key in files: the fewer, the longer it stays
                 arguments[name] = value
         return arguments
 
