@@ -53,7 +53,8 @@ class Calls:
             raise
         finally:
             runner.calls_hooks = False
-        runner.take_optimizer()
+        if runner.optimizer is not runner._known_optimizer:
+            runner.take_optimizer()
         self._put_flags_back()
 
     def now(self, point: str) -> None:
