@@ -21,7 +21,7 @@ class Listening:
     answer to "is it overridden". A copy or a pickle of the module has the plain method again.
 
     Args:
-        module: The module.
+        module: The module, or another object.
         name: The method's name.
         before: Called with the method's arguments, before it.
         after: Called with the method's result.
@@ -29,7 +29,7 @@ class Listening:
 
     def __init__(
         self,
-        module: L.LightningModule,
+        module: Any,
         name: str,
         before: Callable[..., None] | None = None,
         after: Callable[[Any], None] | None = None,

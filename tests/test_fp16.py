@@ -179,8 +179,7 @@ def test_own_scaler_is_that_of_a_plain_loop(tmp_path: Path) -> None:
     trainer.fit(module, job.make_data()[0])
     expected = by_hand(512.0)
     assert all(
-        torch.equal(a, b)
-        for a, b in zip(module.parameters(), expected.parameters(), strict=True)
+        torch.equal(a, b) for a, b in zip(module.parameters(), expected.parameters(), strict=True)
     )
 
 

@@ -59,9 +59,7 @@ def _on_a_cpu(monkeypatch: Any) -> None:
 
 def under_mmcv(config: dict[str, Any]) -> list[Any]:
     model = job.make_model(SEED, "conv")
-    runner = make_runner(
-        "EpochBasedRunner", 3, model, optimizer=job.make_optimizer(model), meta={}
-    )
+    runner = make_runner("EpochBasedRunner", 3, model, optimizer=job.make_optimizer(model), meta={})
     runner.register_hook(HOOKS.build(dict(config)), "ABOVE_NORMAL")
     calls = Scales()
     runner.register_hook(calls, "LOWEST")
