@@ -355,6 +355,7 @@ def test_registered() -> None:
     assert OptimizerHook(given).grad_clip == given
 
 
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 def test_several_optimizers_take_their_steps_after_one_backward(tmp_path: Path) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
