@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from lightning_hooks import loops, mmcv_checkpoint
-from lightning_hooks.hook_list import HookList, hook_info, method_at
+from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.log_buffer import LogBuffer
 from lightning_hooks.model import ModelWrapper
 from lightning_hooks.notes import calling
@@ -314,7 +314,7 @@ class Runner:
         outer, self.calls_hooks = self.calls_hooks, True
         try:
             for hook in self._hooks:
-                method = None if id(hook) in called else method_at(hook, fn_name)
+                method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
                 called.add(id(hook))
                 if method is not None:
                     with calling(hook, fn_name, self):

@@ -56,6 +56,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "EmptyCacheHook": ({"after_iter": True}, {"after_iter": 1}),
     "PreciseBNHook": ({"num_samples": 8}, {"num_samples": 0}),
     "ProfilerHook": ({"by_epoch": False, "profile_iters": 2}, {"profile_iters": 0}),
+    "StepTimeHook": ({"interval": 2, "log": True}, {"warmup_iters": -1}),
     "SyncBuffersHook": ({}, {"distributed": 1}),
     "CheckInvalidLossHook": ({"interval": 3}, {"interval": 0}),
     "BestCheckpointHook": ({"save_best": "val_loss"}, {"save_best": "speed"}),
