@@ -86,8 +86,9 @@ class CheckInvalidLossHook(Hook):
     Note:
         Departures from mmdetection: every step is checked (there: every ``interval``-th, the
         others are missed), and also with ``python -O``, which drops its assertion. The weights
-        are looked at too: a step may have a good loss and bad gradients. The priority is
-        ``ABOVE_NORMAL`` (there: ``NORMAL``), so that hooks that save come later.
+        are looked at too: a step may have a good loss and bad gradients. All ranks decide as one
+        (there: each for itself). The priority is ``ABOVE_NORMAL`` (there: ``NORMAL``), so that
+        hooks that save come later.
     """
 
     priority = "ABOVE_NORMAL"
