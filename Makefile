@@ -13,7 +13,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -c constraints.txt torch
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/visdom -c constraints.txt visdom
+	$(BIN)/pip install -c constraints.txt build/visdom/visdom-*.whl
 	touch $@
+
+# visdom has no wheel, and its build imports what setuptools 81 has dropped; the first of the two
+# names is the old one of pip's
+$(INSTALLED): export PIP_CONSTRAINT = build-constraints.txt
+$(INSTALLED): export PIP_BUILD_CONSTRAINT = build-constraints.txt
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py $(ARGS)
