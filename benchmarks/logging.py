@@ -89,7 +89,9 @@ class Clock(Hook):
         """Seconds per step in the second half, when all backends have started."""
         half = len(self.times) // 2
         first, last = self.times[half], self.times[-1]
-        return tuple((b - a) / (len(self.times) - 1 - half) for a, b in zip(first, last))
+        return tuple(
+            (b - a) / (len(self.times) - 1 - half) for a, b in zip(first, last, strict=True)
+        )
 
 
 Times = tuple[float, ...]
@@ -164,7 +166,7 @@ def backends(dead: bool = False, interval: int = 10) -> None:
             TextLoggerHook(interval=interval),
             TensorboardLoggerHook(interval=interval),
             WandbLoggerHook(interval=interval, log_artifact=False),
-            MlflowLoggerHook(interval=interval, log_model=False, timeout=1.0),
+            MlflowLoggerHook(interval=interval, log_model=False, timeout=1.0 if dead else 60.0),
             NeptuneLoggerHook(interval=interval),
             DvcliveLoggerHook(interval=interval, by_epoch=False),
             VisdomLoggerHook(interval=interval),

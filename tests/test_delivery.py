@@ -20,7 +20,7 @@ import pytest
 import torch
 from helpers import TinyModule, make_loader, make_trainer
 
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import Hook, HookAdapter, IterTimerHook
 from lightning_hooks.writers.delivery import Delivery
 from lightning_hooks.writers.records import Record, from_line, to_line
 from lightning_hooks.writers.replay import read, replay
@@ -435,6 +435,31 @@ def test_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> None:
     assert image["val/sample"].shape == (3, 4, 4)
     assert image["val/sample"].max() == 255
     assert not any(record.texts for record in hook.kept.records)
+
+
+class Grouped(TinyModule):
+    """Two parameter groups, of which one has a name."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        groups = [{"params": [self.net.weight], "name": "body"}, {"params": [self.net.bias]}]
+        groups[1]["lr"] = 0.5
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+
+def test_all_groups_and_timings_are_sent_on_request(tmp_path: Path) -> None:
+    usual, more = KeepHook(), KeepHook(all_groups=True, timings=True)
+    fit(tmp_path, IterTimerHook(), usual, more, module=Grouped())
+    little, much = usual.kept.records[0].scalars, more.kept.records[0].scalars
+    assert not {"train/time", "learning_rate/1"} & little.keys()
+    added = {k: v for k, v in much.items() if k not in little}
+    assert added.pop("train/time") > 0
+    assert added.pop("train/data_time") > 0
+    assert added == {
+        "learning_rate/body": 0.1,
+        "learning_rate/1": 0.5,
+        "momentum/body": 0.9,
+        "momentum/1": 0.9,
+    }
 
 
 def test_bad_arguments_of_every_tracker() -> None:

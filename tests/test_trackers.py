@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pickle
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from lightning_hooks import Hook
 from lightning_hooks.writers.mlflow import MlflowLoggerHook
 from lightning_hooks.writers.neptune import NeptuneLoggerHook
 from lightning_hooks.writers.records import Record
+from lightning_hooks.writers.replay import read
 from lightning_hooks.writers.text import TextLoggerHook
 from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.wandb import WandbLoggerHook, has_wandb_key
@@ -239,6 +241,36 @@ def test_a_failed_training_is_a_failed_neptune_run(work: Path) -> None:
     operations = read_neptune(work)
     assert len(series(operations)) == 3
     assert [x["value"] for x in operations if x.get("path") == ["sys", "failed"]][-1] is True
+
+
+def test_departure_neptune_is_offline_where_no_deployment_answers(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = "http://neptune.invalid"
+    token = {"api_address": address, "api_url": address, "api_key": "secret"}
+    monkeypatch.setenv("NEPTUNE_API_TOKEN", b64encode(json.dumps(token).encode()).decode())
+    sent = Sent(interval=2)
+    hook = NeptuneLoggerHook({"mode": "async", "project": "a/b"}, interval=2, timeout=60)
+    fit(work, sent, hook, epochs=1)
+    assert series(read_neptune(work)) == sent.rows
+    (warning,) = warnings_in(caplog)
+    assert "none answers" in warning
+    assert "the run is offline" in warning
+
+
+def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logged(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = WandbLoggerHook({"mode": "online"}, interval=1, timeout=1.0)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    hook.init_kwargs["settings"] = {"init_timeout": 2}
+    module = fit(work, hook, epochs=1)
+    assert len(module.losses) == 4
+    assert len(warnings_in(caplog)) == 1
+    (path,) = work.glob("spool/*.jsonl")
+    assert "a" * 40 not in path.read_text()
+    assert len(read(str(path))[1]) == 5
 
 
 # -- all of them -------------------------------------------------------------------------------
