@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 import torch
 from helpers import TinyModule, make_loader, make_trainer
 
-from lightning_hooks import Hook, HookAdapter, IterTimerHook
+from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.writers.delivery import Delivery
 from lightning_hooks.writers.records import Record, from_line, to_line
 from lightning_hooks.writers.replay import read, replay
@@ -460,6 +461,37 @@ def test_all_groups_and_timings_are_sent_on_request(tmp_path: Path) -> None:
         "momentum/body": 0.9,
         "momentum/1": 0.9,
     }
+
+
+class Still(TinyModule):
+    """Reads nothing from the device itself."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        for name in "abcd":
+            self.log(name, loss)
+        return loss
+
+
+def test_all_loggers_of_a_run_read_the_device_once_an_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = [KeepHook(interval=10), TextLoggerHook(interval=10), KeepHook(interval=10)]
+    reads: list[str] = []
+    for name in ("tolist", "item", "__float__", "__int__", "__bool__", "cpu", "numpy"):
+        real = getattr(torch.Tensor, name)
+
+        def counted(self: torch.Tensor, *args: Any, name: str = name, real: Any = real) -> Any:
+            if any("lightning_hooks" in f.filename for f in traceback.extract_stack()[-4:-1]):
+                reads.append(name)
+            return real(self, *args)
+
+        monkeypatch.setattr(torch.Tensor, name, counted)
+    adapter = HookAdapter(hooks, work_dir=str(tmp_path / "work"))
+    trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0)
+    trainer.fit(Still(), make_loader(40), make_loader(1))
+    assert len(hooks[0].kept.records) == 4 + 1
+    assert reads == ["tolist"] * (4 + 1)
 
 
 def test_bad_arguments_of_every_tracker() -> None:
