@@ -16,7 +16,7 @@ from test_ownership import OptimizerHook
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import Hook, HookAdapter, TensorboardLoggerHook
 
 
 class Module(TinyModule):
@@ -86,7 +86,9 @@ def fit(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found = {}
-    trainer, found["owned"] = fit(out, OptimizerHook(), SaveOnRank0())
+    trainer, found["owned"] = fit(
+        out, OptimizerHook(), SaveOnRank0(), TensorboardLoggerHook(interval=1, strict=True)
+    )
     torch.manual_seed(trainer.global_rank)
     trainer.save_checkpoint(out / "lightning.ckpt")
     found["global_step"] = trainer.global_step

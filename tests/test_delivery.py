@@ -406,6 +406,19 @@ def test_a_full_disk_costs_one_warning_and_no_record(
     assert "kept in memory until it is sent" in warning
 
 
+def test_the_spool_of_a_remote_work_dir_is_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    hook = KeepHook(lambda: Kept(broken), timeout=0.3)
+    adapter = HookAdapter([hook], work_dir="memory://work")
+    make_trainer(tmp_path, adapter, num_sanity_val_steps=0).fit(
+        TinyModule(), make_loader(4), make_loader(1)
+    )
+    (path,) = tmp_path.glob("lightning_hooks/spool/*.jsonl")
+    assert len(read(str(path))[1]) == 5
+
+
 # -- what is sent ------------------------------------------------------------------------------
 
 
