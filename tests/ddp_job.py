@@ -17,7 +17,7 @@ from test_ownership import OptimizerHook
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from lightning_hooks import Hook, HookAdapter, TensorboardLoggerHook, TrainStepModule
 
 
 class Module(TinyModule):
@@ -131,7 +131,9 @@ def warned_of_a_model_that_does_backward(out: Path) -> list[str]:
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found = {}
-    trainer, found["owned"] = fit(out, OptimizerHook(), SaveOnRank0())
+    trainer, found["owned"] = fit(
+        out, OptimizerHook(), SaveOnRank0(), TensorboardLoggerHook(interval=1, strict=True)
+    )
     torch.manual_seed(trainer.global_rank)
     trainer.save_checkpoint(out / "lightning.ckpt")
     found["global_step"] = trainer.global_step

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from read_back import read_tensorboard
 
 HERE = Path(__file__).parent
 
@@ -74,3 +75,10 @@ def test_the_random_states_of_all_ranks_are_saved(ranks: Any) -> None:
     states = [s["torch"] for s in saved["lightning_hooks"]["rng"]]
     assert len(states) == 2
     assert not torch.equal(*states)
+
+
+def test_only_rank_0_sends_to_a_backend(ranks: Any) -> None:
+    assert len(list((ranks[1] / "tf_logs").iterdir())) == 1
+    rows, _ = read_tensorboard(ranks[1] / "tf_logs")
+    assert sorted(rows) == [1, 2, 3, 4]
+    assert not (ranks[1] / "spool").exists()
