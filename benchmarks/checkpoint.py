@@ -4,7 +4,7 @@ About 293 MiB in 800 tensors, as ResNet-50 with Adam. All cases run in one proce
 round into an empty directory; a ratio is the median of the ratios of the same round. The peers
 are mmcv's way (``torch.save`` into memory, then one write, nothing synced) and one plain copy.
 
-    python benchmarks/checkpoint.py [--directory DIR] [--rounds 7]
+    python benchmarks/checkpoint.py [--directory DIR] [--rounds 7] [--threads 1]
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def main() -> None:
     parser.add_argument("--directory", default=None)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="of torch; the writer has one more")
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     directory = Path(tempfile.mkdtemp(dir=arguments.directory))
     device = arguments.device
     checkpoint = make_checkpoint(device)
