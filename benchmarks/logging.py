@@ -48,6 +48,7 @@ from lightning_hooks import (
 from lightning_hooks.writers.tracker import TrackerHook
 
 INTERVAL, KEYS = 50, 5
+Times = tuple[float, ...]
 
 
 class Module(L.LightningModule):
@@ -74,28 +75,31 @@ class Module(L.LightningModule):
 
 
 class Clock(Hook):
-    """Notes the time after each step, on the clock, of this thread, and of all."""
+    """Notes the time on the clock, of this thread, and of all: of ``steps`` steps."""
 
     reads_step = False
     priority = "LOWEST"
 
-    def __init__(self) -> None:
+    def __init__(self, trackers: list[TrackerHook], steps: int) -> None:
+        self.trackers, self.steps = trackers, steps
         self.times: list[tuple[float, float, float]] = []
 
     def after_train_iter(self, runner: Any) -> None:
+        if not self.times and (runner.iter < 50 or not self.all_have_started()):
+            return
         self.times.append((time.perf_counter(), time.thread_time(), time.process_time()))
+        runner.should_stop = len(self.times) > self.steps
+
+    def all_have_started(self) -> bool:
+        """Whether each backend has taken something, or has failed to."""
+        states = [tracker.status() for tracker in self.trackers]
+        return all(state["sent"] or state["error"] for state in states)
 
     @property
-    def means(self) -> tuple[float, ...]:
-        """Seconds per step in the second half, when all backends have started."""
-        half = len(self.times) // 2
-        first, last = self.times[half], self.times[-1]
-        return tuple(
-            (b - a) / (len(self.times) - 1 - half) for a, b in zip(first, last, strict=True)
-        )
-
-
-Times = tuple[float, ...]
+    def means(self) -> Times:
+        """Seconds per step."""
+        spans = zip(self.times[0], self.times[-1], strict=True)
+        return tuple((last - first) / self.steps for first, last in spans)
 
 
 def fit(steps: int, how: str, hooks: list[Any], logger: bool = False, work: int = 0) -> Times:

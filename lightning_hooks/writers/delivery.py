@@ -14,7 +14,7 @@ from lightning_hooks.writers.writer import Writer
 __all__ = ["Delivery"]
 
 _CHUNK = 256  # records between two acknowledgements
-_LINGER = 0.5  # seconds in which records gather: a thread that wakes up at each would slow steps
+_LINGER = 1.0  # seconds in which records gather: a thread that wakes up at each would slow steps
 _GRACE = 0.5  # seconds after the end of the time
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
 
@@ -132,11 +132,11 @@ class Delivery:
                     self._spool.acknowledge(count, writer.resume())
                 if count < len(records):
                     return False
+                self._closing.wait(_LINGER)
             elif closing:
                 return True
             else:
                 self._news.wait()
-                self._closing.wait(_LINGER)
 
     def _send(self, records: list[Record]) -> int:
         """Send records; return how many the backend has for sure."""
