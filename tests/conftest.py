@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ os.environ.update(
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # the same results on every machine; tests that need a GPU run with CUDA_VISIBLE_DEVICES=0 given
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture(autouse=True)
+def _alone_again() -> Iterator[None]:
+    """Forget what a strategy for several processes has left: the next test's would wait for them."""
+    yield
+    for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture
