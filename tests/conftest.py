@@ -27,7 +27,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 @pytest.fixture(autouse=True)
 def _alone_again() -> Iterator[None]:
-    """Forget what a strategy for several processes has left: the next test's would wait for them."""
+    """Forget what a strategy for several processes has left: others would wait for those."""
     yield
     for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE"):
         os.environ.pop(name, None)
