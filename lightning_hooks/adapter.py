@@ -154,7 +154,7 @@ class HookAdapter(Participant):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen to the backward pass only where a hook does."""
-        if not any(callable(getattr(foreign(h), "after_backward", None)) for h in self._hooks):
+        if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
             self.__dict__["on_after_backward"] = None
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

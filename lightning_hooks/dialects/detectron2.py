@@ -122,6 +122,8 @@ DIALECT = Dialect(
     points=POINTS,
     facade=_Facade,
     arguments=_no_arguments,
+    base="HookBase",
+    attends=("before_train_iter", "after_train_iter"),
     on_error=("after_train",),
     further=("after_backward",),
 )

@@ -27,6 +27,9 @@ class Dialect:
         facade: What the hooks see in place of mmcv's runner; one object for each run.
         arguments: What a point is called with: a function of the facade, the point's name and
             the method.
+        base: The library's base class, by name: its own methods do nothing.
+        delegates: The method that a point of the base class calls, where it does that.
+        attends: Points of mmcv's at which the facade has something to do, whoever is called there.
         on_error: Points that are reached also when training raises.
         further: Points besides those, reached in other ways.
         has_priority: Whether a hook's ``priority`` counts; else hooks are called as given.
@@ -38,6 +41,9 @@ class Dialect:
     points: Mapping[str, tuple[str, ...]]
     facade: type[Facade]
     arguments: Callable[[Facade, str, Any], Arguments]
+    base: str
+    delegates: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    attends: tuple[str, ...] = ()
     on_error: tuple[str, ...] = ()
     further: tuple[str, ...] = ()
     has_priority: bool = False

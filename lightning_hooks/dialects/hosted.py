@@ -70,9 +70,9 @@ class Hosted:
     def _is_called_at(self, point: str) -> bool:
         names = self.dialect.points.get(point, ())
         # a run begins and ends with every hook; where one point is several, the last goes round
-        if point in ("before_run", "after_run") or len(names) > 1:
+        if point in ("before_run", "after_run", *self.dialect.attends) or len(names) > 1:
             return True
-        return any(self._method(name) is not None for name in names)
+        return any(self.does(name) for name in names)
 
     def __getattr__(self, point: str) -> Any:
         known = self.__dict__.get("dialect")  # not there while a copy is being made
@@ -105,6 +105,23 @@ class Hosted:
     def _method(self, name: str) -> Any:
         method = getattr(self.foreign_hook, name, None)
         return method if callable(method) else None
+
+    def does(self, name: str) -> bool:
+        """Whether the hook has a method of that name that is not its library's empty one."""
+        if self._method(name) is None:
+            return False
+        delegate = self.dialect.delegates.get(name)
+        return not self._is_stock(name) or (delegate is not None and not self._is_stock(delegate))
+
+    def _is_stock(self, name: str) -> bool:
+        if name in getattr(self.foreign_hook, "__dict__", {}):
+            return False
+        for cls in type(self.foreign_hook).__mro__:
+            if name in vars(cls):
+                libraries = (self.dialect.name, "lightning_hooks")
+                library = cls.__module__.partition(".")[0] in libraries
+                return library and cls.__name__ == self.dialect.base
+        return False
 
     def call(self, name: str, **kwargs: Any) -> None:
         """Call a point of the hook, if it has it; an error says which hook and point it was."""
