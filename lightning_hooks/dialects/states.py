@@ -25,7 +25,7 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[st
         state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
         if state:
             checkpoint.setdefault(KEY, {})[keys[id(hook)]] = state
-        if hosted.in_run:
+        if hosted.facade is not None:  # its run may be over
             hosted.call("before_save_checkpoint", checkpoint=checkpoint)
 
 
