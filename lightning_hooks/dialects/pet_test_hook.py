@@ -208,5 +208,5 @@ class TestHook(Callback):
 
 
 def _wait_for_device() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
