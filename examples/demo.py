@@ -23,6 +23,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 import lightning_hooks as lh
@@ -30,7 +31,7 @@ import lightning_hooks as lh
 __all__ = ["DigitNet", "main", "make_loaders", "train"]
 
 BATCH_SIZE = 32
-WARM_UP = 45  # iterations: one epoch
+MAX_NORM = 2.0  # of the gradients
 TRACKERS = ("wandb", "mlflow", "neptune")
 
 
@@ -82,6 +83,11 @@ class DigitNet(L.LightningModule):
         self.train_accuracy = MulticlassAccuracy(num_classes=10, average="micro")
         self.val_accuracy = MulticlassAccuracy(num_classes=10, average="micro")
 
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = self.net(images)
+        return logits
+
     @staticmethod
     def _block(inputs: int, outputs: int) -> list[nn.Module]:
         conv = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, bias=False)
@@ -90,40 +96,54 @@ class DigitNet(L.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """Return the loss; hooks log it."""
         images, labels = batch
-        logits = self.net(images)
+        logits = self(images)
         self.log("accuracy", self.train_accuracy(logits, labels))
         return nn.functional.cross_entropy(logits, labels)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Log loss and accuracy of the epoch."""
         images, labels = batch
-        logits = self.net(images)
+        logits = self(images)
         self.val_accuracy(logits, labels)
         self.log("accuracy", self.val_accuracy, prog_bar=True)
         self.log("loss", nn.functional.cross_entropy(logits, labels))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """SGD; the learning rate is the hook's."""
+        """SGD; learning rate and momentum are the hooks'."""
         return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9, weight_decay=1e-4)
 
 
-def make_callbacks(trackers: Sequence[str] = TRACKERS, interval: int = 9) -> list[L.Callback]:
+def schedules() -> tuple[lh.Hook, lh.Hook]:
+    """Return the hooks for learning rate and momentum: one falls while the other rises."""
+    return (
+        lh.OneCycleLrUpdaterHook(max_lr=0.1, pct_start=0.2),
+        lh.OneCycleMomentumUpdaterHook(base_momentum=0.85, max_momentum=0.95, pct_start=0.2),
+    )
+
+
+def make_callbacks(
+    held_out: DataLoader[Any], trackers: Sequence[str] = TRACKERS, interval: int = 9
+) -> list[L.Callback]:
     """Return native hooks, each a Callback, and an adapter with the old one."""
     loggers = {
         "wandb": lambda: lh.WandbLoggerHook(dict(project="digits", mode="offline"), interval),
         "mlflow": lambda: lh.MlflowLoggerHook(exp_name="digits", interval=interval),
         "neptune": lambda: lh.NeptuneLoggerHook(dict(mode="offline"), interval),
     }
+    accuracy = MetricCollection({"raw_accuracy": MulticlassAccuracy(10, average="micro")})
     return [
-        lh.CosineAnnealingLrUpdaterHook(
-            min_lr=0.0, by_epoch=False, warmup="linear", warmup_iters=WARM_UP, warmup_ratio=0.01
-        ),
-        lh.EMAHook(momentum=0.05, warm_up=10),
+        *schedules(),
+        lh.OptimizerHook(grad_clip=dict(max_norm=MAX_NORM)),
         lh.CheckInvalidLossHook(interval=interval),
+        lh.PreciseBNHook(num_samples=640),
+        lh.EMAHook(momentum=0.05, warm_up=10),
         lh.CheckpointHook(interval=1, max_keep_ckpts=3),
         lh.IterTimerHook(),
+        lh.EvalHook(None, save_best="accuracy"),  # of what the Trainer validates: the average
         lh.TextLoggerHook(interval=interval),
         *(loggers[name]() for name in trackers),
+        # before EMAHook puts the average in: the raw weights
+        lh.HookAdapter([(lh.EvalHook(held_out, metric=accuracy), "ABOVE_NORMAL")]),
         lh.HookAdapter([WeightStatsHook(interval)]),
     ]
 
@@ -146,16 +166,17 @@ def train(
         trainer_arguments: More for the Trainer.
     """
     L.seed_everything(0, verbose=False)
+    training, held_out = make_loaders()
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=epochs,
-        callbacks=make_callbacks(trackers),
+        callbacks=make_callbacks(held_out, trackers),
         default_root_dir=out,
         logger=False,  # hooks do that
         enable_model_summary=False,
         **trainer_arguments,
     )
-    trainer.fit(DigitNet(), *make_loaders(), ckpt_path=resume)
+    trainer.fit(DigitNet(), training, held_out, ckpt_path=resume)
     return trainer
 
 
@@ -164,6 +185,7 @@ def where(out: Path) -> dict[str, list[Path]]:
     places = {
         "text log": "*.log.json",
         "checkpoints": "epoch_*.pth",
+        "best": "best_*.pth",
         "figure": "*.png",
         "W&B, offline": "wandb/offline-run-*",
         "MLflow": "mlflow.db",
@@ -195,7 +217,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trainer = train(given.out, epochs=given.epochs, resume=given.resume, trackers=trackers)
     rows = curves.read_log(given.out, earlier=given.resume is not None)
     batches = int(trainer.num_training_batches)
-    curves.draw(rows, given.out / "curves.png", batches=batches, warm_up=WARM_UP)
+    momentum = lh.schedules.sample(
+        schedules()[1], max_epochs=given.epochs, iters_per_epoch=batches, base_momentum=0.9
+    )
+    curves.draw(
+        rows, given.out / "curves.png", batches=batches, momentum=momentum, max_norm=MAX_NORM
+    )
 
     last = [row for row in rows if row["mode"] == "val"][-1]
     print(f"\nepoch {last['epoch']}: accuracy {last['accuracy']:.4f} on the digits held out\n")

@@ -10,10 +10,13 @@ from typing import Any, Literal
 import lightning as L
 import torch
 
+from lightning_hooks import files, manifest
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosted import Hosted
 from lightning_hooks.dialects.states import load_states, save_states
 from lightning_hooks.hook_list import HookList, hook_info
+from lightning_hooks.hooks.best_checkpoints import BestCheckpoints
+from lightning_hooks.hooks.checkpoint import CheckpointHook
 from lightning_hooks.participants import Participant
 from lightning_hooks.priority import default_priority, get_priority
 from lightning_hooks.registry import HOOKS
@@ -124,6 +127,30 @@ class HookAdapter(Participant):
             )
         value = _own_priority(hosted) if priority is None else get_priority(priority)
         self._hooks.add(hosted, value)
+
+    @property
+    def last_checkpoint(self) -> str | None:
+        """The newest file of the hosted CheckpointHooks that is as it was written, if any.
+
+        ``Trainer.fit(..., ckpt_path=adapter.last_checkpoint)`` goes on from it, in a new process
+        too if the adapter has a ``work_dir``; without a fit before and a ``work_dir``, files are
+        looked for in the current directory. A damaged file is passed over with a warning.
+        """
+        hooks = self._of_kind(CheckpointHook)
+        directories = dict.fromkeys(hook.last_directory(self._settings.work_dir) for hook in hooks)
+        paths = [path for path in map(manifest.newest_valid, directories) if path is not None]
+        return max(paths, key=files.modified) if paths else None
+
+    @property
+    def best_checkpoint(self) -> str | None:
+        """The best file of the last fit, by the first key of the first hook that saves the best."""
+        for hook in self._of_kind(BestCheckpoints):
+            if hook.best_ckpt_path:
+                return str(hook.best_ckpt_path)
+        return None
+
+    def _of_kind(self, kind: type[Any]) -> list[Any]:
+        return [hook for hook in self._hooks if isinstance(hook, kind)]
 
     @property
     def hooks(self) -> Sequence[Any]:

@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import Strategy
 
-from lightning_hooks import files
+from lightning_hooks import files, verification
 
-__all__ = ["AtomicCheckpointIO", "writes_atomically"]
+__all__ = ["AtomicCheckpointIO", "replaced", "writes_atomically"]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target, waits for the disk, then renames.
+    """Writes beside the target, waits for the disk, then renames; reads what is as written.
 
     ``CheckpointHook`` uses it for its own files; ``Trainer(plugins=[AtomicCheckpointIO()])``
     makes every checkpoint of a Trainer so.
 
+    Args:
+        write: What writes a checkpoint to a path, instead.
+        for_fit: Asked when a file is read: whether a run is to go on from it.
+
     Note:
         Lightning's own writes to a temporary directory and moves the file: on another file
-        system a kill in the move leaves half a file under the final name.
+        system a kill in the move leaves half a file under the final name. It reads what is
+        there, also with a flipped bit.
     """
+
+    def __init__(
+        self,
+        write: Callable[[dict[str, Any], str], None] = files.save_torch,
+        for_fit: Callable[[], bool] | None = None,
+    ) -> None:
+        super().__init__()
+        self._write = write
+        self._for_fit = for_fit
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -34,22 +48,50 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise TypeError(
                 f"{type(self).__name__} takes no storage_options, got {storage_options!r}"
             )
-        files.save_torch(checkpoint, os.fspath(path))
+        self._write(checkpoint, os.fspath(path))
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read a checkpoint; with ``weights_only`` of None too, nothing in it is executed.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            DamagedCheckpointError: if it is not as it was written.
+            WeightsOnlyError: if a run is to go on from it and cannot.
+        """
+        path = os.fspath(path)
+        checkpoint = verification.load(path, map_location, weights_only is not False)
+        if self._for_fit is not None and self._for_fit():
+            verification.require_resumable(path, checkpoint)
+        return checkpoint
+
+
+def replaced(strategy: Strategy, io: AtomicCheckpointIO) -> Callable[[], None] | None:
+    """Have a strategy read and write with ``io``; return what takes it back.
+
+    A ``CheckpointIO`` that the user has given the Trainer stays, and so do the directories of
+    strategies that write one file per rank: the answer is None then.
+    """
+    own = strategy.checkpoint_io
+    if type(own) not in (TorchCheckpointIO, AtomicCheckpointIO):
+        return None
+    strategy.checkpoint_io = io
+
+    def restore() -> None:
+        strategy.checkpoint_io = own
+
+    return restore
 
 
 @contextlib.contextmanager
-def writes_atomically(strategy: Strategy) -> Iterator[None]:
-    """Have a strategy write atomically inside the block.
-
-    A ``CheckpointIO`` that the user has given the Trainer stays, and so do the directories of
-    strategies that write one file per rank.
-    """
-    own = strategy.checkpoint_io
-    if type(own) is not TorchCheckpointIO:
-        yield
-        return
-    strategy.checkpoint_io = AtomicCheckpointIO()
+def writes_atomically(
+    strategy: Strategy, write: Callable[[dict[str, Any], str], None] = files.save_torch
+) -> Iterator[None]:
+    """Have a strategy write with ``write`` inside the block, where :func:`replaced` can."""
+    restore = replaced(strategy, AtomicCheckpointIO(write))
     try:
         yield
     finally:
-        strategy.checkpoint_io = own
+        if restore is not None:
+            restore()

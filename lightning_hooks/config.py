@@ -1,4 +1,4 @@
-"""mmcv's training config: its dicts become one HookAdapter and the Trainer's arguments."""
+"""mmcv's training configs: their dicts become one HookAdapter and the Trainer's arguments."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.adapter import HookAdapter
-from lightning_hooks.registry import HOOKS
-from lightning_hooks.suggest import UnknownNameError, suggest
+from lightning_hooks.hook import Hook
+from lightning_hooks.hook_configs import (
+    FP16,
+    Config,
+    hook_of,
+    loggers_of,
+    with_evaluation,
+    with_fp16,
+    with_policy,
+)
+from lightning_hooks.priority import is_family
+from lightning_hooks.trainer_arguments import evaluates_every, run_length, validation
 
 __all__ = ["register_training_hooks"]
 
 TIMER = {"type": "IterTimerHook"}
-Config = Any
-"""A config dict, a hook object, or None for none."""
 
 
 def register_training_hooks(
@@ -25,8 +33,11 @@ def register_training_hooks(
     timer_config: Config = TIMER,
     custom_hooks_config: Config = None,
     *,
+    fp16: Mapping[str, Any] | None = None,
+    evaluation: Config = None,
     runner: Mapping[str, Any] | None = None,
     total_epochs: int | None = None,
+    total_iters: int | None = None,
     workflow: Sequence[tuple[str, int]] | None = None,
     **adapter: Any,
 ) -> HookAdapter:
@@ -37,19 +48,21 @@ def register_training_hooks(
         hooks = register_training_hooks(lr_config=dict(policy="step", step=[8, 11]), ...)
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
 
-    ====================  ==================  =======================================
-    config                priority            in ``trainer_kwargs``
-    ====================  ==================  =======================================
-    lr_config             VERY_HIGH
-    momentum_config       HIGH
-    optimizer_config      ABOVE_NORMAL
-    checkpoint_config     NORMAL              enable_checkpointing=False
-    timer_config          LOW
-    log_config            VERY_LOW
-    custom_hooks_config   NORMAL, or its own
-    runner, total_epochs                      max_epochs, or max_steps
-    workflow                                  check_val_every_n_epoch, limit_val_batches
-    ====================  ==================  =======================================
+    ===================  ===================  ==================================================
+    config               priority             in ``trainer_kwargs``
+    ===================  ===================  ==================================================
+    lr_config            VERY_HIGH
+    momentum_config      HIGH
+    optimizer_config     ABOVE_NORMAL         precision="16-mixed", if it is of Fp16
+    fp16                                      precision="16-mixed"
+    checkpoint_config    NORMAL               enable_checkpointing=False
+    timer_config         LOW
+    log_config           VERY_LOW
+    custom_hooks_config  NORMAL, or its own
+    evaluation           LOW, as the last     check_val_every_n_epoch or val_check_interval
+    runner                                    max_epochs, or max_steps
+    workflow                                  the same as evaluation, or limit_val_batches
+    ===================  ===================  ==================================================
 
     Args:
         lr_config: ``dict(policy=..., ...)``. The policy is spelled as in mmcv or in any case
@@ -60,21 +73,32 @@ def register_training_hooks(
         momentum_config: ``dict(policy=..., ...)``.
         timer_config: The timer.
         custom_hooks_config: A hook, a config with an optional ``priority``, or a list of them.
+        fp16: Further arguments that make the OptimizerHook an Fp16OptimizerHook, and the
+            GradientCumulativeOptimizerHook its relative: ``dict(loss_scale=512.0)``.
+        evaluation: Arguments of EvalHook, of DistEvalHook where the ``dataloader`` among them has
+            a DistributedSampler, or with ``type`` of another; it counts as the runner does.
+            Without a ``dataloader`` the Trainer's own validation is judged, and takes place when
+            the evaluation needs it.
         runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
             ``dict(type="IterBasedRunner", max_iters=...)``; the latter counts in iterations, and
             so do the learning rate, the checkpoints and the loggers unless they say otherwise.
         total_epochs: The old name of the runner's ``max_epochs``.
-        workflow: ``[("train", n), ("val", 1)]`` validates every ``n`` epochs; without ``"val"``
-            nothing is validated.
+        total_iters: The old name of its ``max_iters``.
+        workflow: ``[("train", n), ("val", 1)]`` validates every ``n`` epochs (counted in
+            iterations: ``("val", m)``, on ``m`` batches). Without ``"val"`` nothing is validated,
+            unless ``evaluation`` needs it.
         adapter: Further arguments of :class:`~lightning_hooks.adapter.HookAdapter`.
 
     Raises:
         UnknownNameError: for a policy, hook or runner that is not known, with what was meant.
-        ValueError: for a workflow that Lightning's loop cannot follow.
+        TypeError: for a config of a wrong type, with its name.
+        ValueError: for a workflow that Lightning's loop cannot follow, or limits that contradict
+            each other.
 
     Note:
         Departures from mmcv: the caller's dicts are not changed, and policies of two words are
-        found in lower case too (``"onecycle"``, ``"cosinerestart"``).
+        found in lower case too (``"onecycle"``, ``"cosinerestart"``). An evaluation without a
+        loader judges the Trainer's own validation.
 
     >>> hooks = register_training_hooks(
     ...     lr_config=dict(policy="step", step=[8, 11]),
@@ -86,86 +110,34 @@ def register_training_hooks(
     >>> hooks.trainer_kwargs
     {'enable_checkpointing': False, 'max_epochs': 12}
     """
-    by_epoch, trainer_kwargs = _run_length(runner, total_epochs)
-    default = {} if by_epoch else {"by_epoch": False}
-    hooks: list[Any] = [
-        *_one(_policy(lr_config, "LrUpdaterHook"), "VERY_HIGH", default),
-        *_one(_policy(momentum_config, "MomentumUpdaterHook"), "HIGH", default),
-        *_one(optimizer_config, "ABOVE_NORMAL", {"type": "OptimizerHook"}),
-        *_one(checkpoint_config, "NORMAL", {"type": "CheckpointHook", **default}),
-        *_one(timer_config, "LOW", {}),
+    for name, value in (("fp16", fp16), ("runner", runner), ("log_config", log_config)):
+        if not (value is None or isinstance(value, Mapping)):
+            raise TypeError(f"{name} must be a dict or None, got {value!r}")
+    by_epoch, limits = run_length(runner, total_epochs, total_iters)
+    trainer_kwargs: dict[str, Any] = {**limits}
+    count = {} if by_epoch else {"by_epoch": False}
+    hooks: list[tuple[Any, Any]] = [
+        *hook_of("lr_config", with_policy(lr_config, "LrUpdaterHook"), "VERY_HIGH", count),
+        *hook_of(
+            "momentum_config", with_policy(momentum_config, "MomentumUpdaterHook"), "HIGH", count
+        ),
+        *hook_of("optimizer_config", with_fp16(optimizer_config, fp16), "ABOVE_NORMAL"),
+        *hook_of(
+            "checkpoint_config", checkpoint_config, "NORMAL", {"type": "CheckpointHook", **count}
+        ),
+        *hook_of("timer_config", timer_config, "LOW"),
+        *loggers_of(log_config, count),
     ]
-    if log_config is not None:
-        common = {"interval": log_config["interval"], **default}
-        for config in log_config["hooks"]:
-            hooks += _one(config, "VERY_LOW", common)
     several = isinstance(custom_hooks_config, (list, tuple))
     for config in custom_hooks_config if several else [custom_hooks_config]:
-        hooks += _one(config, "NORMAL", {})
-    made = HookAdapter(hooks, by_epoch=by_epoch, **adapter)
+        hooks += hook_of("custom_hooks", config, "NORMAL")
+    judge = hook_of("evaluation", with_evaluation(evaluation, by_epoch), "LOW")
+    made = HookAdapter([*hooks, *judge], by_epoch=by_epoch, **adapter)
+    if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
+        trainer_kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:
         trainer_kwargs["enable_checkpointing"] = False
-    made.trainer_kwargs = dict(sorted({**trainer_kwargs, **_validation(workflow)}.items()))
+    every = evaluates_every(judge[0][0]) if judge else None
+    trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
+    made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
     return made
-
-
-def _one(config: Config, priority: str, default: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    """Return a hook with its priority, in a list, or an empty one for None."""
-    if config is None:
-        return []
-    if not isinstance(config, Mapping):
-        return [config if isinstance(config, tuple) else (config, priority)]
-    arguments = {**default, **config}
-    priority = arguments.pop("priority", priority)
-    return [(HOOKS.build(arguments), priority)]
-
-
-def _policy(config: Config, family: str) -> Config:
-    """Replace ``policy`` by the hook's type, found in any case."""
-    if not isinstance(config, Mapping):
-        return config
-    arguments = dict(config)
-    if "type" in arguments:
-        return arguments
-    if "policy" not in arguments:
-        raise ValueError(f'a config of a {family} needs the key "policy", got {dict(config)!r}')
-    wanted = f"{arguments.pop('policy')}{family}"
-    names = {name.lower(): name for name in HOOKS.module_dict if name.endswith(family)}
-    if wanted.lower() not in names:
-        policies = [name.removesuffix(family) for name in names.values()]
-        hint = suggest(wanted.removesuffix(family), policies)
-        raise UnknownNameError(f"unknown policy {wanted.removesuffix(family)!r}; {hint}")
-    return {"type": names[wanted.lower()], **arguments}
-
-
-def _run_length(
-    runner: Mapping[str, Any] | None, total_epochs: int | None
-) -> tuple[bool, dict[str, Any]]:
-    """Return whether the run is counted in epochs, and the Trainer's limits."""
-    if runner is None:
-        return True, {} if total_epochs is None else {"max_epochs": total_epochs}
-    kind = runner.get("type", "EpochBasedRunner")
-    if kind in ("EpochBasedRunner", "Runner"):
-        epochs = runner.get("max_epochs", total_epochs)
-        return True, {} if epochs is None else {"max_epochs": epochs}
-    if kind == "IterBasedRunner":
-        if "max_iters" not in runner:
-            raise ValueError(f"an IterBasedRunner needs max_iters, got {dict(runner)!r}")
-        return False, {"max_epochs": -1, "max_steps": runner["max_iters"]}
-    hint = suggest(str(kind), ["EpochBasedRunner", "IterBasedRunner"])
-    raise UnknownNameError(f"unknown runner {kind!r}; {hint}")
-
-
-def _validation(workflow: Sequence[tuple[str, int]] | None) -> dict[str, Any]:
-    """Return how often the Trainer validates."""
-    steps = [tuple(step) for step in workflow or []]
-    if not steps:
-        return {}
-    if len(steps) == 1 and steps[0][0] == "train":
-        return {"limit_val_batches": 0}
-    if len(steps) == 2 and steps[0][0] == "train" and steps[1] == ("val", 1):
-        return {"check_val_every_n_epoch": steps[0][1]}
-    raise ValueError(
-        f'workflow must be [("train", n)] or [("train", n), ("val", 1)], got {workflow!r}: '
-        "Lightning validates once after n epochs"
-    )

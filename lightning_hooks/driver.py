@@ -40,21 +40,14 @@ from lightning_hooks.data import Iteration
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.iter_runner import IterRunner
-from lightning_hooks.listening import Listening
-from lightning_hooks.model import as_outputs, unwrap
-from lightning_hooks.ownership import Ownership, is_ours, reads_step, trains_like_mmcv
+from lightning_hooks.model import as_outputs
+from lightning_hooks.model_watch import ModelWatch
+from lightning_hooks.ownership import Ownership, is_ours, trains_like_mmcv
 from lightning_hooks.participants import Participant, each_once, host, mute, unmute
-from lightning_hooks.replaced_model import ReplacedModel
 from lightning_hooks.runner import Runner
 from lightning_hooks.settings import Settings, merge
-from lightning_hooks.step_log import (
-    bound_log_buffer,
-    detached,
-    feed_log_buffer,
-    log_validation,
-    orphaned,
-)
-from lightning_hooks.traceless import Guards
+from lightning_hooks.step_log import bound_log_buffer, feed_log_buffer, log_validation
+from lightning_hooks.training_step import TrainingStep
 
 __all__ = ["Driver"]
 
@@ -65,10 +58,8 @@ class Driver(Callback):
     def __init__(self) -> None:
         self._runner: Runner | None = None
         self._hosted: list[Any] = []  # the hooks of adapters that are in trainer.callbacks too
-        self._in_run = self._in_epoch = self._in_step = self._failed = False
+        self._in_run = self._in_epoch = self._failed = False
         self._first_iter: int | None = None
-        self._step: Listening | None = None
-        self._guards: Guards | None = None
         self._run_loader: Any = None  # what a hook has set in before_run
         self._val_data: Any = None  # what a hook has replaced for one validation
         self._iteration = Iteration()
@@ -81,6 +72,11 @@ class Driver(Callback):
         if self._runner is None:
             raise RuntimeError("there is no runner before Trainer.fit()")
         return self._runner
+
+    @property
+    def ownership(self) -> Ownership:
+        """Who owns backward in this fit."""
+        return self._ownership
 
     @staticmethod
     def of(trainer: L.Trainer, stage: str = "fit") -> Driver:
@@ -95,6 +91,16 @@ class Driver(Callback):
         trainer.callbacks = [*callbacks[:first], driver, *callbacks[first:]]  # type: ignore[attr-defined]
         driver.setup(trainer, trainer.lightning_module, stage)
         return driver
+
+    @staticmethod
+    def work_dir(trainer: L.Trainer) -> str:
+        """Return where the Trainer's hooks write, before the first fit too."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        for callback in callbacks:
+            if isinstance(callback, Driver) and callback._runner is not None:
+                return callback._runner.work_dir
+        participants = [c for c in callbacks if isinstance(c, Participant)]
+        return _work_dir(trainer, merge([participant.settings() for participant in participants]))
 
     def _participants(self, trainer: L.Trainer) -> list[Participant]:
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -122,8 +128,7 @@ class Driver(Callback):
             self._runner.on_model_change = self._note_model
         runner = self._runner
         runner.attach(pl_module, wishes.model(pl_module) if wishes.model else None)
-        self._replaced_model = ReplacedModel(runner)
-        self._model_is_new = False
+        self._model = ModelWatch(runner)
         if wishes.meta is not None:
             runner.meta = {**wishes.meta}
         for name, value in (wishes.attributes or {}).items():
@@ -134,6 +139,7 @@ class Driver(Callback):
         self._failed = False
         self._ownership = Ownership(runner, wishes.owns_backward)
         self._ownership.take()
+        self._step = TrainingStep(runner, self._calls, self._ownership)
         mute([self, *self._participants(trainer)])
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -149,9 +155,11 @@ class Driver(Callback):
         self._buffers.stop_listening()
         loops.leave_resumed_epoch(trainer)
         runner, saved = self.runner, self._resumed.state or {}
+        runner.renew()
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
+        runner.run_id = saved.get("run", runner.run_id)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
         self._in_epoch = mid_epoch and saved.get("in_epoch", not loops.is_last_batch(trainer))
         runner._inner_iter = loops.batch_idx(trainer) if self._in_epoch else 0
@@ -171,15 +179,14 @@ class Driver(Callback):
         runner.logger.info(
             "Hooks will be executed in the following order:\n%s", runner.get_hook_info()
         )
-        self._guard()
+        self._model.guard()
         keys = self._buffers.keys(pl_module)
         self._calls.now("before_run")
         self._buffers.added(pl_module, keys)
         self._run_loader = runner.__dict__.get("_new_data_loader")
         host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
         mute([self, *self._participants(trainer)])
-        if self._ownership or any(reads_step(hook) for hook in runner.hooks):
-            self._step = Listening(pl_module, "training_step", after=self._after_step)
+        self._step.listen()
         self._first_iter = runner.iter
         if isinstance(runner, IterRunner):
             self._begin_run_by_iter()
@@ -191,6 +198,7 @@ class Driver(Callback):
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
+            self.runner.renew()
             bound_log_buffer(self.runner)
             self._restore_rng()
             self._take_data()
@@ -200,6 +208,7 @@ class Driver(Callback):
         assert isinstance(runner, EpochRunner)
         runner.mode = "train"
         runner._own_max_iters = None
+        runner.renew()
         if trains_like_mmcv(runner.module):
             runner.module.train()
         bound_log_buffer(runner)
@@ -244,6 +253,7 @@ class Driver(Callback):
             resumed=bool(self._resumed),
             hooks_may_change_data=self._hooks_may_change_data(),
         )
+        runner.renew()  # the loader may be another one
         self._resumed = resume.ResumeState()
 
     def on_train_batch_start(
@@ -253,8 +263,8 @@ class Driver(Callback):
         runner = self.runner
         if self._first_iter is not None:
             self._before_first_batch(trainer)
-        if self._model_is_new:
-            self._take_model()
+        if self._model.is_assigned:
+            self._model.take()
         if isinstance(runner, IterRunner):
             runner.mode = "train"
             # mmcv reads the loader's passes before it fetches the batch
@@ -276,7 +286,7 @@ class Driver(Callback):
             self.__dict__["on_train_batch_start"] = None
         # on several ranks a stop that one of them asks for at any point is settled there
         settles = self.runner.world_size > 1 and not all(is_ours(h) for h in self.runner.hooks)
-        if not (always or settles or self._calls.at("after_train_iter") or self._step):
+        if not (always or settles or self._calls.at("after_train_iter") or self._step.is_read):
             self.__dict__["on_train_batch_end"] = None
 
     def _wake(self) -> None:
@@ -284,47 +294,11 @@ class Driver(Callback):
         for name in ("on_train_batch_start", "on_train_batch_end"):
             self.__dict__.pop(name, None)
         if self._in_run:
-            self._guard()
+            self._model.guard()
 
     def _note_model(self) -> None:
-        self._model_is_new = True
+        self._model.is_assigned = True
         self._wake()
-
-    def _take_model(self) -> None:
-        """Train and validate with the model that a hook has assigned."""
-        self._model_is_new = False
-        if self._replaced_model.take() and self._guards is not None:
-            self._guards.remove()
-            self._guards = None
-            self._guard()
-
-    def _guard(self) -> None:
-        """See to it that what hooks from elsewhere run of the model leaves no trace."""
-        runner = self.runner
-        if self._guards is None and not all(is_ours(hook) for hook in runner.hooks):
-            self._guards = Guards(runner, runner.module, unwrap(runner.model))
-
-    def _after_step(self, outputs: Any) -> None:
-        """Take a training step's result; run the hooks that own backward on it."""
-        runner = self.runner
-        if not self._in_run or self._in_step or not loops.in_training_step(runner.module):
-            return  # the learning rate finder's step, or one that a hook makes
-        found = as_outputs(outputs)
-        if not self._ownership:
-            runner.outputs = orphaned(found)
-            return
-        runner.outputs = self._ownership.with_strategy_loss(found)
-        feed_log_buffer(runner)
-        calls = self._calls.at("after_train_iter")
-        calls = calls[: self._ownership.split(calls)]
-        if "loss" not in found:  # a step without loss: nothing to run backward from
-            calls = [(h, m) for h, m in calls if not any(h is o for o in self._ownership.owners)]
-        self._in_step = True
-        try:
-            self._calls.each_batch("after_train_iter", calls)
-        finally:
-            self._in_step = False
-        runner.outputs = detached(runner.outputs)
 
     def on_train_batch_end(
         self,
@@ -339,12 +313,7 @@ class Driver(Callback):
             return
         runner = self.runner
         runner.data_batch = batch
-        calls = self._calls.at("after_train_iter")
-        if self._ownership:
-            calls = calls[self._ownership.split(calls) :]
-        elif self._step:
-            feed_log_buffer(runner)
-        self._calls.each_batch("after_train_iter", calls)
+        self._calls.each_batch("after_train_iter", self._step.calls_after())
         del runner.data_batch
         if isinstance(runner, IterRunner):
             last = runner.max_iters is not None and runner.iter + 1 >= runner.max_iters
@@ -368,8 +337,8 @@ class Driver(Callback):
         runner._inner_iter = loops.batch_idx(trainer)
         runner.mode = "val"
         self._calls.now("before_val_epoch")
-        if self._model_is_new:
-            self._take_model()
+        if self._model.is_assigned:
+            self._model.take()
         new = runner.__dict__.get("_new_val_loader")
         if new is not None:
             self._val_data = loops.replace_val_loader(trainer, new)
@@ -474,13 +443,9 @@ class Driver(Callback):
         self._iteration.end_epoch(trainer)
         self._restore_val_data(trainer)
         self._iteration.unwatch(trainer)
-        if self._step is not None:
-            self._step.remove()
-            self._step = None
-        if self._guards is not None:
-            self._guards.remove()
-            self._guards = None
         if self._runner is not None:
+            self._step.stop_listening()
+            self._model.unguard()
             self._ownership.release()
         unmute([self, *self._participants(trainer)])
 
@@ -507,10 +472,13 @@ class Driver(Callback):
 
 def _make_runner(trainer: L.Trainer, module: L.LightningModule, wishes: Settings) -> Runner:
     kind = IterRunner if wishes.by_epoch is False else EpochRunner
+    logger = default_logger(trainer.global_rank)
+    return kind(trainer, module, _work_dir(trainer, wishes), logger)
+
+
+def _work_dir(trainer: L.Trainer, wishes: Settings) -> str:
     work_dir = wishes.work_dir or trainer.default_root_dir
-    if "://" not in work_dir:
-        work_dir = os.path.abspath(work_dir)
-    return kind(trainer, module, work_dir, default_logger(trainer.global_rank))
+    return work_dir if "://" in work_dir else os.path.abspath(work_dir)
 
 
 @contextlib.contextmanager

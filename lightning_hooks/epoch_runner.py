@@ -32,6 +32,7 @@ class EpochRunner(Runner):
 
     @_max_epochs.setter
     def _max_epochs(self, value: int) -> None:
+        self.renew()
         self.trainer.fit_loop.max_epochs = value
 
     @property
@@ -48,6 +49,7 @@ class EpochRunner(Runner):
 
     @_max_iters.setter
     def _max_iters(self, value: int | None) -> None:
+        self.renew()
         self._own_max_iters = value  # until the next epoch computes it anew, as in mmcv
 
     @property

@@ -16,11 +16,17 @@ import torch
 __all__ = [
     "atomic_path",
     "atomic_write",
+    "exists",
+    "filesystem",
     "is_local",
     "join",
     "load_torch",
+    "make_directory",
+    "modified",
     "plain",
+    "remove",
     "save_torch",
+    "sync",
     "to_cpu",
 ]
 
@@ -40,25 +46,55 @@ def join(directory: str, *names: str) -> str:
     return str(path.join(directory, *names))
 
 
+def filesystem(path: str) -> tuple[Any, str]:
+    """Return fsspec's file system of a path, without remembered listings, and the path in it."""
+    fs, target = fsspec.core.url_to_fs(path)
+    fs.invalidate_cache()  # another process may have written there
+    return fs, target
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file, local or remote."""
+    fs, target = filesystem(path)
+    return bool(fs.exists(target))
+
+
+def modified(path: str) -> float:
+    """Return when a file was last written, in seconds since 1970."""
+    fs, target = filesystem(path)
+    return float(fs.modified(target).timestamp())
+
+
+def remove(path: str) -> None:
+    """Delete a file, or the directory of a sharded checkpoint, unless it is gone already."""
+    fs, target = filesystem(path)
+    if fs.exists(target):
+        fs.rm(target, recursive=True)
+
+
 @contextlib.contextmanager
-def atomic_path(path: str) -> Iterator[str]:
+def atomic_path(path: str, tag: str = "") -> Iterator[str]:
     """Give a name to write a local file under; it gets its own when complete and on the disk.
 
     On an error inside the block nothing appears, and what was there before stays.
+
+    Args:
+        path: The file's own name.
+        tag: What the other name has in it, ``<path>.<tag>.tmp``; drawn by default.
     """
     path = os.path.abspath(path.removeprefix("file://"))
     directory = os.path.dirname(path)
-    _make_directory(directory)
-    temporary = f"{path}.{uuid4().hex[:8]}.tmp"
+    make_directory(directory)
+    temporary = f"{path}.{tag or uuid4().hex[:8]}.tmp"
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    _sync(directory)  # the rename itself
+    sync(directory)  # the rename itself
 
 
 @contextlib.contextmanager
@@ -71,21 +107,22 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
             yield file
         return
-    fs, target = fsspec.core.url_to_fs(path)
+    # an instance of its own: the transaction would hold back what other threads write
+    fs, target = fsspec.core.url_to_fs(path, skip_instance_cache=True)
     fs.makedirs(fs._parent(target), exist_ok=True)
     with fs.transaction, fs.open(target, "wb") as file:
         yield file
 
 
-def _make_directory(path: str) -> None:
-    """Make a directory and those above it, each known to the disk."""
+def make_directory(path: str) -> None:
+    """Make a local directory and those above it, each known to the disk."""
     if not os.path.isdir(path):
-        _make_directory(os.path.dirname(path))
+        make_directory(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
-        _sync(os.path.dirname(path))
+        sync(os.path.dirname(path))
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
     """Wait until a file, or a directory's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -104,10 +141,10 @@ def save_torch(obj: Any, path: str) -> None:
         torch.save(obj, file)
 
 
-def load_torch(path: str, map_location: Any = "cpu") -> Any:
-    """``torch.load`` of plain types and tensors from a local or remote file."""
+def load_torch(path: str, map_location: Any = "cpu", weights_only: bool = True) -> Any:
+    """``torch.load`` from a local or remote file: of plain types and tensors, unless told else."""
     with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(_numpy_globals()):
-        return torch.load(file, map_location=map_location, weights_only=True)
+        return torch.load(file, map_location=map_location, weights_only=weights_only)
 
 
 def _numpy_globals() -> list[Any]:

@@ -13,6 +13,26 @@ from lightning_hooks.priority import default_priority
 
 __all__ = ["Hook"]
 
+LIGHTNINGS = ("log", "log_dict")
+"""What Lightning sets on every callback: the module's methods of these names."""
+
+
+def _keep_own(cls: type) -> None:
+    """Ignore what is set under these names where the class has them.
+
+    Only there: a ``__setattr__`` makes every assignment to an attribute several times slower.
+    """
+    inherited: Any = cls.__setattr__
+    if hasattr(inherited, "keeps"):
+        return
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807
+        if name not in LIGHTNINGS or not hasattr(type(self), name):
+            inherited(self, name, value)
+
+    __setattr__.keeps = LIGHTNINGS  # type: ignore[attr-defined]
+    cls.__setattr__ = __setattr__  # type: ignore[assignment]
+
 
 class Hook(Participant):
     """A hook: override the points that you need, and pass it to ``Trainer(callbacks=[...])``.
@@ -165,12 +185,12 @@ class Hook(Participant):
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Lightning gives every callback the module's log and log_dict; a hook may have its own
-        if name in ("log", "log_dict") and hasattr(type(self), name):
-            return
-        super().__setattr__(name, value)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keep a ``log`` or ``log_dict`` of the class's own from Lightning."""
+        super().__init_subclass__(**kwargs)
+        if any(hasattr(cls, name) for name in LIGHTNINGS):
+            _keep_own(cls)
 
     def __getstate__(self) -> dict[str, Any]:
         # without the module's log and log_dict: a copy would drag the module along
-        return {k: v for k, v in self.__dict__.items() if k not in ("log", "log_dict")}
+        return {k: v for k, v in self.__dict__.items() if k not in LIGHTNINGS}

@@ -68,6 +68,7 @@ class IterRunner(Runner):
 
     @_max_iters.setter
     def _max_iters(self, value: int | None) -> None:
+        self.renew()
         self._own_max_iters = value
         if value is not None:
             loops.set_max_steps(self.trainer, value)

@@ -1,4 +1,4 @@
-"""A method of a module that tells a listener before or after it runs."""
+"""A method of a module, or another object, that tells a listener before or after it runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
-
-import torch
 
 __all__ = ["Listening", "listens"]
 
@@ -21,7 +19,7 @@ class Listening:
     answer to "is it overridden". A copy or a pickle of the module has the plain method again.
 
     Args:
-        module: The module.
+        module: The module, or other object, whose method it is.
         name: The method's name.
         before: Called with the method's arguments, before it.
         after: Called with the method's result.
@@ -29,7 +27,7 @@ class Listening:
 
     def __init__(
         self,
-        module: torch.nn.Module,
+        module: Any,
         name: str,
         before: Callable[..., None] | None = None,
         after: Callable[[Any], None] | None = None,
@@ -75,7 +73,7 @@ class Listening:
 
 
 @contextlib.contextmanager
-def listens(module: torch.nn.Module, name: str, before: Callable[..., None]) -> Iterator[None]:
+def listens(module: Any, name: str, before: Callable[..., None]) -> Iterator[None]:
     """Listen inside the block."""
     one = Listening(module, name, before)
     try:

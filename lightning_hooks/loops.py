@@ -18,13 +18,15 @@ from torchmetrics import Metric
 
 __all__ = [
     "accumulates_gradients",
+    "batch_counts",
     "batch_idx",
     "batch_is_open",
-    "batches_completed",
     "batches_processed",
     "epoch_is_over",
     "evaluate_as_before",
+    "grad_scaler",
     "has_grad_scaler",
+    "hyper_parameters",
     "in_training_step",
     "is_last_batch",
     "is_resuming_mid_epoch",
@@ -32,11 +34,13 @@ __all__ = [
     "iterations_of_steps",
     "keep_global_step",
     "leave_resumed_epoch",
+    "lift_minimum",
     "prepare_batch",
     "quiet",
     "renew_iterator",
     "replace_loader",
     "replace_val_loader",
+    "restore_minimum",
     "restore_train_data",
     "restore_val_data",
     "set_epoch",
@@ -45,6 +49,7 @@ __all__ = [
     "train_as_before_validation",
     "train_data",
     "train_loaders",
+    "unscales_itself",
     "val_metrics",
     "validates_next",
 ]
@@ -53,12 +58,13 @@ __all__ = [
 # -- progress ----------------------------------------------------------------------------------
 
 
-def batches_completed(trainer: L.Trainer) -> int:
-    """Training batches behind us over all epochs: the same for all callbacks of one event.
+def batch_counts(trainer: L.Trainer) -> Any:
+    """Lightning's count of training batches over all epochs: its ``completed`` are behind us.
 
-    Un-incremented in ``on_train_batch_end``, incremented in the validation that follows it.
+    Those are the same for all callbacks of one event: un-incremented in ``on_train_batch_end``,
+    incremented in the validation that follows it. The object stays that of the Trainer's loop.
     """
-    return int(trainer.fit_loop.epoch_loop.batch_progress.total.completed)
+    return trainer.fit_loop.epoch_loop.batch_progress.total
 
 
 def batches_processed(trainer: L.Trainer) -> int:
@@ -132,6 +138,19 @@ def set_epoch(trainer: L.Trainer, epoch: int) -> None:
 def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
     """Change the number of optimizer steps after which training ends."""
     trainer.fit_loop.epoch_loop.max_steps = max_steps
+
+
+def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:
+    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``; return the two."""
+    loop = trainer.fit_loop
+    before = loop.min_epochs, loop.epoch_loop.min_steps
+    loop.min_epochs, loop.epoch_loop.min_steps = 0, None
+    return before
+
+
+def restore_minimum(trainer: L.Trainer, minimum: tuple[Any, Any]) -> None:
+    """Put back what :func:`lift_minimum` returned."""
+    trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = minimum
 
 
 def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
@@ -281,6 +300,12 @@ def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     return found
 
 
+def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:
+    """What the module has saved by ``save_hyperparameters``, unless it is not to be logged."""
+    hparams = module.hparams if getattr(module, "_log_hyperparams", True) else {}
+    return dict(hparams) if isinstance(hparams, dict) else dict(vars(hparams))
+
+
 def _ignore(*args: Any, **kwargs: Any) -> None:
     """Stand in for ``log`` and ``log_dict`` while a hook runs the model."""
 
@@ -318,3 +343,13 @@ def in_training_step(module: L.LightningModule) -> bool:
 def has_grad_scaler(trainer: L.Trainer) -> bool:
     """Whether the Trainer scales the loss (``precision="16-mixed"`` on a GPU)."""
     return getattr(trainer.precision_plugin, "scaler", None) is not None
+
+
+def grad_scaler(trainer: L.Trainer) -> Any:
+    """The Trainer's scaler of the loss."""
+    return trainer.precision_plugin.scaler  # type: ignore[attr-defined]
+
+
+def unscales_itself(optimizer: Any) -> bool:
+    """Whether an optimizer (a fused one) divides gradients by the loss scale inside its step."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_hooks import files
+from lightning_hooks import files, verification
 from lightning_hooks.model import unwrap
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def load(
     Raises:
         RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
     """
-    checkpoint = files.load_torch(filename, map_location)
+    checkpoint = verification.load(filename, map_location)
     state = checkpoint.get("state_dict", checkpoint)
     # Lightning's files keep what hooks have added to the model apart
     state = {**state, **(checkpoint.get("lightning_hooks") or {}).get("buffers", {})}
@@ -104,7 +104,7 @@ def load(
     wrong = [k for k, v in state.items() if k in own and own[k].shape != v.shape]
     if strict:
         model.load_state_dict(state)
-        return checkpoint  # type: ignore[no-any-return]
+        return checkpoint
     result = model.load_state_dict({k: v for k, v in state.items() if k not in wrong}, strict=False)
     missing = [k for k in result.missing_keys if not k.endswith("num_batches_tracked")]
     for what, keys in [
@@ -114,7 +114,7 @@ def load(
     ]:
         if keys:
             runner.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
-    return checkpoint  # type: ignore[no-any-return]
+    return checkpoint
 
 
 def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
@@ -142,6 +142,7 @@ def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: 
     runner._epoch = meta["epoch"]
     runner._iter = meta["iter"]
     runner.meta = dict(meta)
+    runner.run_id = (checkpoint.get("lightning_hooks") or {}).get("run", runner.run_id)
     if resume_optimizer:
         _resume_optimizers(runner, checkpoint)
     runner.logger.info("resumed epoch %d, iter %d", runner.epoch, runner.iter)

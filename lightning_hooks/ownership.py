@@ -61,6 +61,7 @@ class Ownership:
 
     def __init__(self, runner: Runner, wish: bool | Literal["auto"] | None) -> None:
         self._runner = runner
+        self.wish = wish
         owners = [h for h in runner.hooks if self._owns(h)]
         if wish is True and not owners:
             owners = [h for h in runner.hooks if is_family(h, *_OPTIMIZER_HOOKS)] or [
@@ -137,7 +138,9 @@ class Ownership:
                 f"{type(config.scheduler).__name__} is never stepped where hooks own backward; "
                 "use a LrUpdaterHook in its place"
             )
-        clipping = [h for h in self.owners if getattr(h, "grad_clip", None) is not None]
+        clipping = [  # ours clip inside the step, where the gradients are unscaled
+            h for h in self.owners if getattr(h, "grad_clip", None) is not None and not is_ours(h)
+        ]
         if clipping and loops.has_grad_scaler(runner.trainer):
             raise ValueError(
                 f"{type(clipping[0]).__name__}(grad_clip=...) would clip gradients scaled by "
@@ -145,6 +148,7 @@ class Ownership:
             )
         self.loss_class = strategy_loss_class(runner.trainer.strategy)
         runner._optimizer = optimizers_of_hooks(runner.module)
+        runner.renew()
         runner.model.wrap_outputs = self.with_strategy_loss
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
@@ -163,6 +167,7 @@ class Ownership:
             module.automatic_optimization, self._automatic = self._automatic, None
             module.__dict__.pop("on_validation_model_zero_grad", None)
         self._runner._optimizer = None
+        self._runner.renew()
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None
 

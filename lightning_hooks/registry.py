@@ -8,9 +8,37 @@ from typing import Any, TypeVar
 
 from lightning_hooks.suggest import UnknownNameError, suggest
 
-__all__ = ["HOOKS", "Registry", "build_from_cfg"]
+__all__ = ["HOOKS", "MMCV_HOOKS", "Registry", "build_from_cfg"]
 
 T = TypeVar("T", bound=type)
+
+_LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Text Wandb"
+_LR_POLICIES = (
+    "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
+    "OneCycle Poly Step"
+)
+_MOMENTUM_POLICIES = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
+
+MMCV_HOOKS = frozenset(
+    [
+        "CheckpointHook",
+        "ClosureHook",
+        "DistSamplerSeedHook",
+        "EMAHook",
+        "EmptyCacheHook",
+        "Fp16OptimizerHook",
+        "GradientCumulativeFp16OptimizerHook",
+        "GradientCumulativeOptimizerHook",
+        "IterTimerHook",
+        "OptimizerHook",
+        "ProfilerHook",
+        "SyncBuffersHook",
+        *(f"{name}LoggerHook" for name in _LOGGERS.split()),
+        *(f"{name}LrUpdaterHook" for name in _LR_POLICIES.split()),
+        *(f"{name}MomentumUpdaterHook" for name in _MOMENTUM_POLICIES.split()),
+    ]
+)
+"""The names in mmcv 1.7.2's own registry of hooks."""
 
 
 class Registry:
@@ -18,6 +46,8 @@ class Registry:
 
     Args:
         name: What is registered; used in error messages.
+        gives_way: Whether a class under a name is replaced by the next that is registered under
+            it, instead of an error; by default none is, as in mmcv.
 
     >>> SHAPES = Registry("shape")
     >>> @SHAPES.register_module()
@@ -28,8 +58,9 @@ class Registry:
     3
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, gives_way: Callable[[str, type], bool] | None = None) -> None:
         self._name = name
+        self._gives_way = gives_way
         self._module_dict: dict[str, type] = {}
 
     def __len__(self) -> int:
@@ -73,7 +104,7 @@ class Registry:
             module: The class, when not used as a decorator.
 
         Raises:
-            KeyError: if the name is taken and ``force`` is false.
+            KeyError: if a class that does not give way has the name, and ``force`` is false.
             TypeError: if what is registered is not a class, or the name is not a string.
         """
         if inspect.isclass(name):  # the bare decorator: @REGISTRY.register_module
@@ -93,13 +124,18 @@ class Registry:
         if not inspect.isclass(cls):
             raise TypeError(f"only classes can be registered as a {self._name}, got {cls!r}")
         for name in [names] if isinstance(names, str) else names or [cls.__name__]:
-            if not force and name in self._module_dict:
+            if not force and not self._is_free(name):
                 raise KeyError(
                     f"{name} is already registered as a {self._name} "
                     f"({self._module_dict[name].__module__}); pass force=True to replace it"
                 )
             self._module_dict[name] = cls
         return cls
+
+    def _is_free(self, name: str) -> bool:
+        if name not in self._module_dict:
+            return True
+        return self._gives_way is not None and self._gives_way(name, self._module_dict[name])
 
 
 def _is_list_of_str(names: object) -> bool:
@@ -145,5 +181,14 @@ def build_from_cfg(
         raise
 
 
-HOOKS = Registry("hook")
-"""Every hook class by name: what ``dict(type="EMAHook", ...)`` finds."""
+def _is_beyond_mmcv(name: str, cls: type) -> bool:
+    return name not in MMCV_HOOKS and cls.__module__.partition(".")[0] == "lightning_hooks"
+
+
+HOOKS = Registry("hook", gives_way=_is_beyond_mmcv)
+"""Every hook class by name: what ``dict(type="EMAHook", ...)`` finds.
+
+A name of mmcv's own registry is taken, as there. What is here beyond mmcv gives way: a project
+that registers its own ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets
+its own. A class of the project's is not replaced by another one without ``force=True``.
+"""

@@ -24,6 +24,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     =============  =======================================================================
     iter           training iterations done
     in_epoch       whether ``before_train_epoch`` has no ``after_train_epoch`` yet
+    run            the run's name
     last_val_iter  iterations done at the last validation, where the run is counted in them
     rng            the random state of every rank
     data           states of the training loaders' own generators
@@ -49,6 +50,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     checkpoint[KEY] = {
         "iter": done,
         "in_epoch": in_epoch,
+        "run": runner.run_id,
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
         "data": [g.get_state() for g in generators],

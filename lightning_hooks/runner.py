@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import lightning as L
 import torch
@@ -44,6 +46,9 @@ class Runner:
     calls_hooks: bool = False
     """Whether it is a hook that is running: what it runs of the model is not the training's."""
 
+    run_id: str
+    """The run's name, which it keeps when it is resumed: its files are known by it."""
+
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
     ) -> None:
@@ -53,11 +58,13 @@ class Runner:
         self.logger = logger
         self.meta: dict[str, Any] | None = {}
         self.mode: str | None = None
+        self.run_id = uuid4().hex[:12]
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
         self.log_buffer = LogBuffer()
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
         self._optimizer: Any = None
+        self._counts = loops.batch_counts(trainer)
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
         self._stop_requested = False
@@ -67,6 +74,8 @@ class Runner:
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Take the module of this fit; ``inner`` is what ``runner.model.module`` shall be."""
         self.module = module
+        self._counts = loops.batch_counts(self.trainer)
+        self.renew()
         if inner is None:
             inner = getattr(module, "inner_model", module)
         self._model = self.wrapped(inner)
@@ -90,15 +99,15 @@ class Runner:
     @property
     def iter(self) -> int:
         """Training iterations done; within an iteration, those before it."""
-        return self._iter
+        return self._counts.completed + self._iter_shift  # type: ignore[no-any-return]
 
     @property
     def _iter(self) -> int:
-        return loops.batches_completed(self.trainer) + self._iter_shift
+        return self.iter
 
     @_iter.setter
     def _iter(self, value: int) -> None:
-        self._iter_shift = value - loops.batches_completed(self.trainer)
+        self._iter_shift = value - self._counts.completed
 
     @property
     def epoch(self) -> int:
@@ -128,7 +137,7 @@ class Runner:
         limit: int | None = self._max_epochs
         return limit
 
-    @property
+    @functools.cached_property
     def max_iters(self) -> int | None:
         """Iterations to do, None where the loader has no length."""
         limit: int | None = self._max_iters
@@ -136,6 +145,12 @@ class Runner:
 
     _max_epochs: Any
     _max_iters: Any
+    _kept_optimizer: Any = None
+
+    def renew(self) -> None:
+        """Derive anew what is kept for an epoch, as mmcv does: the length, the optimizers."""
+        self._kept_optimizer = None
+        self.__dict__.pop("max_iters", None)
 
     @property
     def is_last_batch(self) -> bool:
@@ -191,16 +206,14 @@ class Runner:
     @property
     def optimizer(self) -> Any:
         """The optimizer, or a dict of them by name where there are several."""
-        if self._optimizer is not None:
-            return self._optimizer
-        found = self.trainer.optimizers
-        names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
-        if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
-            return found[0]
-        return dict(zip(names, found, strict=True)) if found else None
+        kept = self._kept_optimizer
+        if kept is None:
+            kept = self._kept_optimizer = self._find_optimizer()
+        return kept
 
     @optimizer.setter
     def optimizer(self, value: Any) -> None:
+        self.renew()
         many = list(value.values()) if isinstance(value, dict) else [value]
         many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
         if not all(isinstance(one, torch.optim.Optimizer) for one in many):
@@ -209,6 +222,15 @@ class Runner:
         self.trainer.optimizers = many
         if self._optimizer is not None:
             self._optimizer = optimizers_of_hooks(self.module)
+
+    def _find_optimizer(self) -> Any:
+        if self._optimizer is not None:
+            return self._optimizer
+        found = self.trainer.optimizers
+        names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
+        if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
+            return found[0]
+        return dict(zip(names, found, strict=True)) if found else None
 
     @property
     def data_loader(self) -> Any:

@@ -61,6 +61,8 @@ def share_state(optimizer: Any) -> Any:
         # Lightning makes a class for each wrapper it makes, so no other optimizer is touched
         setattr(type(optimizer), name, _inner_attribute(name))
     type(optimizer).load_state_dict = _load_inner
+    # a hook's GradScaler would tell the wrapper, not the fused optimizer inside, of overflows
+    optimizer._step_supports_amp_scaling = False
     return optimizer
 
 

@@ -20,7 +20,7 @@ import torch
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from lightning_hooks import Hook, HookAdapter, TrainStepModule, manifest
 from lightning_hooks.hooks.checkpoint import CheckpointHook
 from lightning_hooks.hooks.ema import EMAHook
 
@@ -52,7 +52,9 @@ def _has(callbacks: tuple[Any, ...]) -> bool:
 
 
 def names(directory: Path) -> list[str]:
-    return sorted(os.listdir(directory), key=lambda n: (len(n), n))
+    """What is there, but for the list of it."""
+    found = set(os.listdir(directory)) - {manifest.NAME}
+    return sorted(found, key=lambda n: (len(n), n))
 
 
 def load(path: Any) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def test_remote_directory(tmp_path):
     run(tmp_path, hook, 3)
     fs = fsspec.filesystem("memory")
     found = {Path(x["name"]).name for x in fs.ls(f"/test_checkpoint/{tmp_path.name}")}
-    assert found == {"epoch_2.pth", "epoch_3.pth"}
+    assert found == {"epoch_2.pth", "epoch_3.pth", manifest.NAME}
     module = TinyModule(seed=3)
     run(tmp_path, hook, 4, module=module, ckpt_path=hook.last_checkpoint)
     assert len(module.losses) == 4
@@ -469,6 +471,8 @@ def test_positional_arguments_are_mmcvs():
         ({"max_keep_ckpts": 0}, ValueError, "max_keep_ckpts must be at least 1"),
         ({"by_epoch": 1}, TypeError, "by_epoch must be a bool"),
         ({"out_dir": 3}, TypeError, "out_dir must be a path"),
+        ({"out_dir": "nowhere://x"}, ValueError, "out_dir='nowhere://x'"),
+        ({"background": 1}, TypeError, "background must be a bool"),
         ({"create_symlink": "x"}, TypeError, "create_symlink must be a bool"),
         ({"filename_tmpl": 3}, TypeError, "filename_tmpl must be a str"),
         ({"filename_tmpl": "last.pth"}, ValueError, "filename_tmpl must have one"),

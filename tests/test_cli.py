@@ -6,11 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import TinyModule, make_loader
+import yaml
+from helpers import TinyNormModule, make_loader
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.cli import LightningCLI
+from test_contract import CASES
 
-pytest.importorskip("jsonargparse")
+from lightning_hooks import HOOKS, EMAHook, HookAdapter
+
+jsonargparse = pytest.importorskip("jsonargparse")
+
+# how Lightning calls jsonargparse
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 YAML = """
 trainer:
@@ -19,19 +27,36 @@ trainer:
   logger: false
   enable_progress_bar: false
   enable_model_summary: false
-  default_root_dir: {root}
+  default_root_dir: ROOT
   callbacks:
     - class_path: lightning_hooks.EMAHook
-      init_args: {{momentum: 0.01}}
+      init_args: {momentum: 0.01, interval: 2}
     - class_path: lightning_hooks.CheckpointHook
-      init_args: {{interval: 1, max_keep_ckpts: 1}}
+      init_args: {interval: 1, max_keep_ckpts: 1}
     - class_path: lightning_hooks.StepLrUpdaterHook
-      init_args: {{step: [1], gamma: 0.5}}
+      init_args: {step: [1], gamma: 0.5, warmup: linear, warmup_iters: 2}
+    - class_path: lightning_hooks.CosineAnnealingMomentumUpdaterHook
+      init_args: {min_momentum_ratio: 0.5, by_epoch: false}
+    - class_path: lightning_hooks.OptimizerHook
+      init_args: {grad_clip: {max_norm: 35, norm_type: 2}}
+    - class_path: lightning_hooks.CheckInvalidLossHook
+      init_args: {interval: 3}
+    - class_path: lightning_hooks.PreciseBNHook
+      init_args: {num_samples: 8}
+    - class_path: lightning_hooks.EvalHook
+      init_args: {dataloader: null, interval: 1, save_best: val_loss, rule: less}
+    - class_path: lightning_hooks.EmptyCacheHook
+      init_args: {after_epoch: true}
+    - class_path: lightning_hooks.SyncBuffersHook
+    - class_path: lightning_hooks.DistSamplerSeedHook
+    - class_path: lightning_hooks.ClosureHook
+      init_args: {fn_name: after_run, fn: builtins.repr}
     - class_path: lightning_hooks.HookAdapter
       init_args:
+        by_epoch: true
         hooks:
-          - {{type: IterTimerHook}}
-          - {{type: TextLoggerHook, interval: 2, priority: VERY_LOW}}
+          - {type: IterTimerHook}
+          - {type: TextLoggerHook, interval: 2, priority: VERY_LOW}
 """
 
 
@@ -43,12 +68,97 @@ class Data(LightningDataModule):
         return make_loader(1)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # how Lightning calls jsonargparse
-def test_hooks_from_yaml(tmp_path: Path, monkeypatch: Any) -> None:
+def train(config: Path, root: Path, monkeypatch: Any) -> LightningCLI:
+    """Run ``fit`` with a config in a directory; the config as it is understood is saved there."""
+    arguments = ["fit", "--config", str(config), f"--trainer.default_root_dir={root}"]
+    monkeypatch.setattr("sys.argv", ["train.py", *arguments])
+    root.mkdir(exist_ok=True)
+    return LightningCLI(TinyNormModule, Data, seed_everything_default=0)
+
+
+def weights(cli: LightningCLI) -> list[Any]:
+    return [value.flatten().tolist() for value in cli.model.state_dict().values()]
+
+
+def test_hooks_from_yaml_and_from_what_is_saved_of_it(tmp_path: Path, monkeypatch: Any) -> None:
+    config, first, second = tmp_path / "config.yaml", tmp_path / "first", tmp_path / "second"
+    config.write_text(YAML)
+    cli = train(config, first, monkeypatch)
+    (group,) = cli.trainer.optimizers[0].param_groups
+    assert group["lr"] == 0.05
+    assert 0.45 < group["momentum"] < 0.6
+    files = sorted(file.name for file in first.glob("*.pth"))
+    assert files == ["best_val_loss_epoch_2.pth", "epoch_2.pth", "latest.pth"]
+    assert len(list(first.glob("*.log.json"))) == 1
+
+    again = train(first / "config.yaml", second, monkeypatch)
+    saved = [yaml.safe_load((root / "config.yaml").read_text()) for root in (first, second)]
+    for one in saved:
+        del one["trainer"]["default_root_dir"]
+    assert saved[0] == saved[1]
+    assert saved[0]["trainer"]["callbacks"][0] == {
+        "class_path": "lightning_hooks.EMAHook",
+        "init_args": {**saved[1]["trainer"]["callbacks"][0]["init_args"], "momentum": 0.01},
+    }
+    assert weights(again) == weights(cli)
+
+
+def test_an_adapter_from_a_config_file_of_mmcv(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "mmcv.py").write_text("lr_config = dict(policy='step', step=[1], gamma=0.5)\n")
     config = tmp_path / "config.yaml"
-    config.write_text(YAML.format(root=tmp_path))
-    monkeypatch.setattr("sys.argv", ["train.py", "fit", "--config", str(config)])
-    cli = LightningCLI(TinyModule, Data, save_config_callback=None, seed_everything_default=0)
+    config.write_text(
+        f"""
+trainer:
+  max_epochs: 2
+  accelerator: cpu
+  logger: false
+  enable_checkpointing: false
+  enable_progress_bar: false
+  enable_model_summary: false
+  callbacks:
+    - class_path: lightning_hooks.hooks_from_config
+      init_args: {{cfg: {tmp_path / "mmcv.py"}}}
+"""
+    )
+    cli = train(config, tmp_path / "root", monkeypatch)
     assert [group["lr"] for group in cli.trainer.optimizers[0].param_groups] == [0.05]
-    assert sorted(f.name for f in tmp_path.glob("*.pth")) == ["epoch_2.pth", "latest.pth"]
-    assert len(list(tmp_path.glob("*.log.json"))) == 1
+    assert any(isinstance(callback, HookAdapter) for callback in cli.trainer.callbacks)  # type: ignore[attr-defined]
+
+
+def parser() -> Any:
+    made = jsonargparse.ArgumentParser(exit_on_error=False)
+    made.add_argument("--callbacks", type=list[Callback])
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_hooks_arguments_are_understood(name: str) -> None:
+    cls: Any = HOOKS.get(name)
+    given = {
+        key: "builtins.repr" if callable(value) else value for key, value in CASES[name][0].items()
+    }
+    config = {"callbacks": [{"class_path": f"{cls.__module__}.{cls.__name__}", "init_args": given}]}
+    found = parser().parse_object(config)
+    assert parser().parse_string(parser().dump(found)).callbacks == found.callbacks
+    (hook,) = parser().instantiate_classes(found).callbacks
+    assert type(hook) is cls
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("EMAHook", {"momentum": "much"}, "momentum"),
+        ("StepLrUpdaterHook", {"step": "early"}, "step"),
+        ("CosineAnnealingLrUpdaterHook", {"min_lr": 0, "warm_up": "linear"}, "warm_up"),
+    ],
+)
+def test_what_is_wrong_is_named(name: str, given: dict[str, Any], message: str) -> None:
+    config = {"callbacks": [{"class_path": f"lightning_hooks.{name}", "init_args": given}]}
+    with pytest.raises(jsonargparse.ArgumentError, match=message):
+        parser().parse_object(config)
+
+
+def test_a_hook_that_was_parsed_is_like_one_that_was_made() -> None:
+    config = {"callbacks": [{"class_path": "lightning_hooks.EMAHook"}]}
+    (hook,) = parser().instantiate_classes(parser().parse_object(config)).callbacks
+    assert vars(hook).keys() == vars(EMAHook()).keys()

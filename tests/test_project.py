@@ -37,6 +37,7 @@ OPTIONAL = {
 # Imports go down only, or stay on their floor. What is named nowhere is of the frame.
 GROUND, FRAME, HOOKS, HOSTS, OUTSIDE = range(5)
 FLOORS = {
+    "config_files": GROUND,
     "console": GROUND,
     "files": GROUND,
     "log_buffer": GROUND,
@@ -48,13 +49,16 @@ FLOORS = {
     "schedules": GROUND,
     "settings": GROUND,
     "suggest": GROUND,
+    "trainer_arguments": GROUND,
     "hook": HOOKS,
     "hooks": HOOKS,
     "writers": HOOKS,
     "adapter": HOSTS,
     "config": HOSTS,
     "dialects": HOSTS,
+    "hook_configs": HOSTS,
     "train_step": HOSTS,
+    "whole_config": HOSTS,
     "standin": OUTSIDE,
     "cli": OUTSIDE,
 }

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks.registry import Registry, build_from_cfg
+from lightning_hooks import HookAdapter
+from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook
+from lightning_hooks.registry import HOOKS, MMCV_HOOKS, Registry, build_from_cfg
 
 
 def make() -> tuple[Registry, type]:
@@ -76,3 +78,33 @@ def test_only_classes_by_string_names() -> None:
         registry.register_module(name=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="only classes can be registered"):
         registry.register_module()(lambda: None)  # type: ignore[type-var]
+
+
+def own(name: str) -> type:
+    """A class as an old project has it."""
+    return type(name, (), {"before_run": lambda self, runner: None})
+
+
+def test_a_project_registers_its_own_hook_under_a_name_that_mmcv_does_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "CheckInvalidLossHook"
+    monkeypatch.setitem(HOOKS.module_dict, name, CheckInvalidLossHook)
+    theirs = HOOKS.register_module()(own(name))
+    assert HOOKS.get(name) is theirs
+    assert type(HookAdapter([{"type": name}]).hooks[0]) is theirs
+    with pytest.raises(KeyError, match="CheckInvalidLossHook is already registered"):
+        HOOKS.register_module()(own(name))  # the second of the project's, as in mmcv
+    assert HOOKS.get(name) is theirs
+
+
+@pytest.mark.parametrize("name", sorted(MMCV_HOOKS & HOOKS.module_dict.keys()))
+def test_names_of_mmcv_are_taken_as_there(name: str) -> None:
+    before = HOOKS.get(name)
+    with pytest.raises(KeyError, match="is already registered as a hook"):
+        HOOKS.register_module()(own(name))
+    assert HOOKS.get(name) is before
+
+
+def test_mmcv_has_37_names() -> None:
+    assert len(MMCV_HOOKS) == 37

@@ -86,6 +86,24 @@ TRACES = {
         partial(schedules.cosine_cooldown, minimum=0.1, cool_down_ratio=0.5, cool_down_time=6),
         [1, 0.868198, 0.55, 0.231802, 0.1, 0.05, 0.05, 0.05, 0.05, 0.05],
     ),
+    # worked out by hand from mmdetection's formula: (cos(pi k / 5) + 1) / 2 between 0.1 and 1
+    "yolox": (
+        partial(schedules.yolox, last=3, first=2, minimum=0.1),
+        [
+            *(0.914058, 1, 0.914058, 0.689058, 0.410942, 0.185942),
+            *(0.1, 0.1, 0.1, 0.1),
+        ],
+    ),
+    "multi_stage": (
+        partial(
+            schedules.multi_stage,
+            values=[0.4, 0.2],
+            starts=[1, 6],
+            steps=[[2, 4], 4],
+            gammas=[0.5, 0.1],
+        ),
+        [1, 0.4, 0.2, 0.2, 0.1, 0.1, 0.02, 0.02, 0.002, 0.002],
+    ),
     "linear": (
         partial(schedules.linear, minimum=0.0),
         [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1],

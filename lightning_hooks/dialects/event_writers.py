@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.dialects.storage import EventStorage
-from lightning_hooks.writers.tracker import require
+from lightning_hooks.writers.packages import require
 
 __all__ = [
     "CommonMetricPrinter",

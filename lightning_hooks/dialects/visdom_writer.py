@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_hooks.dialects.event_writers import EventWriter, of_window
-from lightning_hooks.writers.tracker import require
+from lightning_hooks.writers.packages import require
 
 __all__ = ["VisdomWriter"]
 

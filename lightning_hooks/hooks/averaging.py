@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks import files, mmcv_checkpoint
 from lightning_hooks.hook import Hook
+from lightning_hooks.hooks.average_files import found_average, write_average
 from lightning_hooks.hooks.module_average import ModuleAverage
 from lightning_hooks.listening import Listening
 
 __all__ = ["AveragingHook"]
-
-KEY = "ema_state_dict"
 
 
 class AveragingHook(Hook):
@@ -35,9 +35,15 @@ class AveragingHook(Hook):
     =====================  ===================================================================
 
     A subclass says when the average is made (``start``) and updates it.
+
+    Raises:
+        ValueError: at the start of a fit, for a strategy that shards the parameters.
     """
 
     reads_step = False
+    buffers: Literal["ignore", "average", "copy"] = "ignore"
+    swap: Literal["auto", "copy"] = "auto"
+    check: Literal["sample", "all"] = "sample"
     _average: ModuleAverage | None = None
     _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
     _steps = 0
@@ -54,11 +60,13 @@ class AveragingHook(Hook):
         loaded, self._loaded = self._loaded, None
         old = self._average
         if loaded is None and goes_on and old is not None and old.is_of(module):
-            old.swap.follow()
+            old.follow()
             return
         if not loaded:
             self._steps = 0
-        self._average = ModuleAverage(module, loaded)
+        self._average = ModuleAverage(
+            module, loaded, self.buffers, self.swap == "copy", self.check == "all"
+        )
 
     # -- the average for others ------------------------------------------------------------
 
@@ -71,6 +79,7 @@ class AveragingHook(Hook):
         if self._average is None:
             name = type(self).__name__
             raise RuntimeError(f"{name} has no average yet: it starts with Trainer.fit()")
+        self._mend()
         return self._average.state_dict()
 
     def apply_to(self, module: torch.nn.Module) -> None:
@@ -99,7 +108,17 @@ class AveragingHook(Hook):
         if self._loaded:  # evaluated without a fit, from a checkpoint
             self.start(module, goes_on=False)
         if self._loaded is None and self._average is not None and self._average.module is module:
-            self._average.swap.put_in()
+            self._mend()
+            self._average.put_in()
+
+    def _mend(self) -> None:
+        left_out = 0 if self._average is None else self._average.mend()
+        if left_out:
+            rank_zero_warn(
+                f"{type(self).__name__} left {left_out} updates out: the model's weights were NaN "
+                "or infinite then, and the average stayed as it was. CheckInvalidLossHook finds "
+                "the step that did it"
+            )
 
     def _take_out(self) -> None:
         if self._average is not None:
@@ -135,6 +154,11 @@ class AveragingHook(Hook):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen to checkpoints: weights-only ones are an event of the module alone."""
         super().setup(trainer, pl_module, stage)
+        if stage == "fit" and trainer.strategy.restore_checkpoint_after_setup:
+            raise ValueError(
+                f"{type(self).__name__} does not work with {type(trainer.strategy).__name__}, "
+                "which shards the parameters; use the strategy 'ddp'"
+            )
         self._stop_listening()
         self._listening = (
             Listening(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
@@ -170,28 +194,20 @@ class AveragingHook(Hook):
         state = checkpoint.get("state_dict", {})
         average = self._loaded  # not started yet: a tuner saves and restores before the run
         if average is None and self._average and self._average.module is trainer.lightning_module:
+            self._mend()
             raw = self._average.raw_state_dict()
             state.update({key: value for key, value in raw.items() if key in state})
             average = {k: v for k, v in self._average.state_dict().items() if k in state}
-        if not average:
-            return
-        if self._is_first(trainer):
-            checkpoint[KEY] = average
-        else:
-            checkpoint.setdefault(f"{KEY}s", {})[self.state_key] = average
+        if average:
+            write_average(checkpoint, average, self._name_in_file(trainer))
 
     def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
-        if self._is_first(trainer):
-            found = checkpoint.get(KEY)
-        else:
-            found = checkpoint.get(f"{KEY}s", {}).get(self.state_key)
-        self._loaded = dict(found or {})
-        if not found:
-            self._steps = 0
+        self._loaded, self._steps = found_average(checkpoint, self._name_in_file(trainer))
 
-    def _is_first(self, trainer: L.Trainer) -> bool:
+    def _name_in_file(self, trainer: L.Trainer) -> str | None:
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        return next((c for c in callbacks if isinstance(c, AveragingHook)), self) is self
+        first = next((c for c in callbacks if isinstance(c, AveragingHook)), self)
+        return None if first is self else self.state_key
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy is a hook of the same arguments: what belongs to a run stays with it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -14,8 +15,8 @@ from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.best_rules import BestRules
 from lightning_hooks.hooks.best_score import best_name, number, ranked
 from lightning_hooks.hooks.checkpoint_paths import directory_of
-from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, write_checkpoint
-from lightning_hooks.hooks.kept_files import exists, remove
+from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, Target, write_checkpoint
+from lightning_hooks.hooks.kept_files import delete_files
 
 __all__ = ["BestCheckpoints"]
 
@@ -141,10 +142,13 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             return
         runner = Driver.of(trainer).runner
         for one in due:
-            write_checkpoint(trainer, one.path)
-            if trainer.is_global_zero:
-                self._report(runner, one)
-                self._delete_old(runner, one)
+            name = os.path.basename(one.path)
+            target = Target(self.directory(runner), name, runner.run_id, f"best {one.key}")
+            write_checkpoint(trainer, target, done=partial(self._report_and_delete, runner, one))
+
+    def _report_and_delete(self, runner: Any, one: _Due) -> None:
+        self._report(runner, one)
+        self._delete_old(runner, one)
 
     def _report(self, runner: Any, one: _Due) -> None:
         (best, path), *_ = self._ranking(runner, one.key)
@@ -156,12 +160,14 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         runner.logger.info("Best %s is %0.4f at %s.", one.key, best, one.when)
 
     def _delete_old(self, runner: Any, one: _Due) -> None:
-        """Delete what is no longer among the best, if the new file is there."""
-        if not exists(one.path):  # a writer in the background has not finished
-            return
+        """Delete what is no longer among the best; the new file is on the disk."""
         ranking = self._ranking(runner, one.key)
         runner.meta["hook_msgs"]["best_ckpts"][one.key] = ranking[: self.keep_best]
-        for _, path in ranking[self.keep_best :]:
-            if path.startswith(files.join(self.directory(runner), "")) and exists(path):
-                remove(path)
-                runner.logger.info("The previous best checkpoint %s was removed", path)
+        directory = self.directory(runner)
+        beside = files.join(directory, "")
+        old = [path for _, path in ranking[self.keep_best :] if path.startswith(beside)]
+        names = [path.removeprefix(beside) for path in old]
+        for name in delete_files(directory, runner.run_id, names, os.path.basename(one.path)):
+            runner.logger.info(
+                "The previous best checkpoint %s was removed", files.join(directory, name)
+            )

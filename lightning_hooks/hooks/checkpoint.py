@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Checkpoint
+import torch
 
-from lightning_hooks import files, loops
+from lightning_hooks import durable, files, loops, manifest
+from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import (
-    directory_of,
+    checked_out_dir,
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, write_checkpoint
-from lightning_hooks.hooks.kept_files import KeptFiles
+from lightning_hooks.hooks.checkpoint_writing import Target, write_checkpoint
+from lightning_hooks.hooks.kept_files import keep_last
+from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.mmcv_checkpoint import link_latest
+from lightning_hooks.model import unwrap
 from lightning_hooks.registry import HOOKS
 
 __all__ = ["CheckpointHook"]
 
 
 @HOOKS.register_module()
-class CheckpointHook(CheckpointWriter, Checkpoint):
+class CheckpointHook(ModelCheckpointHook):
     """Writes Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
 
     What is due at mmcv's points is written where a resume from it loses nothing: see
     :class:`~lightning_hooks.hooks.checkpoint_writing.CheckpointWriter`. A file appears under its
     name when it is whole and on the disk; then ``latest.pth`` is pointed at it, and older ones
-    are deleted: only files that this hook has written, in this run or the one resumed from.
+    are deleted: only files that this hook has written, in this run or the one resumed from. Which
+    they are, with size and CRC-32, is in ``checkpoints.json`` beside them
+    (:mod:`lightning_hooks.manifest`).
+
+    Given to the Trainer itself, it is to Lightning a ``ModelCheckpoint``: none is added, and
+    ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
+    process too; ``"best"`` is the best by an ``EvalHook`` or ``BestCheckpointHook``, else the
+    last. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside it. In a
+    ``HookAdapter`` it is the other way round: give ``enable_checkpointing=False``, and
+    ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
 
     ==========================  ==============================================================
     key in ``runner.meta``      value
@@ -52,11 +66,15 @@ class CheckpointHook(CheckpointWriter, Checkpoint):
         filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
             ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
         create_symlink: Whether ``latest.pth`` is kept; by default where the files are local.
+        background: Whether a thread writes the file while the training goes on: the training
+            waits for one copy in memory, which is kept, and for the file before, if that is not
+            on the disk yet. What goes wrong is raised by the next save or at the end of the fit.
 
     Raises:
         TypeError: for an argument of the wrong type.
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
             storage that is not a path of fsspec's.
+        ImportError: if the package for a remote ``out_dir`` is missing.
 
     Source: mmcv's ``CheckpointHook``.
 
@@ -65,12 +83,13 @@ class CheckpointHook(CheckpointWriter, Checkpoint):
         ``last_ckpt`` in a file names that file, not the one before; exactly ``max_keep_ckpts``
         are kept, the last one and after a resume too; the last one is also written where
         training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
-        are not averaged (mmcv fails on them).
+        are not averaged (mmcv fails on them); files that are not in the manifest are not
+        deleted.
     """
 
     reads_step = False
     _saved_at: int | None = None
-    _best: str = ""
+    _background: BackgroundSaver | None = None
 
     def __init__(
         self,
@@ -84,6 +103,7 @@ class CheckpointHook(CheckpointWriter, Checkpoint):
         file_client_args: dict[str, Any] | None = None,
         filename_tmpl: str | None = None,
         create_symlink: bool | None = None,
+        background: bool = False,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
             if isinstance(number, bool) or not isinstance(number, int):
@@ -91,44 +111,40 @@ class CheckpointHook(CheckpointWriter, Checkpoint):
             if number < 1 and number != -1:
                 raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
         flags = {"by_epoch": by_epoch, "save_optimizer": save_optimizer, "save_last": save_last}
-        for name, flag in (flags | {"sync_buffer": sync_buffer}).items():
+        for name, flag in (flags | {"sync_buffer": sync_buffer, "background": background}).items():
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} must be a bool, got {flag!r}")
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
-        if not (out_dir is None or isinstance(out_dir, (str, os.PathLike))):
-            raise TypeError(f"out_dir must be a path or None, got {out_dir!r}")
         refuse_other_storage(file_client_args)
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
-        self.out_dir = None if out_dir is None else os.fspath(out_dir)
+        self.out_dir = checked_out_dir(out_dir)
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
         self.create_symlink = create_symlink
-        self._kept = KeptFiles(max_keep_ckpts)
-
-    @property
-    def last_checkpoint(self) -> str:
-        """The path of the file last written, or an empty string."""
-        return self._kept.last
-
-    @property
-    def best_model_path(self) -> str:
-        """What ``Trainer.test(ckpt_path="best")`` takes: an EvalHook's best, else the last."""
-        return self._best or self._kept.last
+        self.background = background
+        if background:
+            self._background = BackgroundSaver()
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Say where files will be."""
+        """Say where files will be, and clean up behind the process that is resumed."""
+        super().before_run(runner)
         self._due = self._saved_at = None
         if self.by_epoch:
             # an event of every batch that this hook does not need; the driver puts it back
             self.__dict__["on_train_batch_end"] = None
-        runner.logger.info("Checkpoints will be saved to %s", self.directory(runner))
+        directory = self.directory(runner)
+        runner.logger.info("Checkpoints will be saved to %s", directory)
+        if runner.rank == 0 and runner.iter > 0:
+            run, series = runner.run_id, self.filename_tmpl
+            durable.remove_temporaries(directory, run)
+            keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=runner.iter)
 
     def after_train_epoch(self, runner: Any) -> None:
         """Decide by epoch."""
@@ -156,12 +172,31 @@ class CheckpointHook(CheckpointWriter, Checkpoint):
     # -- Lightning's events: the file is written -------------------------------------------
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the last file, where training has ended before it was due."""
+        """Write the last file, where training has ended before it was due; wait for the thread."""
         runner = Driver.of(trainer).runner
-        self._best = ((runner.meta or {}).get("hook_msgs") or {}).get("best_ckpt") or ""
         if self.save_last and self._saved_at != runner.iter:
             self._due = runner.epoch if self.by_epoch else runner.iter
             self._write(trainer)
+        if self._background is not None:
+            self._background.wait()
+        super().on_train_end(trainer, pl_module)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Wait for the thread; an error of its own here would hide the one that is raised."""
+        super().on_exception(trainer, pl_module, exception)
+        try:
+            if self._background is not None:
+                self._background.wait()
+        except Exception:
+            Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Wait for the thread."""
+        super().teardown(trainer, pl_module, stage)
+        if self._background is not None:
+            self._background.wait()
 
     def _write(self, trainer: L.Trainer) -> None:
         number, self._due = self._due, None
@@ -169,33 +204,59 @@ class CheckpointHook(CheckpointWriter, Checkpoint):
             return
         runner = Driver.of(trainer).runner
         directory = self.directory(runner)
-        path = files.join(directory, self.filename_tmpl.format(number))
-        # before the file, which names itself and those that it is going to be among
+        name = os.path.normpath(self.filename_tmpl.format(number)).replace(os.sep, "/")
+        target = Target(directory, name, runner.run_id, self.filename_tmpl)
+        # before the file, which names itself
         self._saved_at = runner.iter + loops.batch_is_open(trainer)
-        self._kept.add(path)
         if runner.meta is not None:
-            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
-        write_checkpoint(trainer, path, save_optimizer=self.save_optimizer)
-        if trainer.is_global_zero:
-            local = files.is_local(directory)
-            if local and self.create_symlink is not False:
-                link_latest(directory, os.path.relpath(path, directory))
-            self._kept.delete_old(directory)
+            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
+        write_checkpoint(
+            trainer,
+            target,
+            save_optimizer=self.save_optimizer,
+            done=partial(self._make_room, target),
+            background=self._background,
+        )
 
-    def directory(self, runner: Any) -> str:
-        """Where the files go, by mmcv's rule for ``out_dir``."""
-        return directory_of(self.out_dir, runner.work_dir)
+    def _make_room(self, target: Target) -> None:
+        if files.is_local(target.directory) and self.create_symlink is not False:
+            link_latest(target.directory, target.name)
+        keep_last(target.directory, target.run, target.series, self.max_keep_ckpts)
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def last_checkpoint(self) -> str:
+        """The newest file that is as it was written, or an empty string.
+
+        Before the first fit the work directory is taken to be the current one.
+        """
+        return manifest.newest_valid(self.last_directory()) or ""
+
+    def export(
+        self,
+        path: str,
+        model: torch.nn.Module | Callable[[L.LightningModule], torch.nn.Module] | None = None,
+    ) -> None:
+        """Write the weights of the inner model alone, for ``load_state_dict`` and mmcv's loader.
+
+        Args:
+            path: Where to, local or fsspec's.
+            model: The model, or a function that picks it from the LightningModule of the fit; by
+                default what ``runner.model`` holds.
+
+        Raises:
+            RuntimeError: if there has been no fit, and ``model`` is no model.
+        """
+        if not isinstance(model, torch.nn.Module):
+            if self._runner is None:
+                raise RuntimeError("export() before a fit needs model=, a torch.nn.Module")
+            runner = self._runner
+            model = unwrap(runner.model) if model is None else model(runner.module)
+        files.save_torch(files.to_cpu(model.state_dict()), os.fspath(path))
 
     # -- state -----------------------------------------------------------------------------
 
     def state_arguments(self) -> dict[str, Any]:
         """What tells two apart: where their files are."""
         return {"out_dir": self.out_dir, "filename_tmpl": self.filename_tmpl}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the files that are this hook's own."""
-        return {"files": list(self._kept.paths)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Own the files of the run that is resumed."""
-        self._kept.paths = list(state_dict["files"])

@@ -6,9 +6,34 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import fsspec
+
 from lightning_hooks import files
 
-__all__ = ["directory_of", "filename_template", "refuse_other_storage"]
+__all__ = ["checked_out_dir", "directory_of", "filename_template", "refuse_other_storage"]
+
+
+def checked_out_dir(out_dir: Any) -> str | None:
+    """Return an ``out_dir`` argument as a string, or None.
+
+    Raises:
+        TypeError: if it is not a path.
+        ImportError: if the package for its storage is missing; the message says which.
+        ValueError: if there is no such storage.
+    """
+    if not (out_dir is None or isinstance(out_dir, (str, os.PathLike))):
+        raise TypeError(f"out_dir must be a path or None, got {out_dir!r}")
+    path = None if out_dir is None else os.fspath(out_dir)
+    if path is not None and not files.is_local(path):
+        protocol = path.partition("://")[0]
+        try:
+            fsspec.get_filesystem_class(protocol)
+        except ImportError as error:
+            extra = ': pip install "lightning-hooks[s3]"' if protocol == "s3" else ""
+            raise ImportError(f"out_dir={path!r}: {error}{extra}") from error
+        except ValueError as error:
+            raise ValueError(f"out_dir={path!r}: {error}") from error
+    return path
 
 
 def directory_of(out_dir: str | None, work_dir: str) -> str:

@@ -3,36 +3,100 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 
-from lightning_hooks import loops
+from lightning_hooks import durable, files, loops, manifest
+from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.checkpoint_io import writes_atomically
 from lightning_hooks.driver import Driver
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook import Hook
 from lightning_hooks.listening import listens
 
-__all__ = ["CheckpointWriter", "write_checkpoint"]
+__all__ = ["CheckpointWriter", "Target", "write_checkpoint", "write_note"]
 
 
-def write_checkpoint(trainer: L.Trainer, path: str, *, save_optimizer: bool = True) -> None:
+class Target(NamedTuple):
+    """Where a checkpoint goes and what it belongs to."""
+
+    directory: str
+    name: str
+    """The path from the directory, with ``/``."""
+    run: str
+    series: str
+    """See :class:`~lightning_hooks.manifest.Entry`."""
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return files.join(self.directory, self.name)
+
+
+def write_checkpoint(
+    trainer: L.Trainer,
+    target: Target,
+    *,
+    save_optimizer: bool = True,
+    done: Callable[[], None],
+    background: BackgroundSaver | None = None,
+) -> None:
     """Write a checkpoint of Lightning's with mmcv's ``meta``, on all ranks together.
 
     Args:
         trainer: The Trainer, in a fit.
-        path: Where to, local or fsspec's.
+        target: Where to.
         save_optimizer: Whether a run can be resumed from the file.
+        done: Called on rank 0 when the file is on the disk and in the manifest.
+        background: What writes a copy beside the training.
     """
+    own: list[str] = []
+
+    def write(checkpoint: dict[str, Any], path: str) -> None:
+        own.append(path)
+        job = partial(write_note, target=target, resumable=save_optimizer, done=done)
+        if background is None:
+            job(checkpoint)
+        else:
+            background.save(checkpoint, job, path)
+
     with contextlib.ExitStack() as stack:
-        stack.enter_context(writes_atomically(trainer.strategy))
+        stack.enter_context(writes_atomically(trainer.strategy, write))
         if not save_optimizer:  # Lightning then leaves callbacks out, and so mmcv's meta
             module = trainer.lightning_module
             add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
             stack.enter_context(listens(module, "on_save_checkpoint", add))
-        trainer.save_checkpoint(path, weights_only=not save_optimizer)
+        trainer.save_checkpoint(target.path, weights_only=not save_optimizer)
+    if trainer.is_global_zero and not own and files.exists(target.path):
+        # a CheckpointIO of the user's, or a strategy with a file per rank, has written it
+        meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
+        _note(target, meta, save_optimizer, None, None)
+        done()
+
+
+def write_note(
+    checkpoint: dict[str, Any], *, target: Target, resumable: bool, done: Callable[[], None]
+) -> None:
+    """Write a file, with its entry in the manifest before it appears."""
+    note = partial(_note, target, checkpoint["meta"], resumable)
+    durable.save_announced(checkpoint, target.path, target.run, note)
+    done()
+
+
+def _note(
+    target: Target, meta: dict[str, Any], resumable: bool, size: int | None, crc32: str | None
+) -> None:
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    entry = manifest.Entry(
+        *(target.name, size, crc32, meta["epoch"], meta["iter"], now, target.run, target.series),
+        resumable=resumable,
+    )
+    # an older file of the name stays in it: until the rename it is the one that is there
+    manifest.update(target.directory, lambda entries: [*entries, entry])
 
 
 class CheckpointWriter(Hook):

@@ -70,7 +70,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self._backward(runner, loss)
         if self.every_n_iters(runner, self.cumulative_iters) or self.is_last_iter(runner):
             self._clip_and_step(runner)
-            runner.optimizer.zero_grad()
+            self._zero_grad(runner)
 
     def _init(self, runner: Any) -> None:
         """Warn of what the user should know; once in a fit."""

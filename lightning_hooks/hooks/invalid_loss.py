@@ -2,170 +2,297 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import contextlib
+import os
+from functools import partial
+from typing import Any
 
 import lightning as L
 import torch
 
-from lightning_hooks import loops
+from lightning_hooks import loops, rng
 from lightning_hooks.driver import Driver
+from lightning_hooks.finite import any_non_finite, finite_weights
 from lightning_hooks.hook import Hook
+from lightning_hooks.hooks.batch_dump import dump_batch
+from lightning_hooks.hooks.invalid_actions import Action, InvalidLossError, action_of
+from lightning_hooks.hooks.loss_record import LossRecord, Step, read
+from lightning_hooks.listening import Listening
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.step import OrphanLoss
 
 __all__ = ["CheckInvalidLossHook", "InvalidLossError"]
 
-
-class InvalidLossError(FloatingPointError, AssertionError):
-    """A loss is NaN or infinite. An AssertionError too, as mmdetection raises."""
-
-
-class _Step(NamedTuple):
-    """One step's loss, and where it was."""
-
-    loss: torch.Tensor
-    terms: dict[str, Any]
-    iter: int
-    epoch: int
-    inner_iter: int
+ACTIONS = ("raise", "stop", "skip", "restore")
 
 
 @HOOKS.register_module()
 class CheckInvalidLossHook(Hook):
-    """Raises when the loss of a step is NaN or infinite, and says which step it was.
+    """Acts when the loss of a step is NaN or infinite, and says which step it was.
 
     Every step counts, yet the device is read once per ``interval``: the losses are kept where they
-    are, and stacked and copied together. They are read also before every checkpoint and every
-    validation, and at the end of the fit, so that no whole checkpoint follows a bad step. The error
-    names the first bad step, and of the values in its ``log_vars`` (or the numbers that the step
-    returned and logged) those that are bad.
+    are, and stacked and copied together, with a look at the weights. They are read also before
+    every checkpoint and validation and at the end of the fit: no file holds a bad step. What is
+    said names the first bad step, on all ranks alike, and of the values in its ``log_vars`` (or
+    the numbers that the step returned and logged) those that are bad. Then:
+
+    =========  ====================================================================================
+    action     what happens
+    =========  ====================================================================================
+    raise      ``InvalidLossError``
+    stop       the last good state is put back, and training ends as with ``trainer.should_stop``
+    restore    the last good state is put back, and training goes on
+    skip       the optimizer's step is not made, for bad gradients too: weights, buffers and
+               optimizer state are as if the batch (with accumulated gradients: all batches of
+               that step) had not been there
+    =========  ====================================================================================
+
+    *stop*, *restore*: the last good state is that of the newest full checkpoint written in this
+    run, by whomever; until there is one, that of the last reading, of which a copy is kept on the
+    devices (weights, optimizer state and averages once more). Averages go back with it and hold
+    no bad step; counters, learning rates and data go on.
+
+    *skip*: decided before the step, on all ranks alike, with one reduction per step where there
+    are several. Nothing is read for optimizers with ``fused=True``; for others the host reads one
+    flag per step. Under ``precision="16-mixed"`` gradients are the gradient scaler's to judge.
+    A skipped step counts as a step elsewhere: learning rates move on, and an average takes in the
+    unchanged weights once more, which does it no harm.
+
+    ==================  ===========================================================================
+    key                 in the log
+    ==================  ===========================================================================
+    skipped_steps       optimizer steps skipped so far, at each reading once there are any
+    ==================  ===========================================================================
 
     Args:
         interval: Iterations from one reading to the next, at least 1.
+        action: ``"raise"``, ``"stop"``, ``"skip"`` or ``"restore"``.
+        max_skips: Optimizer steps skipped one after the other that are put up with; one more
+            raises, at the next reading. None for no limit.
+        max_restores: How often a fit goes back to its last good state; once more raises. None
+            for no limit.
+        dump_dir: Where the batch of the first bad step of a reading is written, with what is
+            needed to run it again (:func:`~lightning_hooks.hooks.batch_dump.load_batch`). For
+            that the batches of up to ``interval`` steps are kept where they are, and the random
+            state before each: choose a smaller interval where that is too much memory. None for
+            no files, and nothing kept.
 
     Raises:
-        ValueError: if ``interval`` is no int of at least 1.
+        ValueError: for arguments out of range; when training starts, for a strategy or optimizer
+            whose steps cannot be skipped.
         InvalidLossError: in training.
 
     Source: mmdetection's ``CheckInvalidLossHook``.
 
     Note:
         Departures from mmdetection: every step is checked (there: every ``interval``-th, the
-        others are missed), and also with ``python -O``, which drops its assertion. The priority is
+        others are missed), and also with ``python -O``, which drops its assertion. The weights
+        are looked at too: a step may have a good loss and bad gradients. The priority is
         ``ABOVE_NORMAL`` (there: ``NORMAL``), so that hooks that save come later.
     """
 
     priority = "ABOVE_NORMAL"
     """Before the hooks that save: a checkpoint of the step that is checked waits for it."""
 
-    def __init__(self, interval: int = 50) -> None:
+    # for subclasses that do not call super().__init__()
+    interval: int = 50
+    action: str = "raise"
+    max_skips: int | None = 10
+    max_restores: int | None = 3
+    dump_dir: str | None = None
+    _action: Action | None = None
+    _listening: tuple[Listening, ...] = ()
+    _looked = True
+    _steps_are_made = True
+    _saving: Any = None
+    _weights: tuple[torch.Tensor, ...] = ()
+
+    def __init__(
+        self,
+        interval: int = 50,
+        action: str = "raise",
+        max_skips: int | None = 10,
+        max_restores: int | None = 3,
+        dump_dir: str | None = None,
+    ) -> None:
         super().__init__()
         if type(interval) is not int or interval < 1:
             raise ValueError(f"interval must be an int of at least 1, got {interval!r}")
+        if action not in ACTIONS:
+            raise ValueError(f"action must be one of {list(ACTIONS)}, got {action!r}")
+        for name, limit in (("max_skips", max_skips), ("max_restores", max_restores)):
+            if limit is not None and (type(limit) is not int or limit < 0):
+                raise ValueError(f"{name} must be an int of at least 0 or None, got {limit!r}")
+        if not (dump_dir is None or isinstance(dump_dir, (str, os.PathLike))):
+            raise TypeError(f"dump_dir must be a path or None, got {dump_dir!r}")
         self.interval = interval
-        self._steps: list[_Step] = []
+        self.action = action
+        self.max_skips = max_skips
+        self.max_restores = max_restores
+        self.dump_dir = None if dump_dir is None else os.fspath(dump_dir)
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Get ready; leave out the events of each batch that are not needed."""
+        self._close()
+        trainer = runner.trainer
+        self._record = LossRecord(keep_batches=self.dump_dir is not None)
+        self._weights = finite_weights(runner.module)
+        self._action = action_of(self, runner)
+        save = partial(self._before_save, runner), lambda _: self._after_save()
+        self._listening = (Listening(trainer, "save_checkpoint", *save),)
+        if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
+            look = Listening(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
+            self._listening += (look,)
+        self._steps_are_made = runner.module.automatic_optimization
+        # Lightning skips what is None; the driver puts the events back
+        unused = {
+            "on_train_batch_start": not self._action.skips and self.dump_dir is None,
+            "on_before_backward": not self._action.skips,
+            "on_before_optimizer_step": not self._action.skips,
+            "on_train_batch_end": self._steps_are_made,
+        }
+        self.__dict__.update({name: None for name, is_unused in unused.items() if is_unused})
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Keep what is needed to undo the step, or to run it again."""
+        if self._action is None:  # another hook has registered it in its own before_run
+            self.before_run(Driver.of(trainer).runner)
+        assert self._action is not None
+        self._action.before_batch()
+        if self.dump_dir is not None:
+            self._record.rng_state = rng.get_rng_state()
+
+    def on_before_backward(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
+    ) -> None:
+        """Note each loss that a step is made of."""
+        assert self._action is not None
+        self._action.before_backward(loss)
+
+    def on_before_optimizer_step(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Skip a step that is bad."""
+        assert self._action is not None
+        self._action.before_step(optimizer, Driver.of(trainer).runner.iter)
 
     def after_train_iter(self, runner: Any) -> None:
         """Keep the step's loss; read all that are kept at every ``interval``-th iteration."""
-        outputs = runner.outputs
-        loss = outputs.get("loss")
-        if isinstance(loss, torch.Tensor):
-            # the driver's are detached already; asking them costs more than all the rest
-            self._steps.append(
-                _Step(
-                    loss if isinstance(loss, OrphanLoss) else loss.detach(),
-                    _terms(outputs, runner),
-                    runner.iter,
-                    runner.epoch,
-                    runner.inner_iter,
-                )
-            )
+        iteration = runner.iter
+        self._record.note(runner, iteration)
+        # within training_step hooks that own backward may have yet to make their step
+        if (iteration + 1) % self.interval == 0 and self._steps_are_made:
+            self._check(runner, at_interval=True)
+
+    def on_train_batch_end(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Read, where steps are made by hooks or by the module itself."""
+        runner = Driver.of(trainer).runner
         if self.every_n_iters(runner, self.interval):
-            self._check(runner)
+            self._check(runner, at_interval=True)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Read before others save, or evaluate with an average."""
+        self._check(runner)
+
+    before_val_epoch = after_train_epoch
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Read before a validation where there are no epochs."""
+        if self._action is not None:
+            self._check(Driver.of(trainer).runner)
 
     def after_run(self, runner: Any) -> None:
         """Read what is left."""
         self._check(runner)
+        if self._action is not None:
+            self._action.report()
 
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Read before a validation, and what hooks save after it."""
-        if self._steps:
-            self._check(Driver.of(trainer).runner)
+    # -- the reading -----------------------------------------------------------------------
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    def _check(self, runner: Any, at_interval: bool = False) -> None:
+        """Read and act, on all ranks together."""
+        action = self._action
+        if action is None:
+            return
+        if not self._record.iters and (self._looked or at_interval):
+            return  # nothing has happened since
+        # between two batches bad weights need not be looked for: the next loss shows them
+        self._looked = look = not at_interval or action.keeps
+        reading = read(
+            self._record.take(),
+            self._spoilt(runner.module, self._weights if look else ()),
+            action.flags(),
+            rank=runner.rank,
+            ranks=runner.world_size,
+        )
+        bad = action.bad_step(reading)
+        if bad is not None and self.dump_dir is not None:
+            self._dump(bad, runner)
+        action.settle(reading, at_interval)
+
+    def _spoilt(self, module: L.LightningModule, weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return any_non_finite(weights).to(module.device)
+
+    def _dump(self, step: Step, runner: Any) -> None:
+        assert self.dump_dir is not None
+        try:
+            path = dump_batch(step, self.dump_dir, runner.rank)
+        except Exception as error:  # the disk is full: what is wrong with the loss matters more
+            runner.logger.warning("the batch of iter %d could not be written: %r", step.iter, error)
+        else:
+            runner.logger.warning("the batch of iter %d is in %s", step.iter, path)
+
+    def _before_save(
+        self, runner: Any, path: Any, weights_only: bool | None = None, *_: Any, **__: Any
     ) -> None:
-        """Read before a checkpoint is written."""
-        if self._steps:
-            self._check(Driver.of(trainer).runner)
+        """Read before a checkpoint is written, by whomever."""
+        trainer = runner.trainer
+        has_run = loops.batches_processed(trainer) > loops.batch_counts(trainer).completed
+        if has_run:  # and perhaps not been noted: a callback before the hooks is saving
+            self._record.note(runner, runner.iter)
+        self._check(runner)
+        self._saving = None if weights_only else path
+
+    def _after_save(self) -> None:
+        if self._saving is not None and self._action is not None:
+            self._action.note_file(self._saving)
+
+    # -- the end ---------------------------------------------------------------------------
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Forget the losses: another error here would hide the one that is raised."""
-        self._steps.clear()
+        """Leave no trace; what was not read yet is only put right: an error hides the first."""
+        with contextlib.suppress(Exception):
+            if self._record.iters and self._action is not None:
+                steps = self._record.take()
+                self._action.after_error(read(steps, self._spoilt(pl_module, self._weights)))
+        with contextlib.suppress(Exception):
+            self._close()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Give Trainer and optimizers back as they were."""
+        self._close()
+
+    def _close(self) -> None:
+        for one in self._listening:
+            one.remove()
+        if self._action is not None:
+            self._action.close()
+        self._action, self._listening, self._weights = None, (), ()
+        self._record = LossRecord()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the kept losses out of copies."""
-        return {**super().__getstate__(), "_steps": []}
-
-    def _check(self, runner: Any) -> None:
-        steps, self._steps = self._steps, []
-        if not steps:
-            return
-        losses = torch.stack([_scalar(step.loss) for step in steps]).tolist()
-        bad = [step for step, loss in zip(steps, losses, strict=True) if not math.isfinite(loss)]
-        if runner.world_size > 1:  # all ranks raise, or those that go on wait for ever
-            if not runner.trainer.strategy.reduce_boolean_decision(bool(bad), all=False):
-                return
-            if not bad:
-                raise InvalidLossError(
-                    f"the loss of another rank became invalid at iter {steps[0].iter} or later, "
-                    f"up to {steps[-1].iter}"
-                )
-        if bad:
-            raise InvalidLossError(_message(bad[0], len(bad), steps[-1].iter))
-
-
-def _scalar(loss: torch.Tensor) -> torch.Tensor:
-    loss = loss.as_subclass(torch.Tensor)  # ours would go through Python in every call
-    return loss.reshape(()) if loss.numel() == 1 else loss.mean()
-
-
-def _terms(outputs: Mapping[str, Any], runner: Any) -> dict[str, Any]:
-    """Return the step's numbers by name, on their device."""
-    named = outputs.get("log_vars")
-    if named is None:
-        named = {**outputs, **loops.step_metrics(runner.trainer)}
-    return {
-        name: value.detach() if isinstance(value, torch.Tensor) else value
-        for name, value in named.items()
-        if name != "loss"
-        and (isinstance(value, float) or (isinstance(value, torch.Tensor) and value.numel() == 1))
-    }
-
-
-def _message(step: _Step, count: int, last: int) -> str:
-    values = {"loss": float(_scalar(step.loss))}
-    values.update({name: float(value) for name, value in step.terms.items()})
-    bad = {name: value for name, value in values.items() if not math.isfinite(value)}
-    good = {name: value for name, value in values.items() if math.isfinite(value)}
-    lines = [
-        f"the loss became {values['loss']} at iter {step.iter} "
-        f"(epoch {step.epoch}, inner_iter {step.inner_iter}; all counted from 0)",
-        f"not finite: {_listing(bad)}",
-    ]
-    if good:
-        lines.append(f"finite: {_listing(good)}")
-    lines.append(
-        f"{count} of the losses kept up to iter {last} are not finite; the weights may be spoilt "
-        f"since iter {step.iter}: go on from a checkpoint before it. Common causes: too high a "
-        "learning rate, no warm-up, no gradient clipping, an empty or broken batch, float16"
-    )
-    return "\n".join(lines)
-
-
-def _listing(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name}={value:.6g}" for name, value in values.items())
+        """Leave out what belongs to a run."""
+        state = super().__getstate__()
+        return {k: v for k, v in state.items() if not k.startswith("_") or k == "_given"}

@@ -1,55 +1,73 @@
-"""The last k files that a hook has written."""
+"""Which of a run's checkpoints are deleted when a new one is on the disk."""
 
 from __future__ import annotations
 
-import fsspec
+from collections.abc import Collection, Sequence
 
-from lightning_hooks import files
+from lightning_hooks import files, manifest
+from lightning_hooks.manifest import Entry
 
-__all__ = ["KeptFiles", "exists", "remove"]
+__all__ = ["delete_files", "keep_last", "superseded"]
 
 
-class KeptFiles:
-    """Remembers own files, oldest first, and deletes those beyond the last ``limit``.
+def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
+    """Return the entries that make room for the last ``limit`` names, or for a newer file.
+
+    A name that was written twice counts where it was written last; -1 is no limit.
+    """
+    kept: dict[str, Entry] = {}
+    for entry in reversed(entries):
+        if limit < 1 or len(kept) < limit:
+            kept.setdefault(entry.name, entry)
+    return [entry for entry in entries if kept.get(entry.name) is not entry]
+
+
+def keep_last(
+    directory: str, run: str, series: str, limit: int, resumed_at: int | None = None
+) -> None:
+    """Keep the last files of a run's series and delete the others.
 
     Args:
+        directory: Where they and the manifest are.
+        run: Whose they are.
+        series: Which of the run's files.
         limit: How many to keep; -1 for all.
+        resumed_at: The iterations of the file that a run goes on from: if there are newer ones
+            nothing is deleted, since those may be damaged. None after a save.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.paths: list[str] = []
+    def change(entries: list[Entry]) -> list[Entry]:
+        own = [e for e in entries if (e.run, e.series) == (run, series)]
+        gone: list[Entry] = []
+        if limit > 0:  # those that somebody has taken away, or a kill has left here, are none
+            gone = [e for e in own if not files.exists(files.join(directory, e.name))]
+            own = [e for e in own if e not in gone]
+        if resumed_at is not None and not (own and own[-1].iter == resumed_at):
+            return entries
+        old = gone + superseded(own, limit)
+        if own:  # the file just written may have replaced another run's
+            old += [e for e in entries if e.name == own[-1].name and e not in own]
+        return manifest.without(directory, entries, old)
 
-    @property
-    def last(self) -> str:
-        """The newest, or an empty string."""
-        return self.paths[-1] if self.paths else ""
-
-    def add(self, path: str) -> None:
-        """Own a file that is about to be written."""
-        self.paths = [*(p for p in self.paths if p != path), path]
-
-    def delete_old(self, directory: str) -> None:
-        """Delete the files beyond the limit and disown them; those elsewhere are left alone.
-
-        Where a writer in the background has not finished the newest file, nothing is deleted.
-        """
-        if self._limit < 1 or not exists(self.last):
-            return
-        old, self.paths = self.paths[: -self._limit], self.paths[-self._limit :]
-        for path in old:
-            if path.startswith(files.join(directory, "")):
-                remove(path)
+    manifest.update(directory, change)
 
 
-def exists(path: str) -> bool:
-    """Whether there is such a file, local or remote."""
-    fs, target = fsspec.core.url_to_fs(path)
-    return bool(fs.exists(target))
+def delete_files(directory: str, run: str, names: Collection[str], new: str) -> list[str]:
+    """Delete files of a run by their names; return which it had.
 
+    Args:
+        directory: Where they and the manifest are.
+        run: Whose they are; another run's stay.
+        names: Their paths from the directory.
+        new: The one just written: older entries of its name are forgotten.
+    """
+    gone: list[str] = []
 
-def remove(path: str) -> None:
-    """Delete a file, or the directory of a sharded checkpoint, unless it is gone already."""
-    fs, target = fsspec.core.url_to_fs(path)
-    if fs.exists(target):
-        fs.rm(target, recursive=True)
+    def change(entries: list[Entry]) -> list[Entry]:
+        old = [e for e in entries if e.run == run and e.name in names]
+        gone.extend(entry.name for entry in old)
+        again = [e for e in entries if e.name == new]
+        return manifest.without(directory, entries, [*old, *again[:-1]])
+
+    manifest.update(directory, change)
+    return gone

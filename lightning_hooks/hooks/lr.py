@@ -11,9 +11,23 @@ from lightning_hooks.hooks.updater import Updater
 
 __all__ = ["LrUpdaterHook"]
 
+OVERRIDABLE = {
+    "_set_lr",
+    "base_lr",
+    "get_lr",
+    "get_regular_lr",
+    "get_warmup_lr",
+    "length_of",
+    "regular_lr",
+    "regular_values",
+    "set_values",
+    "warm_values",
+}
+"""What an old hook may say instead, one by one."""
+
 
 class LrUpdaterHook(Updater):
-    """The base of the learning rate policies: override ``get_lr``, or ``values``.
+    """The base of the learning rate policies: override ``get_lr``, or ``value``.
 
     Every rate is computed from the group's ``initial_lr`` (which the optimizer's own state holds),
     the counters and the length of the run. Nothing else is kept, so it is right after any resume,
@@ -62,6 +76,41 @@ class LrUpdaterHook(Updater):
     _minimum = property(attrgetter("min_lr"))
     _ratio = property(attrgetter("min_lr_ratio"))
 
+    _plain = False
+    """Whether iterations are counted, there is one optimizer and nothing is overridden."""
+
+    # -- the points ---------------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Take the bases, and look ahead."""
+        super().before_run(runner)
+        cls, own = type(self), vars(self)
+        same = all(getattr(cls, name) is getattr(LrUpdaterHook, name) for name in OVERRIDABLE)
+        same &= not (own.keys() & OVERRIDABLE or isinstance(self.base, dict))
+        self._plain = same and not self.by_epoch
+
+    def before_train_iter(self, runner: Any) -> None:
+        """Set the iteration's rates, if counted in iterations or warming up."""
+        if not self._plain:
+            super().before_train_iter(runner)
+            return
+        # the same in one go: this is the way of nearly every run, and of every iteration
+        now = runner.iter
+        bases: Any = self.base
+        total = runner.max_iters if self.needs_length else None
+        if len(bases) == 1:
+            rate = self.value(bases[0], now, total)
+            self.regular = [rate]
+            if self.warmup is not None and now < self._warmup_length(runner):
+                rate *= self._factor(now)
+            runner.optimizer.param_groups[0]["lr"] = rate
+            return
+        self.regular = rates = self._of_all(bases, now, total)
+        if self.warmup is not None and now < self._warmup_length(runner):
+            rates = list(map(partial(mul, self._factor(now)), rates))
+        for group, rate in zip(runner.optimizer.param_groups, rates):  # noqa: B905
+            group["lr"] = rate
+
     # -- by mmcv's names ---------------------------------------------------------------------
 
     @property
@@ -84,11 +133,11 @@ class LrUpdaterHook(Updater):
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
         """Return the rate of a group, without warm-up."""
-        return self.values([base_lr], *self._progress(runner))[0]
+        return self.value(base_lr, *self._progress(runner))
 
     def get_regular_lr(self, runner: Any) -> Values:
         """Return the rates of all groups, without warm-up."""
-        if type(self).get_lr is LrUpdaterHook.get_lr:
+        if getattr(self.get_lr, "__func__", None) is LrUpdaterHook.get_lr:
             return self._from_policy(runner, self.base)
         return of_each(partial(self.get_lr, runner), self.base)
 

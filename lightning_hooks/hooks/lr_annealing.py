@@ -34,6 +34,11 @@ class AnnealingLr(Annealing, LrUpdaterHook):
         self.min_lr = min_lr
         self.min_lr_ratio = min_lr_ratio
 
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return the curve's value."""
+        # what is inherited, by the names it has here: this is asked for in every iteration
+        return self.curve(base, position, total, minimum=self.min_lr, ratio=self.min_lr_ratio)
+
 
 @HOOKS.register_module()
 class CosineAnnealingLrUpdaterHook(AnnealingLr):

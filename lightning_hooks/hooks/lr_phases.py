@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from lightning_hooks import schedules
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.param_groups import spread
 from lightning_hooks.hooks.phase_policies import Cyclic, OneCycle
 from lightning_hooks.hooks.policies import is_int
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.schedules import one_cycles
-from lightning_hooks.schedules.legs import along
 
 __all__ = ["CyclicLrUpdaterHook", "OneCycleLrUpdaterHook"]
 
@@ -94,6 +93,7 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
             raise ValueError(f"total_steps must be an int of at least 1, got {total_steps!r}")
         self.max_lr = max_lr
         self.total_steps = total_steps
+        self.needs_length = total_steps is None
         self.div_factor = div_factor
         self.final_div_factor = final_div_factor
 
@@ -104,28 +104,24 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
             group.setdefault("initial_lr", base)
         return bases
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return :func:`~lightning_hooks.schedules.one_cycle` of each base."""
-        ratios = one_cycles.one_cycle_ratios(
-            self.div_factor, self.final_div_factor, self.three_phase
-        )
-        leg = one_cycles.one_cycle_leg(
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.one_cycle`."""
+        return schedules.one_cycle(
+            base,
             position,
-            total,
+            self.total_steps or total,
             pct_start=self.pct_start,
+            anneal_strategy=self.anneal_strategy,
+            div_factor=self.div_factor,
+            final_div_factor=self.final_div_factor,
             three_phase=self.three_phase,
-            values=ratios,
         )
-        return [along(leg, base, self.anneal_strategy) for base in bases]
 
-    def length_of(self, runner: Any) -> int | None:
-        """Return ``total_steps``, if given, else the iterations of the run."""
-        iterations = super().length_of(runner)
-        if self.total_steps is None:
-            return iterations
-        if iterations is not None and self.total_steps < iterations:
+    def check(self, total: int) -> Iterator[str]:
+        """Look for phases without length, and iterations after the cycle."""
+        if self.total_steps is not None and self.total_steps < total:
             raise ValueError(
-                f"total_steps={self.total_steps} of {type(self).__name__} must not be less than "
-                f"the {iterations} iterations of the run"
+                f"total_steps={self.total_steps} must not be less than "
+                f"the {total} iterations of the run"
             )
-        return self.total_steps
+        return super().check(self.total_steps or total)

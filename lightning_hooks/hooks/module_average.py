@@ -1,4 +1,4 @@
-"""The average of a module's parameters over the steps of its training."""
+"""The average of a module's weights over the steps of its training."""
 
 from __future__ import annotations
 
@@ -8,60 +8,190 @@ from typing import Any
 import lightning as L
 import torch
 
+from lightning_hooks.hooks.masked_update import MaskedUpdate
 from lightning_hooks.hooks.weight_swap import WeightSwap
 
 __all__ = ["ModuleAverage"]
 
 
 class ModuleAverage:
-    """A second set of values for a module's parameters.
+    """A second set of values for a module's parameters, and perhaps its buffers.
 
     Parameters of floating-point or complex type are averaged, in their own type and on their
-    device. Buffers are not: the average goes with the module's own.
+    device. With ``buffers="average"`` so are the buffers of these types that are in the state
+    dict; with ``"copy"`` all that are in it are taken over at every update; with ``"ignore"``
+    the average goes with the module's own. Integers are never averaged.
 
     Args:
-        module: The module; its ``state_dict`` names the parameters.
-        start: Values to start from, by key; the parameters' own for those it does not have.
+        module: The module; its ``state_dict`` names the weights.
+        start: Values to start from, by key; the module's own for those it does not have.
+        buffers: One of the three above.
+        by_copy: Swap by copying, see :class:`~lightning_hooks.hooks.weight_swap.WeightSwap`.
+        check_all: Look for NaN everywhere, see
+            :class:`~lightning_hooks.hooks.masked_update.MaskedUpdate`.
     """
 
-    def __init__(self, module: L.LightningModule, start: Mapping[str, Any] | None = None) -> None:
+    tracks = False
+    """Whether the average is the model itself, because averaging has not begun."""
+
+    def __init__(
+        self,
+        module: L.LightningModule,
+        start: Mapping[str, Any] | None = None,
+        buffers: str = "ignore",
+        by_copy: bool = False,
+        check_all: bool = False,
+    ) -> None:
         self.module = module
+        self._check_all = check_all
         parameters = _averaged(module)
-        values = {id(p): p.detach() for p in parameters}
-        for key, parameter in module.state_dict(keep_vars=True).items():
+        self._slots = _buffers(module, buffers)
+        self._copies = buffers == "copy"
+        buffered = (owner._buffers[name] for owner, name in self._slots)
+        tensors = [*parameters, *(buffer for buffer in buffered if buffer is not None)]
+        values = {id(t): t.detach() for t in tensors}
+        for key, tensor in module.state_dict(keep_vars=True).items():
             saved = (start or {}).get(key)
-            if saved is not None and id(parameter) in values and saved.shape == parameter.shape:
-                values[id(parameter)] = saved.to(parameter)
-        self.swap = WeightSwap(parameters, [values[id(p)].clone() for p in parameters])
+            if saved is not None and id(tensor) in values and saved.shape == tensor.shape:
+                values[id(tensor)] = saved.to(tensor)
+        copies = [values[id(t)].clone() for t in tensors]
+        self.swap = WeightSwap(tensors, copies, by_copy or _is_compiled_for_cuda(module))
+        self._updates: list[MaskedUpdate] = []
+        self._left_out: dict[torch.device, torch.Tensor] = {}
 
     def is_of(self, module: L.LightningModule) -> bool:
         """Whether this is the average of the module as it is now."""
-        now, then = _averaged(module), self.swap.parameters
+        now, then = _averaged(module), self._parameters
         return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
 
-    @torch.no_grad()
+    @property
+    def _parameters(self) -> list[torch.Tensor]:
+        return self.swap.parameters[: len(self.swap.parameters) - len(self._slots)]
+
+    # -- training --------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take the model as it is for the first value of the average."""
+        self.tracks = False
+        self.follow()
+        with torch.no_grad():
+            torch._foreach_copy_(self.swap.others, self.swap.parameters)
+
     def update(self, weight: float) -> None:
-        """``average += weight * (parameter - average)``, for all at once."""
-        torch._foreach_lerp_(self.swap.others, self.swap.parameters, weight)  # type: ignore[arg-type]
+        """``average += weight * (parameter - average)``, for all at once, without NaN."""
+        if self._slots:
+            self._find_buffers()
+        for update in self._updates or self._prepare():
+            update(weight)
+
+    def _prepare(self) -> list[MaskedUpdate]:
+        pairs = [*zip(self.swap.others, self.swap.parameters, strict=True)]
+        first = len(pairs) - len(self._slots) if self._copies else len(pairs)
+        self._updates = []
+        for device in dict.fromkeys(value.device for _, value in pairs):
+            lerped = [pair for pair in pairs[:first] if pair[1].device == device]
+            copied = [pair for pair in pairs[first:] if pair[1].device == device]
+            left_out = self._left_out.setdefault(
+                device, torch.zeros((), dtype=torch.float32, device=device)
+            )
+            self._updates.append(
+                MaskedUpdate(*_unzip(lerped), left_out, self._check_all, *_unzip(copied))
+            )
+        return self._updates
+
+    def _find_buffers(self) -> None:
+        """Look the buffers up again: a module may put a new tensor in place of one."""
+        if self.swap.is_in:
+            return
+        first = len(self.swap.parameters) - len(self._slots)
+        for index, (owner, name) in enumerate(self._slots, first):
+            buffer = owner._buffers[name]
+            if buffer is not None and buffer is not self.swap.parameters[index]:
+                self.swap.parameters[index] = buffer
+                self._updates = []
+
+    # -- use -------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Follow the module to where it is now."""
+        self._find_buffers()
+        self.swap.follow()
+        self._updates = []  # its lists are those of before
+
+    def put_in(self) -> None:
+        """Put the average in place of the module's weights, if averaging has begun."""
+        if not self.tracks and not self.swap.is_in:
+            self._find_buffers()
+            before = self.swap.addresses
+            self.swap.put_in()
+            if self.swap.addresses is not before:
+                self._updates = []  # they look at where the parameters were
+
+    def mend(self) -> int:
+        """Return how many updates were left out since the last call, because of NaN.
+
+        This is the one read of the device. If there were any, numbers of the average that are
+        NaN or infinite are replaced by the model's.
+        """
+        if self.swap.is_in:
+            return 0
+        count = max((int(number) for number in self._left_out.values()), default=0)
+        if count:
+            for number in self._left_out.values():
+                number.zero_()
+            for update in self._updates or self._prepare():
+                update.mend()
+        return count
 
     def state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average in it; the tensors are the live ones."""
-        return self._with(self.swap.others)
+        return self.raw_state_dict() if self.tracks else self._with(self.swap.others)
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with its own weights, also while they are swapped."""
+        self._find_buffers()
         return self._with(self.swap.raw)
 
     def _with(self, values: list[torch.Tensor]) -> dict[str, Any]:
-        by_parameter = {id(p): v for p, v in zip(self.swap.parameters, values, strict=True)}
+        self._find_buffers()
+        by_tensor = {id(t): v for t, v in zip(self.swap.parameters, values, strict=True)}
         return {
-            key: by_parameter.get(id(value), _detached(value))
+            key: by_tensor.get(id(value), _detached(value))
             for key, value in self.module.state_dict(keep_vars=True).items()
         }
 
 
 def _averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
-    return [p for p in module.parameters() if p.is_floating_point() or p.is_complex()]
+    return [p for p in module.parameters() if _is_number(p)]
+
+
+def _is_number(value: torch.Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
+    """Return owner and name of the buffers that are part of the average, each tensor once."""
+    found: dict[int, tuple[torch.nn.Module, str]] = {}
+    for owner in module.modules() if which != "ignore" else ():
+        for name, buffer in owner._buffers.items():
+            if buffer is None or name in owner._non_persistent_buffers_set:
+                continue
+            if which == "copy" or _is_number(buffer):
+                found.setdefault(id(buffer), (owner, name))
+    return [*found.values()]
+
+
+def _is_compiled_for_cuda(module: torch.nn.Module) -> bool:
+    """Whether there may be a CUDA graph, which reads the addresses that it was made with."""
+    compiled = any(
+        getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
+        for m in module.modules()
+    )
+    return compiled and any(p.is_cuda for p in module.parameters())
+
+
+def _unzip(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[list[Any], list[Any]]:
+    return [one for one, _ in pairs], [other for _, other in pairs]
 
 
 def _detached(value: Any) -> Any:

@@ -14,7 +14,7 @@ __all__ = ["MomentumUpdaterHook"]
 
 
 class MomentumUpdaterHook(Updater):
-    """The base of the momentum policies: override ``get_momentum``, or ``values``.
+    """The base of the momentum policies: override ``get_momentum``, or ``value``.
 
     A group's momentum is its ``momentum``, or else the first of its ``betas`` (Adam). It is
     computed from the group's ``initial_momentum``, the counters and the length of the run.
@@ -85,11 +85,11 @@ class MomentumUpdaterHook(Updater):
 
     def get_momentum(self, runner: Any, base_momentum: Any) -> float:
         """Return the momentum of a group, without warm-up."""
-        return self.values([base_momentum], *self._progress(runner))[0]
+        return self.value(base_momentum, *self._progress(runner))
 
     def get_regular_momentum(self, runner: Any) -> Values:
         """Return the momenta of all groups, without warm-up."""
-        if type(self).get_momentum is MomentumUpdaterHook.get_momentum:
+        if getattr(self.get_momentum, "__func__", None) is MomentumUpdaterHook.get_momentum:
             return self._from_policy(runner, self.base)
         return of_each(partial(self.get_momentum, runner), self.base)
 
@@ -142,12 +142,12 @@ class MomentumUpdaterHook(Updater):
         """Take the bases, and look ahead: no momentum may leave [0, 1)."""
         super().before_run(runner)
         total: Any = self.length_of(runner)
-        if type(self).values is Updater.values or (self.needs_length and total is None):
+        if type(self).value is Updater.value or (self.needs_length and total is None):
             return  # a get_momentum of its own, which is judged as it is set; or it never moves
         judged = set()
         for name, i, _, base in with_groups(runner.optimizer, self.base):
             for now, position, factor in () if base in judged else self._moments(runner):
-                momentum = self.values([base], position, total)[0] / factor
+                momentum = self.value(base, position, total) / factor
                 if not 0 <= momentum < 1:
                     where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
                     raise ValueError(self._out_of_range(where, momentum, now))

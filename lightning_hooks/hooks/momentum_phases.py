@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks import schedules
@@ -103,16 +102,13 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
             group.update(zip(self.bounds, pair, strict=True))
         return bounds
 
-    def values(self, bases: Sequence[Any], position: int, total: int) -> list[float]:
-        """Return :func:`~lightning_hooks.schedules.one_cycle_momentum` of each pair of bounds."""
-        return [
-            schedules.one_cycle_momentum(
-                bounds,
-                position,
-                total,
-                pct_start=self.pct_start,
-                anneal_strategy=self.anneal_strategy,
-                three_phase=self.three_phase,
-            )
-            for bounds in bases
-        ]
+    def value(self, base: Any, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.one_cycle_momentum` of a pair of bounds."""
+        return schedules.one_cycle_momentum(
+            base,
+            position,
+            total,
+            pct_start=self.pct_start,
+            anneal_strategy=self.anneal_strategy,
+            three_phase=self.three_phase,
+        )

@@ -11,13 +11,14 @@ import lightning as L
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from lightning_hooks import loops
 from lightning_hooks.driver import Driver
 from lightning_hooks.hook import Hook
 from lightning_hooks.ownership import trains_like_mmcv
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.step import OrphanLoss
 
-__all__ = ["OptimizerHook", "parameters_in_graph"]
+__all__ = ["OptimizerHook", "optimizers_of", "parameters_in_graph"]
 
 _CLIP_ARGUMENTS = tuple(inspect.signature(clip_grad_norm_).parameters)[1:]
 
@@ -68,14 +69,16 @@ class OptimizerHook(Hook):
     Raises:
         TypeError: if ``grad_clip`` is not a dict.
         ValueError: if it has no ``max_norm``, one that is not positive, or an unknown key; when
-            training starts, if the Trainer is to clip too.
+            training starts, if the Trainer is to clip too, or its ``precision="16-mixed"`` meets
+            an optimizer that unscales gradients itself (``fused=True``).
 
     Source: mmcv's ``OptimizerHook``.
 
     Note:
         Departures from mmcv: ``grad_norm`` stays a tensor on its device until it is logged; the
         search for unused parameters does not recurse (mmcv's fails on deep graphs), and runs in
-        ``GradientCumulativeOptimizerHook`` too (mmcv ignores the argument there).
+        ``GradientCumulativeOptimizerHook`` too (mmcv ignores the argument there); of a dict of
+        optimizers each takes its step after the one backward (mmcv fails).
     """
 
     reads_step = False
@@ -125,15 +128,17 @@ class OptimizerHook(Hook):
     def after_train_iter(self, runner: Any) -> None:
         """Do zero_grad, backward, clipping and step; or log what was clipped in Lightning's."""
         if not _owned(runner):
-            norms, self._norms = self._norms, ()
-            for norm in norms:
-                self._log_norm(norm, runner)
+            self._log_norms(runner)
             return
-        runner.optimizer.zero_grad()
+        self._zero_grad(runner)
         self._backward(runner, runner.outputs["loss"])
         self._clip_and_step(runner)
 
     # -- the parts of an owned step ----------------------------------------------------------
+
+    def _zero_grad(self, runner: Any) -> None:
+        for optimizer in optimizers_of(runner):
+            optimizer.zero_grad()
 
     def _backward(self, runner: Any, loss: torch.Tensor) -> None:
         if self.detect_anomalous_params:
@@ -141,9 +146,16 @@ class OptimizerHook(Hook):
         loss.backward()  # type: ignore[no-untyped-call]  # torch's has no types
 
     def _clip_and_step(self, runner: Any) -> None:
-        if self.grad_clip is not None:
+        if self.grad_clip is not None and not loops.has_grad_scaler(runner.trainer):
             self._log_norm(self.clip_grads(runner.module.parameters()), runner)
-        runner.optimizer.step()
+        for optimizer in optimizers_of(runner):
+            optimizer.step()  # with a scaler of the Trainer's, clipped in here
+        self._log_norms(runner)
+
+    def _log_norms(self, runner: Any) -> None:
+        norms, self._norms = self._norms, ()
+        for norm in norms:
+            self._log_norm(norm, runner)
 
     def _log_norm(self, norm: torch.Tensor | None, runner: Any) -> None:
         if norm is not None:
@@ -153,7 +165,7 @@ class OptimizerHook(Hook):
     # -- beside Lightning's backward and step ------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse to clip twice."""
+        """Refuse to clip twice, or gradients that are not unscaled."""
         self._norms = ()
         if self.grad_clip is not None and trainer.gradient_clip_val:
             raise ValueError(
@@ -161,6 +173,14 @@ class OptimizerHook(Hook):
                 f"{type(self).__name__}(grad_clip={self.grad_clip}): gradients would be clipped "
                 "twice; give one of them"
             )
+        if self.grad_clip is not None and loops.has_grad_scaler(trainer):
+            for optimizer in trainer.optimizers:
+                if loops.unscales_itself(optimizer):
+                    raise ValueError(
+                        f"{type(self).__name__}(grad_clip=...) cannot clip for "
+                        f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
+                        f"precision={trainer.precision!r} inside its step; give fused=False"
+                    )
 
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
@@ -174,10 +194,18 @@ class OptimizerHook(Hook):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Clip before Lightning's step."""
-        if self.grad_clip is not None and not _owned(Driver.of(trainer).runner):
+        """Clip before Lightning's step, and where its scaler has just unscaled for a hook's."""
+        if self.grad_clip is None:
+            return
+        if not _owned(Driver.of(trainer).runner) or loops.has_grad_scaler(trainer):
             norm = self.clip_grads(p for g in optimizer.param_groups for p in g["params"])
             self._norms = (*self._norms, norm)
+
+
+def optimizers_of(runner: Any) -> list[Any]:
+    """The optimizers that an owned step is made with."""
+    found = runner.optimizer
+    return list(found.values()) if isinstance(found, dict) else [found]
 
 
 def _owned(runner: Any) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from lightning_hooks import schedules
 from lightning_hooks.hooks.policies import Policy, is_int
 from lightning_hooks.hooks.updater import Updater
-from lightning_hooks.schedules import checks, cycles
-from lightning_hooks.schedules.legs import along
+from lightning_hooks.schedules import checks
 
-__all__ = ["Cyclic", "OneCycle"]
+__all__ = ["Cyclic", "OneCycle", "by_iteration"]
 
 
-def _by_iteration(hook: Updater, by_epoch: bool) -> bool:
+def by_iteration(hook: Updater, by_epoch: bool) -> bool:
+    """Return False, the only ``by_epoch`` of a policy that counts iterations.
+
+    Raises:
+        ValueError: for True.
+    """
     if by_epoch:
         raise ValueError(f"{type(hook).__name__} counts iterations: by_epoch must be False")
     return by_epoch
@@ -34,7 +39,7 @@ class Cyclic(Policy):
         gamma: float,
         **kwargs: Any,
     ) -> None:
-        super().__init__(by_epoch=_by_iteration(self, by_epoch), **kwargs)
+        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
         ratios = target_ratio if isinstance(target_ratio, (list, tuple)) else [target_ratio]
         if len(ratios) == 1 and isinstance(ratios[0], (int, float)):
             ratios = (ratios[0], ratios[0] / 1e5)
@@ -50,17 +55,18 @@ class Cyclic(Policy):
         self.anneal_strategy = checks.check_anneal_strategy(anneal_strategy)
         self.gamma = gamma
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return :func:`~lightning_hooks.schedules.cyclic` of each base."""
-        leg = cycles.cyclic_leg(
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.cyclic`."""
+        return schedules.cyclic(
+            base,
             position,
             total,
             target_ratio=self.target_ratio,
             cyclic_times=self.cyclic_times,
             step_ratio_up=self.step_ratio_up,
+            anneal_strategy=self.anneal_strategy,
             gamma=self.gamma,
         )
-        return [along(leg, base, self.anneal_strategy) for base in bases]
 
     def check(self, total: int) -> Iterator[str]:
         """Look for cycles without length."""
@@ -80,7 +86,7 @@ class OneCycle(Policy):
         by_epoch: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(by_epoch=_by_iteration(self, by_epoch), **kwargs)
+        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
         self.pct_start = checks.check_share("pct_start", pct_start)
         self.anneal_strategy = checks.check_anneal_strategy(anneal_strategy)
         self.three_phase = three_phase

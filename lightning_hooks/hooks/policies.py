@@ -6,7 +6,7 @@ Each is a mixin in front of a hook's base. A minimum is called ``min_lr`` by one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightning_hooks import schedules
@@ -44,9 +44,9 @@ class Fixed(Policy):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return the bases."""
-        return [schedules.fixed(base, position) for base in bases]
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return the base."""
+        return schedules.fixed(base, position)
 
 
 class Step(Policy):
@@ -62,13 +62,11 @@ class Step(Policy):
         self.step = step
         self.gamma = gamma
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return :func:`~lightning_hooks.schedules.step` of each base."""
-        step, gamma, minimum = self.step, self.gamma, self._minimum
-        return [
-            schedules.step(base, position, step=step, gamma=gamma, minimum=minimum)
-            for base in bases
-        ]
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.step`."""
+        return schedules.step(
+            base, position, step=self.step, gamma=self.gamma, minimum=self._minimum
+        )
 
     def check(self, total: int) -> Iterator[str]:
         """Look for milestones that are never reached."""
@@ -82,9 +80,9 @@ class Exp(Policy):
         super().__init__(**kwargs)
         self.gamma = gamma
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return :func:`~lightning_hooks.schedules.exp` of each base."""
-        return [schedules.exp(base, position, gamma=self.gamma) for base in bases]
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.exp`."""
+        return schedules.exp(base, position, gamma=self.gamma)
 
 
 class Inv(Policy):
@@ -95,9 +93,9 @@ class Inv(Policy):
         self.gamma = gamma
         self.power = power
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return :func:`~lightning_hooks.schedules.inv` of each base."""
-        return [schedules.inv(base, position, gamma=self.gamma, power=self.power) for base in bases]
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.inv`."""
+        return schedules.inv(base, position, gamma=self.gamma, power=self.power)
 
 
 class Poly(Policy):
@@ -109,12 +107,9 @@ class Poly(Policy):
         super().__init__(**kwargs)
         self.power = power
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return :func:`~lightning_hooks.schedules.poly` of each base."""
-        power, minimum = self.power, self._minimum
-        return [
-            schedules.poly(base, position, total, power=power, minimum=minimum) for base in bases
-        ]
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.poly`."""
+        return schedules.poly(base, position, total, power=self.power, minimum=self._minimum)
 
 
 class Annealing(Policy):
@@ -123,10 +118,9 @@ class Annealing(Policy):
     needs_length = True
     curve: Callable[..., float]
 
-    def values(self, bases: Sequence[float], position: int, total: int) -> list[float]:
-        """Return the curve's value for each base."""
-        curve, minimum, ratio = self.curve, self._minimum, self._ratio
-        return [curve(base, position, total, minimum=minimum, ratio=ratio) for base in bases]
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return the curve's value."""
+        return self.curve(base, position, total, minimum=self._minimum, ratio=self._ratio)
 
 
 def either(name: str, minimum: object, ratio: object) -> None:

@@ -75,8 +75,8 @@ class Updater(Hook):
 
     # -- what policies say -------------------------------------------------------------------
 
-    def values(self, bases: Sequence[Any], position: int, total: int) -> list[float]:
-        """Return the policy's value for each of these bases.
+    def value(self, base: Any, position: int, total: Any) -> float:
+        """Return the policy's value for a group of this base.
 
         ``position`` and ``total`` count epochs or iterations; ``total`` is None unless the policy
         ``needs_length``.
@@ -149,23 +149,25 @@ class Updater(Hook):
     # -- helpers -----------------------------------------------------------------------------
 
     def _progress(self, runner: Any) -> tuple[int, Any]:
-        """Return what ``values`` takes: position and total."""
+        """Return what ``value`` takes: position and total."""
         position = runner.epoch if self.by_epoch else runner.iter
         return position, self.total_of(runner) if self.needs_length else None
 
     def _from_policy(self, runner: Any, bases: Values) -> Values:
         position, total = self._progress(runner)
         if isinstance(bases, dict):
-            return {name: self._shared(group, position, total) for name, group in bases.items()}
-        return self._shared(bases, position, total)
+            return {name: self._of_all(group, position, total) for name, group in bases.items()}
+        return self._of_all(bases, position, total)
 
-    def _shared(self, bases: Sequence[Any], position: int, total: int) -> list[float]:
-        """Return ``values``, computed once for each base: most groups share theirs."""
-        distinct = set(bases) if len(bases) > 1 else bases
+    def _of_all(self, bases: Sequence[Any], position: int, total: Any) -> list[float]:
+        """Return the value of each group, computed once for each base: most groups share theirs."""
+        value = self.value
+        if bases and bases.count(bases[0]) == len(bases):
+            return [value(bases[0], position, total)] * len(bases)
+        distinct = set(bases)
         if len(distinct) == len(bases):
-            return self.values(bases, position, total)
-        some = list(distinct)
-        known = dict(zip(some, self.values(some, position, total), strict=True))
+            return [value(base, position, total) for base in bases]
+        known = {base: value(base, position, total) for base in distinct}
         return [known[base] for base in bases]
 
     def _factor(self, now: int) -> float:

@@ -10,24 +10,34 @@ __all__ = ["WeightSwap"]
 
 
 class WeightSwap:
-    """Puts other values in place of parameters, and takes them out again.
+    """Puts other values in place of parameters (or buffers), and takes them out again.
 
     A parameter is pointed at the other tensor: nothing is copied and no memory is needed. Where
-    its storage is not its own alone (flattened weights of a recurrent layer, views) or the types
-    differ, values are copied. The raw values are noted before the first parameter is touched, so
-    that after an interrupt at any moment ``take_out`` restores them.
+    its storage is not its own alone (flattened weights of a recurrent layer, views), the types
+    differ, or something remembers addresses, values are copied. The raw values are noted before
+    the first parameter is touched, so that after an interrupt at any moment ``take_out`` restores
+    them.
 
     Args:
         parameters: The parameters.
         others: A tensor for each of them; what trains on the swapped module changes it.
+        by_copy: Copy the values of all: a CUDA graph reads the addresses that it was made with.
     """
 
     def __init__(
-        self, parameters: Sequence[torch.nn.Parameter], others: Sequence[torch.Tensor]
+        self,
+        parameters: Sequence[torch.Tensor],
+        others: Sequence[torch.Tensor],
+        by_copy: bool = False,
     ) -> None:
         self.parameters = list(parameters)
         self.others = list(others)
+        self.by_copy = by_copy
         self._raw: list[tuple[torch.Tensor, bool]] | None = None
+        # which are to be copied: asking every time would cost more than the exchange
+        self._copies: list[bool] = []
+        self.addresses: list[int] = []
+        """Where the parameters' own values were when last looked at: another list if elsewhere."""
 
     @property
     def is_in(self) -> bool:
@@ -48,12 +58,13 @@ class WeightSwap:
         # Lightning evaluates in inference mode: tensors made there could not be trained later
         with torch.inference_mode(False), torch.no_grad():
             self.follow()
-            raw = []
-            for parameter, other in zip(self.parameters, self.others, strict=True):
-                copies = _needs_copy(parameter, other)
-                raw.append((parameter.detach().clone() if copies else parameter.data, copies))
+            which = self._which_copy()
+            raw = [
+                (parameter.detach().clone() if copies else parameter.data, copies)
+                for parameter, copies in zip(self.parameters, which, strict=True)
+            ]
             self._raw = raw
-            self._set([*zip(self.others, (copies for _, copies in raw), strict=True)])
+            self._set([*zip(self.others, which, strict=True)])
 
     def take_out(self) -> None:
         """Put the parameters' own values back; doing it twice does no harm."""
@@ -69,14 +80,27 @@ class WeightSwap:
             else:
                 parameter.data = value
 
+    def _which_copy(self) -> list[bool]:
+        addresses = [parameter.data_ptr() for parameter in self.parameters]
+        if addresses != self.addresses:
+            self.addresses = addresses
+            self._copies = [
+                self.by_copy or _needs_copy(parameter, other)
+                for parameter, other in zip(self.parameters, self.others, strict=True)
+            ]
+        return self._copies
+
     def follow(self) -> None:
         """Move the other tensors to the parameters' devices."""
-        for index, parameter in enumerate(self.parameters):
-            if self.others[index].device != parameter.device:
-                self.others[index] = self.others[index].to(parameter.device)
+        pairs = zip(self.parameters, self.others, strict=True)
+        if any(other.device != parameter.device for parameter, other in pairs):
+            self.others = [
+                other.to(parameter.device)
+                for parameter, other in zip(self.parameters, self.others, strict=True)
+            ]
 
 
-def _needs_copy(parameter: torch.nn.Parameter, other: torch.Tensor) -> bool:
+def _needs_copy(parameter: torch.Tensor, other: torch.Tensor) -> bool:
     size = parameter.numel() * parameter.element_size()
     shares = parameter.untyped_storage().nbytes() != size
     # among processes; on other devices it always says so

@@ -29,6 +29,9 @@ from lightning_hooks.schedules.drawing import plot as plot
 from lightning_hooks.schedules.one_cycles import one_cycle as one_cycle
 from lightning_hooks.schedules.one_cycles import one_cycle_momentum as one_cycle_momentum
 from lightning_hooks.schedules.preview import sample as sample
+from lightning_hooks.schedules.stages import multi_stage as multi_stage
 from lightning_hooks.schedules.warm_up import WARM_UPS as WARM_UPS
 from lightning_hooks.schedules.warm_up import check_warm_up as check_warm_up
 from lightning_hooks.schedules.warm_up import warm_up as warm_up
+from lightning_hooks.schedules.yolox import yolox as yolox
+from lightning_hooks.schedules.yolox import yolox_warm_up as yolox_warm_up

@@ -6,9 +6,9 @@ reached: the last position is ``total - 1``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate
+from math import cos, pi
 
 __all__ = [
     "annealing_cos",
@@ -35,7 +35,7 @@ def annealing_cos(start: float, end: float, factor: float, weight: float = 1.0) 
     (1.0, 0.0)
     """
     # mmcv's order of operations: the last bit depends on it
-    return end + 0.5 * weight * (start - end) * (math.cos(math.pi * factor) + 1)
+    return end + 0.5 * weight * (start - end) * (cos(pi * factor) + 1)
 
 
 def annealing_linear(start: float, end: float, factor: float) -> float:
@@ -68,7 +68,7 @@ def cosine(
     [1.0, 0.8536, 0.5, 0.1464]
     """
     end = minimum if ratio is None else base * ratio
-    return annealing_cos(base, end, position / total)
+    return end + 0.5 * (base - end) * (cos(pi * (position / total)) + 1)  # annealing_cos, faster
 
 
 def linear(

@@ -6,11 +6,111 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.writers.tracker import Package, TrackerHook, environment, require
+from lightning_hooks.writers.packages import Package, environment, require
+from lightning_hooks.writers.records import Record
+from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.writer import PointWriter
+
+_CAPTURES = (
+    "capture_stdout",
+    "capture_stderr",
+    "capture_hardware_metrics",
+    "capture_traceback",
+    "git_ref",
+)
 
 __all__ = ["NeptuneLoggerHook", "NeptuneWriter"]
+
+
+class NeptuneWriter(PointWriter):
+    """A run of Neptune's.
+
+    Args:
+        run: The client's run.
+        owned: Whether it is ours to stop.
+        with_step: Whether points have a step.
+        note: What the user should know.
+    """
+
+    name = "neptune"
+
+    def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
+        self.run = run
+        self.note = note
+        self._owned = owned
+        self._with_step = with_step
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        run: Any = None,
+        init: Mapping[str, Any] | None = None,
+        folder: str | None = None,
+        with_step: bool = True,
+    ) -> NeptuneWriter:
+        """Start a run, offline where no server answers.
+
+        Args:
+            run: A run that is there already.
+            init: Arguments of ``neptune.init_run``.
+            folder: Where offline files are, if the environment does not say.
+            with_step: Whether points have a step.
+        """
+        import neptune
+
+        if run is not None:
+            return cls(run, owned=False, with_step=with_step)
+        init = dict(init or {})
+        note = "Neptune's hosted service closed in March 2026: "
+        with environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})):
+            if init.get("mode", "offline") == "offline":
+                note += f"this run is kept in files below {folder} that no server will take"
+            else:
+                try:
+                    run = neptune.init_run(**init)
+                    note += f'mode="{init["mode"]}" works with a private deployment only'
+                except Exception as error:
+                    note += f"none answers ({type(error).__name__}: {error}); the run is offline"
+            run = run or neptune.init_run(**{**init, "mode": "offline"})
+        return cls(run, with_step=with_step, note=note)
+
+    def log(self, record: Record) -> None:
+        """Append a point to each series."""
+        super().log(record)
+        if not self._with_step and record.scalars:
+            self.run["global_step"].append(record.step, timestamp=record.time)
+
+    def add(self, name: str, value: Any, record: Record) -> None:
+        """Append a point to a series."""
+        if isinstance(value, np.ndarray):
+            from neptune.types import File
+
+            image = value.transpose(1, 2, 0)
+            value = File.as_image(image.squeeze() / 255.0)
+        step = record.step if self._with_step else None
+        self.run[name].append(value, step=step, timestamp=record.time)
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Store hyper-parameters."""
+        for name, value in params.items():
+            self.run[f"parameters/{name}"] = "None" if value is None else value
+
+    def flush(self) -> None:
+        """See it on the disk."""
+        self.run.wait(disk_only=True)
+
+    def close(self, failed: bool = False) -> None:
+        """Stop the run if it is ours."""
+        if not self._owned:
+            return
+        if failed:
+            self.run["sys/failed"] = True
+        self.run.stop()
 
 
 @HOOKS.register_module()
@@ -18,7 +118,10 @@ class NeptuneLoggerHook(TrackerHook):
     """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` unless told otherwise.
 
     Neptune's hosted service closed in March 2026, and the hook says so: ``mode="async"`` or
-    ``"sync"`` needs a private deployment. The keys are those of ``get_loggable_tags``.
+    ``"sync"`` needs a private deployment; where none answers, the run is offline. ``python -m
+    lightning_hooks.writers.replay {work_dir}/.neptune/offline/run__... --to mlflow`` brings an
+    offline run to MLflow, W&B or TensorBoard. The keys are those of ``get_loggable_tags``; the
+    module's hyper-parameters are below ``parameters``.
 
     Args:
         init_kwargs: Arguments of ``neptune.init_run``.
@@ -28,9 +131,13 @@ class NeptuneLoggerHook(TrackerHook):
         with_step: Whether the iteration is the step of each point; otherwise it is logged as
             ``global_step``.
         by_epoch: Whether the run is counted in epochs.
+        run: Neptune's run, to be used and left open.
+        timeout: See ``TrackerHook``.
+        strict: See ``TrackerHook``.
 
     Raises:
         ImportError: if neptune is not installed.
+        TypeError: if ``run`` is no run of Neptune's.
 
     Source: mmcv's ``NeptuneLoggerHook``.
 
@@ -41,6 +148,8 @@ class NeptuneLoggerHook(TrackerHook):
     """
 
     package = "neptune"
+    writer_class = NeptuneWriter
+    run_has = "get_structure"
     neptune = Package("neptune")
 
     def __init__(
@@ -51,8 +160,13 @@ class NeptuneLoggerHook(TrackerHook):
         reset_flag: bool = True,
         with_step: bool = True,
         by_epoch: bool = True,
+        *,
+        run: Any = None,
+        timeout: float = 10.0,
+        strict: bool = False,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        delivery = {"run": run, "timeout": timeout, "strict": strict}
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
         self.import_neptune()
         self.init_kwargs = dict(init_kwargs or {})
         self.with_step = with_step
@@ -63,60 +177,17 @@ class NeptuneLoggerHook(TrackerHook):
 
     @property
     def run(self) -> Any:
-        """Neptune's run, None where there is none."""
-        return getattr(self._writer, "run", None)
+        """Neptune's run, None until there is one."""
+        return self.client_run
 
-    def open_writer(self, runner: Any) -> NeptuneWriter:
-        """Start a run."""
+    def target(self, runner: Any) -> dict[str, Any]:
+        """Files below the work dir, unless a mode says otherwise."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
-        runner.logger.warning(
-            "Neptune's hosted service closed in March 2026: "
-            + (
-                f"this run is kept in files below {runner.work_dir} that no server will take"
-                if mode == "offline"
-                else f'mode="{mode}" works with a private deployment only'
-            )
-        )
-        arguments = {
-            "capture_stdout": False,
-            "capture_stderr": False,
-            "capture_hardware_metrics": False,
-            "capture_traceback": False,
-            "source_files": [],
-            "git_ref": False,
-            **self.init_kwargs,
-            "mode": mode,
+        quiet = dict.fromkeys(_CAPTURES, False)
+        local = is_local(runner.work_dir)
+        self.neptune  # noqa: B018 - imported here, in the main thread
+        return {
+            "init": {**quiet, "source_files": [], **self.init_kwargs, "mode": mode},
+            "folder": os.path.join(runner.work_dir, ".neptune") if local else None,
+            "with_step": self.with_step,
         }
-        folder = {}
-        if is_local(runner.work_dir):
-            folder = {"NEPTUNE_DATA_DIRECTORY": os.path.join(runner.work_dir, ".neptune")}
-        with environment(**folder):
-            run = self.neptune.init_run(**arguments)
-        return NeptuneWriter(run, with_step=self.with_step)
-
-
-class NeptuneWriter:
-    """A run of Neptune's.
-
-    Args:
-        run: The client's run.
-        with_step: Whether points have a step.
-    """
-
-    def __init__(self, run: Any, *, with_step: bool) -> None:
-        self.run = run
-        self._with_step = with_step
-
-    def log(self, metrics: Mapping[str, float], step: int, seconds: float) -> None:
-        """Append a point to each series, and see it on the disk."""
-        if not self._with_step:
-            metrics = {**metrics, "global_step": step}
-        for name, value in metrics.items():
-            self.run[name].append(value, step=step if self._with_step else None, timestamp=seconds)
-        self.run.wait(disk_only=True)
-
-    def close(self, failed: bool = False) -> None:
-        """Stop the run."""
-        if failed:
-            self.run["sys/failed"] = True
-        self.run.stop()

@@ -13,6 +13,7 @@ from lightning_hooks.files import is_local, join
 from lightning_hooks.hooks.logger import LoggerHook
 from lightning_hooks.hooks.tags import of_first_group
 from lightning_hooks.registry import HOOKS
+from lightning_hooks.writers.records import is_image
 from lightning_hooks.writers.text_line import console_line, eta, json_line, rounded
 from lightning_hooks.writers.work_files import check_suffix, copy_files
 
@@ -128,7 +129,7 @@ class TextLoggerHook(LoggerHook):
             record["lr"] = lr
         if "time" in output and runner.module.device.type == "cuda":
             record["memory"] = self._get_max_memory(runner)
-        record.update(output)
+        record.update({name: value for name, value in output.items() if not is_image(value)})
         self._log_info(record, runner)
         self._dump_log(record, runner)
         return record

@@ -1,167 +1,233 @@
-"""``TrackerHook``: a logger that sends numbers to an experiment tracker and never ends a run."""
+"""``TrackerHook``: a logger that sends values to an experiment tracker and never ends a run."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
+import functools
 import os
-import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from lightning_hooks import loops
+from lightning_hooks.files import is_local, join, plain
 from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.writers.given import check_run, experiment
+from lightning_hooks.writers.packages import tolerant
+from lightning_hooks.writers.params import flat
+from lightning_hooks.writers.records import as_image, is_image
+from lightning_hooks.writers.sending import Sending
+from lightning_hooks.writers.writer import Writer
 
-__all__ = ["Package", "TrackerHook", "Writer", "environment", "require"]
-
-
-class Writer(Protocol):
-    """One run in a backend; making one connects to it."""
-
-    def log(self, metrics: Mapping[str, float], step: int, seconds: float) -> None:
-        """Store numbers by name.
-
-        Args:
-            metrics: The numbers.
-            step: The iteration; it never goes back within a run.
-            seconds: When they were logged, since the epoch: the same when sent again.
-        """
-
-    def close(self, failed: bool = False) -> None:
-        """End the run in the backend."""
+__all__ = ["TrackerHook"]
 
 
 class TrackerHook(LoggerHook):
-    """The base of loggers with a :class:`Writer`: give ``package`` and ``open_writer``.
+    """The base of loggers with a :class:`Writer`: give ``writer_class`` and ``target``.
 
-    Everything that the backend does is run through ``_guarded``: what it raises costs one
-    warning, and the backend is left alone for the rest of the run. Only rank 0 writes. An error
-    that ends the training closes the run as a failed one.
+    What is logged is appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``, which takes
+    some ten microseconds; a thread brings it from there to the backend. A backend that is slow,
+    hangs, raises or is not there costs a warning and slows no step. What it has not taken when
+    the run ends, or is killed, stays in that file, and ``python -m
+    lightning_hooks.writers.replay FILE`` sends it later; otherwise the file is removed.
+
+    Only rank 0 writes. An error that ends the training closes the run as a failed one.
+
+    Args:
+        interval: Iterations between two logs.
+        ignore_last: See ``LoggerHook``.
+        reset_flag: See ``LoggerHook``.
+        by_epoch: Whether the run is counted in epochs.
+        run: A run that is there already, of the client or of a Lightning ``Logger``; it is used
+            and left open.
+        timeout: Seconds after the last iteration in which the backend is to take the rest; it
+            has one more for each megabyte of files.
+        strict: Whether what cannot be delivered is an error, for tests.
+
+    Raises:
+        ValueError: if ``timeout`` is negative.
+        TypeError: if ``run`` is no run of the backend's.
 
     Note:
-        Departure from mmcv: only numbers are sent (mmcv sends lists too, which most trackers
-        refuse).
+        Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
+        trackers refuse). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels, of
+        0 to 1 if they are floats. ``module.hparams`` are the run's hyper-parameters.
     """
+
+    writer_class: type[Writer]
+    """What writes to the backend."""
 
     package: str
     """The backend's package, and the extra that installs it."""
 
-    _writer: Writer | None = None
-    _broken = False
+    run_has: str = "log"
+    """What a client's run is told by: an attribute of it."""
 
-    def open_writer(self, runner: Any) -> Writer:
-        """Connect to the backend."""
-        raise NotImplementedError(f"{type(self).__name__} must define open_writer(runner)")
+    texts: bool = False
+    """Whether strings are sent too."""
 
-    def begin(self, runner: Any, writer: Any) -> None:
-        """Send what comes before the first numbers (tags, parameters)."""
+    timeout = 10.0
+    strict = False
+    _client_run: Any = None
+    _sending: Sending | None = None
+    _peers: Sequence[TrackerHook] = ()
 
-    def finish(self, runner: Any, writer: Any) -> None:
-        """Send what comes after the last numbers (files, the model)."""
+    def __init__(
+        self,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        *,
+        run: Any = None,
+        timeout: float = 10.0,
+        strict: bool = False,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        if not timeout >= 0:
+            raise ValueError(f"timeout must be at least 0, got {timeout!r}")
+        self._client_run = check_run(run, self.run_has, type(self).__name__)
+        self.timeout = timeout
+        self.strict = strict
+
+    # -- what a backend defines ------------------------------------------------------------
+
+    def target(self, runner: Any) -> dict[str, Any]:
+        """Return the arguments of ``writer_class.connect``, in types that JSON has."""
+        raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
+
+    def running(self) -> Any:
+        """Return the program's own run in the backend, if one is active: it is used then."""
+        return None
+
+    def existing(self) -> Any:
+        """Return the run that was given, as ``writer_class.connect`` takes it."""
+        return experiment(self._client_run)
+
+    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
+        """Return the run's hyper-parameters: the module's, unless the run is someone else's."""
+        return flat(loops.hyper_parameters(runner.module)) if own else {}
+
+    def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+        """Return the files of the run to send, each with the name that it has there.
+
+        Args:
+            runner: The runner.
+            folder: A folder to make some in; it is removed afterwards.
+        """
+        return []
+
+    # -- the run ---------------------------------------------------------------------------
+
+    @property
+    def client_run(self) -> Any:
+        """The client's run; None until the backend has started it."""
+        return getattr(self._sending and self._sending.writer, "run", None)
+
+    def status(self) -> dict[str, Any]:
+        """Return how many records were ``logged`` and ``sent``, and the last ``error``, if any."""
+        if self._sending is None:
+            return {"logged": 0, "sent": 0, "error": None}
+        return self._sending.status()
 
     def before_run(self, runner: Any) -> None:
-        """Open the writer."""
+        """Begin to send."""
         super().before_run(runner)
-        self._writer, self._broken = None, False
-        if runner.rank == 0:
-            self._guarded(runner, "started", self._open, runner)
+        self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
+        self._sending = self._begin(runner) if runner.rank == 0 else None
 
-    def _open(self, runner: Any) -> None:
-        with _tolerant():
-            self._writer = self.open_writer(runner)
-            self.begin(runner, self._writer)
+    def _begin(self, runner: Any) -> Sending:
+        target: dict[str, Any] = {}
+        connect: Callable[[], Writer]
+        run = None
+        try:
+            with tolerant():  # the client is imported here: imports in threads meet each other
+                target = self.target(runner)
+                run = self.running() if self._client_run is None else self.existing()
+            connect = functools.partial(self.writer_class.connect, run=run, **target)
+        except Exception as error:
+            connect = functools.partial(_fail, error)
+        name = self.writer_class.name
+        sending = Sending(
+            *(self.package, self.writer_class, connect, _spool_path(runner, name)),
+            {"writer": name, "arguments": _without_secrets(plain(target)), "format": 1},
+            *(runner.logger, type(self).__name__),
+        )
+        params = self.parameters(runner, own=run is None)
+        if params:
+            sending.append(runner.iter, params=params)
+        return sending
 
     def log(self, runner: Any) -> None:
-        """Send the numbers among the tags."""
-        if self._writer is None:
+        """Put the values into the spool."""
+        if self._sending is None:
             return
-        tags = self.get_loggable_tags(runner)
-        numbers = {k: float(v) for k, v in tags.items() if self.is_scalar(v)}
-        step = self.get_iter(runner)
-        self._guarded(runner, "written to", self._writer.log, numbers, step, time.time())
+        tags = self.get_loggable_tags(runner, allow_text=self.texts)
+        scalars = {name: float(v) for name, v in tags.items() if self.is_scalar(v)}
+        texts = {name: v for name, v in tags.items() if isinstance(v, str)}
+        images = {name: as_image(v) for name, v in tags.items() if is_image(v)}
+        self._sending.append(self.get_iter(runner), scalars=scalars, texts=texts, images=images)
+        if self.strict:
+            self._sending.check()
 
     def after_run(self, runner: Any) -> None:
-        """Send the rest and close the writer."""
-        if self._writer is not None:
-            self._guarded(runner, "sent its files", self._finish, runner)
-        self._close(runner)
-
-    def _finish(self, runner: Any) -> None:
-        with _tolerant():
-            self.finish(runner, self._writer)
+        """See that the rest is sent, by all trackers at once: all wait while one does."""
+        peers, self._peers = self._peers, ()
+        with contextlib.ExitStack() as folders:
+            for peer in peers:
+                folder = folders.enter_context(tempfile.TemporaryDirectory())
+                peer._close(failed=False, files=peer._files(runner, folder))
+            undelivered = [peer._wait() for peer in peers]
+        for error in filter(None, undelivered):
+            raise error
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Close the writer of a run that fails."""
-        self._close(None, failed=True)
+        """Close the run as a failed one."""
+        peers, self._peers = self._peers, ()
+        for peer in peers:
+            peer._close(failed=True)
+        for peer in peers:
+            peer._wait()
 
-    def _close(self, runner: Any, failed: bool = False) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            with _tolerant():
-                self._guarded(runner, "closed", writer.close, failed)
-
-    def _guarded(self, runner: Any, what: str, call: Callable[..., None], *args: Any) -> None:
-        """Run a call into the backend; the first error is told, and is the last."""
-        if self._broken and what != "closed":
-            return
+    def _files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+        if self._sending is None or self._sending.given_up:
+            return []
         try:
-            call(*args)
+            with tolerant():
+                return self.files(runner, folder)
         except Exception as error:
-            if not self._broken and runner is not None:
-                runner.logger.warning(
-                    "%s: %s cannot be %s (%s: %s); training goes on without it",
-                    *(type(self).__name__, self.package, what, type(error).__name__, error),
-                )
-            self._broken = True
+            self._sending.tell("given the run's files", error)
+            return []
+
+    def _close(self, failed: bool, files: Sequence[tuple[str, str]] = ()) -> None:
+        self._peers = ()
+        if self._sending is not None:
+            self._sending.close(self.timeout, failed=failed, files=files)
+
+    def _wait(self) -> Exception | None:
+        error = None if self._sending is None else self._sending.wait()
+        return error if self.strict else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_writer"}
+        own = ("_sending", "_peers")
+        return {k: v for k, v in super().__getstate__().items() if k not in own}
 
 
-class Package:
-    """A class attribute that is a package, imported when it is first read."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        if self._name in sys.modules:
-            return sys.modules[self._name]
-        with _tolerant():
-            return importlib.import_module(self._name)
+def _fail(error: Exception) -> Writer:
+    raise error
 
 
-def require(package: str, user: str) -> None:
-    """Complain if a package is not installed; it is not imported.
-
-    Raises:
-        ImportError: if it is missing; the message says what to install.
-    """
-    if importlib.util.find_spec(package) is None:
-        raise ImportError(
-            f'{user} needs {package}: pip install "lightning_hooks[{package}]"', name=package
-        )
+def _spool_path(runner: Any, name: str) -> str:
+    work_dir = runner.work_dir.removeprefix("file://")
+    if not is_local(work_dir):  # nothing can be appended there
+        work_dir = os.path.join(tempfile.gettempdir(), "lightning_hooks")
+    return join(work_dir, "spool", f"{runner.timestamp}-{name}.jsonl")
 
 
-@contextlib.contextmanager
-def environment(**defaults: str) -> Iterator[None]:
-    """Set environment variables that the user has not, for a while."""
-    missing = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(missing)
-    try:
-        yield
-    finally:
-        for name in missing:
-            os.environ.pop(name, None)
-
-
-@contextlib.contextmanager
-def _tolerant() -> Iterator[None]:
-    """Silence what clients warn of each other: with ``-W error`` it would be an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def _without_secrets(value: Any) -> Any:
+    """The arguments without what opens an account: the spool is a file that people pass on."""
+    if isinstance(value, dict):
+        secret = ("token", "key", "password", "secret")
+        kept = {k: v for k, v in value.items() if not any(s in str(k).lower() for s in secret)}
+        return {k: _without_secrets(v) for k, v in kept.items()}
+    return value

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from lightning_hooks.files import is_local
+from lightning_hooks.files import is_local, join
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.writers.tracker import Package, TrackerHook, require
+from lightning_hooks.writers.packages import Package, require
+from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.wandb_writer import WandbWriter
 from lightning_hooks.writers.work_files import check_suffix, files_of_run
 
-__all__ = ["WandbLoggerHook", "WandbWriter", "has_wandb_key"]
+__all__ = ["WandbLoggerHook", "has_wandb_key"]
 
 _SUMMARIES = ("min", "max", "mean", "best", "last", "none")
 _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
@@ -23,10 +25,11 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 class WandbLoggerHook(TrackerHook):
     """Logs to W&B: offline in the work dir, unless a key or ``WANDB_MODE`` says otherwise.
 
-    The keys are those of ``get_loggable_tags``. ``wandb sync`` uploads an offline run later.
+    The keys are those of ``get_loggable_tags``; the module's hyper-parameters are in the config.
+    ``wandb sync`` uploads an offline run later.
 
     Args:
-        init_kwargs: Arguments of ``wandb.init``.
+        init_kwargs: Arguments of ``wandb.init``, which is called in the hook's thread.
         interval: Iterations between two logs.
         ignore_last: See ``LoggerHook``.
         reset_flag: See ``LoggerHook``.
@@ -37,10 +40,14 @@ class WandbLoggerHook(TrackerHook):
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
         out_suffix: How the names of these files end.
         define_metric_cfg: A summary (min, max, mean, best, last or none) by metric.
+        run: W&B's run or a Lightning ``WandbLogger``, to be used and left open.
+        timeout: See ``TrackerHook``.
+        strict: See ``TrackerHook``.
 
     Raises:
         ImportError: if wandb is not installed.
         ValueError: for an unknown summary.
+        TypeError: if ``run`` is no run of W&B's.
 
     Source: mmcv's ``WandbLoggerHook``.
 
@@ -49,10 +56,12 @@ class WandbLoggerHook(TrackerHook):
         With ``with_step`` a step is committed by the next one, so that validation and training
         of one iteration are one row (mmcv commits at once, and W&B drops the second). A run
         that is there already (the program's own, or of Lightning's ``WandbLogger``) is used and
-        left open; the iteration is logged there as ``global_step``.
+        left open; the iteration is logged there as ``global_step``, the axis of what we log.
     """
 
     package = "wandb"
+    writer_class = WandbWriter
+    run_has = "define_metric"
     wandb = Package("wandb")
 
     def __init__(
@@ -67,8 +76,13 @@ class WandbLoggerHook(TrackerHook):
         log_artifact: bool = True,
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
+        *,
+        run: Any = None,
+        timeout: float = 10.0,
+        strict: bool = False,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        delivery = {"run": run, "timeout": timeout, "strict": strict}
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
         self.import_wandb()
         self.init_kwargs = dict(init_kwargs or {})
         self.commit = commit
@@ -87,72 +101,40 @@ class WandbLoggerHook(TrackerHook):
         """Complain if wandb is not installed; ``self.wandb`` imports it when it is first read."""
         require("wandb", type(self).__name__)
 
-    def open_writer(self, runner: Any) -> WandbWriter:
-        """Start a run, or take the one that there is."""
-        run = self.wandb.run
-        owned = run is None
-        if owned:
-            run = self.wandb.init(**self._arguments(runner.work_dir))
-        return WandbWriter(run, owned, with_step=self.with_step, commit=self.commit)
+    def running(self) -> Any:
+        """The run that the program has started."""
+        return self.wandb.run
 
-    def begin(self, runner: Any, writer: WandbWriter) -> None:
-        """Say how metrics are summarised."""
-        for metric, summary in self.define_metric_cfg.items():
-            writer.run.define_metric(metric, summary=summary)
-
-    def _arguments(self, work_dir: str) -> dict[str, Any]:
+    def target(self, runner: Any) -> dict[str, Any]:
+        """A run in the work dir; online only if something says so."""
         # flushed every second: what a kill loses, W&B's own default would be 15 of them
         settings = {"x_transaction_log_flush_interval": 1, "init_timeout": 20, "console": "off"}
+        if "finish_timeout" in getattr(self.wandb.Settings, "model_fields", {}):
+            settings["finish_timeout"] = max(int(self.timeout), 1)
         given = self.init_kwargs.get("settings")
         if isinstance(given, Mapping):
             settings.update(given)
         elif given is not None:
             settings.update(given.model_dump(exclude_unset=True))
-        arguments = {"settings": self.wandb.Settings(**settings)}
-        if is_local(work_dir) and "WANDB_DIR" not in os.environ:
-            os.makedirs(work_dir, exist_ok=True)
-            arguments["dir"] = work_dir
+        init: dict[str, Any] = {}
+        if is_local(runner.work_dir) and "WANDB_DIR" not in os.environ:
+            os.makedirs(runner.work_dir, exist_ok=True)
+            init["dir"] = runner.work_dir
         chosen = "mode" in settings or "WANDB_MODE" in os.environ or has_wandb_key()
         if not chosen:
-            arguments["mode"] = "offline"
-        return {**arguments, **{k: v for k, v in self.init_kwargs.items() if k != "settings"}}
+            init["mode"] = "offline"
+        return {
+            "init": {**init, **self.init_kwargs, "settings": settings},
+            "with_step": self.with_step,
+            "commit": self.commit,
+            "summaries": self.define_metric_cfg,
+        }
 
-    def finish(self, runner: Any, writer: WandbWriter) -> None:
-        """Log the text files as an artifact."""
-        if self.log_artifact:
-            artifact = self.wandb.Artifact(name="artifacts", type="model")
-            for name in files_of_run(runner, self.out_suffix):
-                artifact.add_file(os.path.join(runner.work_dir, name), name=name)
-            writer.run.log_artifact(artifact)
-
-
-class WandbWriter:
-    """A run in W&B.
-
-    Args:
-        run: The client's run.
-        owned: Whether it is ours to number its steps and to finish it.
-        with_step: Whether the iteration is W&B's step.
-        commit: Whether a log without step ends one of W&B's.
-    """
-
-    def __init__(self, run: Any, owned: bool, *, with_step: bool, commit: bool) -> None:
-        self.run = run
-        self._owned = owned
-        self._with_step = with_step and owned
-        self._commit = commit
-
-    def log(self, metrics: Mapping[str, float], step: int, seconds: float) -> None:
-        """Log a row, or what there is of it so far."""
-        if self._with_step:
-            self.run.log(dict(metrics), step=step)
-        else:
-            self.run.log({**metrics, "global_step": step}, commit=self._commit)
-
-    def close(self, failed: bool = False) -> None:
-        """Finish the run if it is ours."""
-        if self._owned:
-            self.run.finish(exit_code=1 if failed else 0)
+    def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+        """The text files of the run."""
+        if not self.log_artifact:
+            return []
+        return [(join(runner.work_dir, n), n) for n in files_of_run(runner, self.out_suffix)]
 
 
 def has_wandb_key() -> bool:

@@ -1,0 +1,155 @@
+"""mmcv's config files: ``.py``, YAML and JSON that build on each other become plain dicts.
+
+A file inherits from the files that it names as ``_base_``, and its dicts are merged into theirs
+key by key; a dict with ``_delete_=True`` replaces the inherited one. ``{{ _base_.a.b }}`` is a
+value of a base, and ``{{ fileDirname }}`` and its like are parts of the file's own path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import types
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["copied", "merged", "read_config"]
+
+BASE, DELETE, DEPRECATION = "_base_", "_delete_", "_deprecation_"
+BASE_VALUE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
+MARK = "value of _base_: "
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Return what a config file says, with all that it inherits.
+
+    A ``.py`` file is run, and its variables are the config: modules, functions and names that
+    begin with two underscores are left out.
+
+    Args:
+        path: A ``.py``, ``.yaml``, ``.yml`` or ``.json`` file.
+
+    Raises:
+        FileNotFoundError: if it, or a base, is not there.
+        ValueError: for another ending, a file that inherits from itself, or one whose content is
+            not a dict.
+        KeyError: if two bases define the same key, or ``{{ _base_.key }}`` is in none.
+        TypeError: if a dict would be merged into something else.
+
+    Note:
+        Departures from mmcv: a dict with ``_delete_`` that inherits nothing loses that key too,
+        and a file that inherits from itself is refused by name.
+    """
+    return _read(Path(os.path.abspath(Path(path).expanduser())), ())
+
+
+def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dict with the items of both: dicts merged key by key, all else the child's.
+
+    Raises:
+        TypeError: if a dict would be merged into something else.
+
+    >>> merged({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"x": 4}, "b": [5]})
+    {'a': {'x': 4, 'y': 2}, 'b': [5]}
+    >>> merged({"a": {"x": 1, "y": 2}}, {"a": {"_delete_": True, "x": 4}})
+    {'a': {'x': 4}}
+    """
+    result: dict[str, Any] = copied(base)
+    for key, value in child.items():
+        if key == DELETE:
+            continue
+        inherits = isinstance(value, Mapping) and not value.get(DELETE, False)
+        if inherits and key in base and not isinstance(base[key], Mapping):
+            raise TypeError(
+                f"{key} is a dict, and {type(base[key]).__name__} in the config it inherits from: "
+                f"give it {DELETE}=True to replace that"
+            )
+        if isinstance(value, Mapping):
+            result[key] = merged(base.get(key, {}) if inherits else {}, value)
+        else:
+            result[key] = copied(value)
+    return result
+
+
+def copied(value: Any) -> Any:
+    """Return a config with its dicts, lists and tuples copied and made plain; all else is kept."""
+    if isinstance(value, Mapping):
+        return {key: copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    return value
+
+
+def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
+    if path in heirs:
+        chain = " <- ".join(map(str, (*heirs, path)))
+        raise ValueError(f"a config must not inherit from itself: {chain}")
+    content = _parse(path)
+    if DEPRECATION in content:
+        said = content.pop(DEPRECATION)
+        instead = said.get("expected") if isinstance(said, Mapping) else None
+        hint = f"; use {instead}" if instead else ""
+        warnings.warn(f"the config {path} is deprecated{hint}", DeprecationWarning, stacklevel=2)
+    names = content.pop(BASE, [])
+    bases: dict[str, Any] = {}
+    for name in [names] if isinstance(names, str) else names:
+        inherited = _read(Path(os.path.abspath(path.parent / name)), (*heirs, path))
+        twice = sorted(bases.keys() & inherited.keys())
+        if twice:
+            raise KeyError(f"two bases of {path} define {', '.join(twice)}")
+        bases.update(inherited)
+    return merged(bases, _filled(content, bases, path))
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    """Return what a file says by itself, with marks for the values of its bases."""
+    text = path.read_text(encoding="utf-8")
+    own = {
+        "fileDirname": path.parent.as_posix(),
+        "fileBasename": path.name,
+        "fileBasenameNoExtension": path.stem,
+        "fileExtname": path.suffix,
+    }
+    for name, part in own.items():
+        text = re.sub(rf"\{{\{{\s*{name}\s*\}}\}}", part.replace("\\", r"\\"), text)
+    text = BASE_VALUE.sub(lambda found: json.dumps(MARK + found[1]), text)
+    content: Any
+    if path.suffix == ".py":
+        content = {"__file__": str(path), "__name__": path.stem}
+        exec(compile(text, str(path), "exec"), content)
+        hidden = (types.ModuleType, types.FunctionType)
+        content = {
+            name: value
+            for name, value in content.items()
+            if not name.startswith("__") and not isinstance(value, hidden)
+        }
+    elif path.suffix in (".yaml", ".yml"):
+        import yaml
+
+        content = yaml.safe_load(text)
+    elif path.suffix == ".json":
+        content = json.loads(text)
+    else:
+        raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
+    if not isinstance(content, dict):
+        raise ValueError(f"a config must be a dict, {path} is {type(content).__name__}")
+    return content
+
+
+def _filled(value: Any, bases: Mapping[str, Any], path: Path) -> Any:
+    """Return a config with the marks replaced by the values of the bases."""
+    if isinstance(value, Mapping):
+        return {key: _filled(item, bases, path) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_filled(item, bases, path) for item in value)
+    if not (isinstance(value, str) and value.startswith(MARK)):
+        return value
+    found: Any = bases
+    for key in value.removeprefix(MARK).split("."):
+        if not isinstance(found, Mapping) or key not in found:
+            raise KeyError(f"{path}: _base_.{value.removeprefix(MARK)} is in none of its bases")
+        found = found[key]
+    return copied(found)

@@ -1,0 +1,50 @@
+"""``torch.save`` whose size and checksum are known before the file has its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from lightning_hooks import files
+from lightning_hooks.checksum import ChecksumWriter, checksum
+
+__all__ = ["remove_temporaries", "save_announced"]
+
+
+def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str], None]) -> None:
+    """Write a whole file or none.
+
+    Args:
+        obj: What ``torch.save`` takes.
+        path: Where to, local or fsspec's.
+        tag: What a local file is called meanwhile, ``<path>.<tag>.tmp``.
+        announce: Is given the size and the CRC-32 when the bytes are on the disk and before the
+            file is there under its name: what it notes is true from the rename on.
+    """
+    if files.is_local(path):
+        with files.atomic_path(path, tag) as temporary:
+            torch.save(obj, temporary)  # by name: it need not go through Python's buffers
+            with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
+                syncing = pool.submit(files.sync, temporary)
+                crc32 = checksum(temporary)
+                syncing.result()
+            announce(os.path.getsize(temporary), crc32)
+        return
+    with files.atomic_write(path) as file:
+        checked = ChecksumWriter(file)
+        torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
+        file.close()  # all is sent, and appears with the end of the block
+        announce(checked.size, checked.crc32)
+
+
+def remove_temporaries(directory: str, tag: str) -> None:
+    """Delete what a killed process has left of :func:`save_announced` in a local directory."""
+    if files.is_local(directory) and os.path.isdir(directory):
+        for folder, _, names in os.walk(directory):
+            for name in names:
+                if name.endswith(f".{tag}.tmp"):
+                    os.unlink(os.path.join(folder, name))

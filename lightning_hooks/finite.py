@@ -1,0 +1,105 @@
+"""Are there NaN or infinite values? Asked on the device: nothing here waits for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import torch
+
+__all__ = ["any_non_finite", "finite_weights", "gradients_non_finite", "over_ranks", "scalar"]
+
+
+def scalar(loss: torch.Tensor) -> torch.Tensor:
+    """Return a loss as a plain 0-d tensor; of several values their mean."""
+    loss = loss.as_subclass(torch.Tensor)  # ours would go through Python in every call
+    return loss if loss.ndim == 0 else loss.mean()
+
+
+@torch.no_grad()
+def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return 1.0 if a value is NaN or infinite, else 0.0: a 0-d tensor on the tensors' device.
+
+    Of each tensor the largest magnitude is looked at, which NaN and infinity reach and which
+    cannot overflow, as a sum of squares would.
+
+    Args:
+        tensors: Tensors of any shape and type; of sparse ones and shards what is held here.
+
+    >>> any_non_finite([torch.tensor([1e30, 2.0])])
+    tensor(0.)
+    >>> any_non_finite([torch.ones(3), torch.tensor([0.0, -torch.inf])])
+    tensor(1.)
+    """
+    held = _held(tensors)
+    if not held:
+        return torch.zeros(())
+    found = torch._foreach_norm(held, float("inf"))
+    largest = torch.stack([one.to(found[0].device) for one in found])
+    return largest.isfinite().all().logical_not().float()
+
+
+@torch.no_grad()
+def gradients_non_finite(
+    gradients: Iterable[torch.Tensor], losses: Sequence[torch.Tensor] = ()
+) -> torch.Tensor:
+    """Return what :func:`any_non_finite` does, faster: by the kernel of torch's gradient scaler.
+
+    That kernel multiplies the gradients by 1, in place; nothing else may need them as they are.
+
+    Args:
+        gradients: Tensors of any shape, on which no graph depends.
+        losses: 0-d tensors, looked at too and left alone.
+
+    >>> gradients_non_finite([torch.tensor([1e30, 2.0])], [torch.tensor(torch.nan)])
+    tensor(1.)
+    """
+    held = _held([*gradients, *(loss.detach().clone() for loss in losses)])
+    groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
+    for tensor in held:
+        groups[tensor.device, tensor.dtype].append(tensor)
+    flags = []
+    for (device, _), group in groups.items():
+        if device.type in ("cpu", "cuda"):
+            flag = torch.zeros((), device=device)
+            one = torch.ones((), device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(group, flag, one)
+        else:
+            flag = any_non_finite(group)
+        flags.append(flag)
+    if len(flags) < 2:
+        return flags[0] if flags else torch.zeros(())
+    return torch.stack([flag.to(flags[0].device) for flag in flags]).amax()
+
+
+def finite_weights(module: torch.nn.Module) -> tuple[torch.Tensor, ...]:
+    """Return the trained parameters that are finite now: some are infinite on purpose (masks)."""
+    found = [p for p in module.parameters() if p.requires_grad]
+    found = [p for p in found if not torch.nn.parameter.is_lazy(p)]
+    if not found:
+        return ()
+    flags = [any_non_finite([parameter]).to(found[0].device) for parameter in found]
+    bad = torch.stack(flags).tolist()
+    return tuple(p for p, is_bad in zip(found, bad, strict=True) if not is_bad)
+
+
+def over_ranks(flag: torch.Tensor) -> torch.Tensor:
+    """Return the largest value of a flag over all ranks, changing it in place."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+    return flag
+
+
+def _held(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return what of the tensors is in this process, dense and real."""
+    held = []
+    for tensor in tensors:
+        if hasattr(tensor, "to_local"):  # a DTensor
+            tensor = tensor.to_local()
+        if tensor.is_sparse:
+            tensor = tensor._values()
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        if tensor.numel() and tensor.is_floating_point():
+            held.append(tensor)
+    return held

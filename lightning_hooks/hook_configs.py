@@ -1,0 +1,118 @@
+"""The items of mmcv's training config, each made the hooks that it stands for."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data.distributed import DistributedSampler
+
+from lightning_hooks.config_files import copied
+from lightning_hooks.hooks.dist_evaluation import DistEvalHook
+from lightning_hooks.hooks.evaluation import EvalHook
+from lightning_hooks.registry import HOOKS
+from lightning_hooks.suggest import UnknownNameError, suggest
+
+__all__ = ["FP16", "Config", "hook_of", "loggers_of", "with_evaluation", "with_fp16", "with_policy"]
+
+Config = Any
+"""A config dict, a hook object, or None for none."""
+
+Placed = list[tuple[Any, Any]]
+"""Hooks with their priorities."""
+
+FP16 = {
+    "OptimizerHook": "Fp16OptimizerHook",
+    "GradientCumulativeOptimizerHook": "GradientCumulativeFp16OptimizerHook",
+}
+"""What an optimizer hook becomes with a top-level ``fp16``."""
+
+EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHook}
+"""Evaluation hooks by name: mmcv does not register them."""
+
+
+def hook_of(
+    key: str, config: Config, priority: str, default: Mapping[str, Any] | None = None
+) -> Placed:
+    """Return a hook with its priority, in a list, or an empty one for None."""
+    if config is None:
+        return []
+    if isinstance(config, Mapping):
+        arguments = {**(default or {}), **copied(config)}
+        priority = arguments.pop("priority", priority)
+        try:
+            return [(HOOKS.build(arguments), priority)]
+        except Exception as error:
+            error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
+            raise
+    if isinstance(config, (str, bytes, int, float, list, set, type)):
+        raise TypeError(f"{key} must be a dict, a hook or None, got {config!r}")
+    return [config if isinstance(config, tuple) else (config, priority)]
+
+
+def with_policy(config: Config, family: str) -> Config:
+    """Replace ``policy`` by the hook's type, found in any case."""
+    if not isinstance(config, Mapping) or "type" in config:
+        return config
+    arguments = dict(config)
+    if "policy" not in arguments:
+        raise ValueError(f'a config of a {family} needs the key "policy", got {dict(config)!r}')
+    policy = arguments.pop("policy")
+    names = {name.lower(): name for name in HOOKS.module_dict if name.endswith(family)}
+    if f"{policy}{family}".lower() not in names:
+        hint = suggest(str(policy), [name.removesuffix(family) for name in names.values()])
+        raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
+    return {"type": names[f"{policy}{family}".lower()], **arguments}
+
+
+def with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
+    """Add the type, and what a top-level ``fp16`` says."""
+    if not (config is None or isinstance(config, Mapping)):
+        if fp16 is not None:
+            raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {config!r}")
+        return config
+    if fp16 is None:
+        return None if config is None else {"type": "OptimizerHook", **config}
+    arguments = {"type": "OptimizerHook", **(config or {}), **fp16}
+    kind = FP16.get(arguments["type"], arguments["type"])
+    if kind not in FP16.values():
+        raise ValueError(f"fp16 goes with an optimizer_config of {', '.join(FP16)}, not of {kind}")
+    return {**arguments, "type": kind}
+
+
+def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> Placed:
+    """Return the loggers of ``log_config``, or none for None."""
+    if config is None:
+        return []
+    for key in ("interval", "hooks"):
+        if key not in config:
+            raise ValueError(f'log_config needs the key "{key}", got {dict(config)!r}')
+    default = {"interval": config["interval"], **count}
+    return [
+        hook for one in config["hooks"] for hook in hook_of("log_config", one, "VERY_LOW", default)
+    ]
+
+
+def with_evaluation(config: Config, by_epoch: bool) -> Config:
+    """Say which hook it is, how it counts, and leave out what only a data set can use."""
+    if not isinstance(config, Mapping):
+        return config
+    loader = config.get("dataloader")
+    dealt = isinstance(getattr(loader, "sampler", None), DistributedSampler)
+    kind = config.get("type", "DistEvalHook" if dealt else "EvalHook")
+    if isinstance(kind, str) and kind not in HOOKS:
+        kind = EVALUATIONS.get(kind, kind)
+    arguments = {"dataloader": None, **config, "type": kind, "by_epoch": by_epoch}
+    if loader is None and kind in EVALUATIONS.values():
+        known = {*inspect.signature(EvalHook).parameters, "type", "priority"}
+        unused = sorted(arguments.keys() - known)
+        if unused:
+            warnings.warn(
+                f"evaluation: {', '.join(unused)} would go to a data set's evaluate(), and without "
+                "a dataloader it is the Trainer's own validation that is judged",
+                stacklevel=3,
+            )
+        arguments = {name: value for name, value in arguments.items() if name in known}
+    return arguments

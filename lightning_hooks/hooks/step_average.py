@@ -1,0 +1,174 @@
+"""A hook whose average is updated after optimizer steps: what all update rules share."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import lightning as L
+
+from lightning_hooks import files
+from lightning_hooks.hooks.averaging import AveragingHook
+
+__all__ = ["StepAverageHook", "check_count", "check_momentum"]
+
+
+class StepAverageHook(AveragingHook):
+    """Updates an average after optimizer steps: ``average += w * (parameter - average)``.
+
+    A subclass says how much the model weighs (``get_momentum``) and at which steps
+    (``updates_at``). A step whose weights are NaN or infinite is left out, on the device, and
+    the next evaluation or checkpoint warns of it.
+
+    Args:
+        interval: Optimizer steps from one update to the next.
+        resume_from: A checkpoint that the run goes on from (weights, average, counters and
+            optimizer), as with ``Trainer.fit(ckpt_path=...)``, which it gives way to.
+        buffers: What the average does with buffers in the state dict. ``"ignore"``: it goes with
+            the model's own. ``"average"``: those with a fraction are averaged as the parameters
+            are, integers are the model's. ``"copy"``: it has them as they were at its last
+            update. Taken in and out together with the parameters.
+        begin_iter: Iterations of training before averaging begins. Until then the average is the
+            model itself: what it is evaluated with, saved and exported.
+        begin_epoch: The same in epochs; give one of the two.
+        swap: ``"auto"`` points the parameters at the average, and copies where storage is shared
+            or a compiled module may have a CUDA graph. ``"copy"`` copies always: for graphs that
+            you have captured yourself.
+
+    Raises:
+        TypeError: for arguments of another type.
+        ValueError: for values out of range.
+    """
+
+    interval = 1
+    resume_from: str | None = None
+    begin_iter = begin_epoch = 0
+    distinguishing: tuple[str, ...] = ("interval",)
+    """The arguments that tell two hooks of the class apart, beside those of every average."""
+
+    _counted = 0
+
+    def __init__(
+        self,
+        interval: int = 1,
+        resume_from: str | None = None,
+        *,
+        buffers: Literal["ignore", "average", "copy"] = "ignore",
+        begin_iter: int = 0,
+        begin_epoch: int = 0,
+        swap: Literal["auto", "copy"] = "auto",
+        check: Literal["sample", "all"] = "sample",
+    ) -> None:
+        check_count("interval", interval, 1)
+        check_count("begin_iter", begin_iter, 0)
+        check_count("begin_epoch", begin_epoch, 0)
+        if begin_iter and begin_epoch:
+            raise ValueError(
+                "give begin_iter or begin_epoch, not both, "
+                f"got begin_iter={begin_iter} and begin_epoch={begin_epoch}"
+            )
+        if resume_from is not None and not isinstance(resume_from, str):
+            raise TypeError(f"resume_from must be a path or None, got {resume_from!r}")
+        for name, value, allowed in (
+            ("buffers", buffers, ("ignore", "average", "copy")),
+            ("swap", swap, ("auto", "copy")),
+            ("check", check, ("sample", "all")),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        self.interval, self.resume_from = interval, resume_from
+        self.buffers, self.swap, self.check = buffers, swap, check
+        self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
+
+    # -- the rule --------------------------------------------------------------------------
+
+    def get_momentum(self, runner: Any) -> float:
+        """Return how much the model weighs in the update that comes now, in (0, 1]."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_momentum(runner)")
+
+    def updates_at(self, step: int) -> bool:
+        """Whether there is an update after this optimizer step, counted from 0."""
+        return step % self.interval == 0
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps since averaging began."""
+        return self._steps
+
+    # -- the points ------------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Start the average: from a checkpoint's, an earlier fit's, or the weights."""
+        if self.resume_from is not None and self._loaded is None and runner.iter == 0:
+            self._resume(runner, self.resume_from)
+        self.start(runner.module, goes_on=runner.iter > 0)
+        average = self._average
+        assert average is not None
+        begun = runner.iter >= self.begin_iter and runner.epoch >= self.begin_epoch
+        if begun and average.tracks:  # since the last fit
+            average.begin()
+        average.tracks = not begun
+        self._counted = runner.trainer.global_step
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Update the average, if there was an optimizer step."""
+        done, average = runner.trainer.global_step, self._average
+        if average is None or average.tracks:
+            self._counted = done
+            if average and not self.begin_epoch and runner.iter + 1 >= self.begin_iter:
+                average.begin()
+            return
+        if done == self._counted:
+            return
+        self._counted = done
+        if self.updates_at(self._steps):
+            average.update(self.get_momentum(runner))
+        self._steps += 1
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin with the epoch that was asked for."""
+        average = self._average
+        if average and average.tracks and 0 < self.begin_epoch <= trainer.current_epoch:
+            average.begin()
+
+    def _resume(self, runner: Any, path: str) -> None:
+        runner.resume(path)
+        checkpoint = files.load_torch(path)
+        self._load(runner.trainer, checkpoint)
+        own = checkpoint.get("callbacks", {}).get(self.state_key)
+        if own is not None:
+            self.load_state_dict(own)
+
+    def state_arguments(self) -> dict[str, Any]:
+        """The constructor arguments that tell two apart."""
+        arguments = {name: getattr(self, name) for name in self.distinguishing}
+        for name in ("buffers", "begin_iter", "begin_epoch"):
+            value = getattr(self, name)
+            if value != getattr(StepAverageHook, name):  # as files of old name them, where not
+                arguments[name] = value
+        return arguments
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuse what is no int of at least ``least``.
+
+    Raises:
+        TypeError: if it is no int.
+        ValueError: if it is below.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_momentum(value: Any) -> None:
+    """Refuse what is no number in (0, 1).
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"momentum must be a number, got {value!r}")
+    if not 0 < value < 1:
+        raise ValueError(f"momentum must be in (0, 1), got {value}")

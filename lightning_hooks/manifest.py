@@ -1,0 +1,175 @@
+"""The list of the checkpoints in a directory: what was written, by whom, with its checksum.
+
+It is one JSON file beside the checkpoints. A file that is not in it is not ours, and is never
+deleted; one that differs from what it says is never loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+from lightning_hooks import files
+from lightning_hooks.checksum import checksum
+
+__all__ = ["NAME", "Entry", "flaw", "newest_valid", "read", "update", "without"]
+
+NAME = "checkpoints.json"
+
+_ONE_AT_A_TIME = threading.Lock()  # the threads of a process; processes lock the directory
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One file.
+
+    Args:
+        name: Its path from the directory.
+        size: Its bytes; None for what another writer than ours has made.
+        crc32: The checksum of all its bytes, eight hexadecimal digits; None as above.
+        epoch: Epochs done.
+        iter: Iterations done.
+        time: When it was written, ISO 8601.
+        run: Which run has written it; a run that is resumed keeps its name.
+        series: Which of the run's hooks has, for which key: old files of a series make room.
+        resumable: Whether a run can go on from it, or it is for loading weights.
+    """
+
+    name: str
+    size: int | None
+    crc32: str | None
+    epoch: int
+    iter: int
+    time: str
+    run: str
+    series: str
+    resumable: bool = True
+
+
+def read(directory: str) -> list[Entry]:
+    """Return the entries, oldest first; none where there is no manifest.
+
+    One that cannot be understood costs a warning: its files are then nobody's.
+    """
+    fs, target = files.filesystem(files.join(directory, NAME))
+    try:
+        with fs.open(target, "rb") as file:
+            found = json.load(file)["files"]
+        return [Entry(**entry) for entry in found]
+    except FileNotFoundError:
+        return []
+    except (KeyError, TypeError, ValueError) as error:
+        warnings.warn(
+            f"{files.join(directory, NAME)} is no list of checkpoints ({error!r}): the files that "
+            "it named are neither found by it nor deleted any more",
+            stacklevel=2,
+        )
+        return []
+
+
+def update(directory: str, change: Callable[[list[Entry]], list[Entry]]) -> None:
+    """Replace the entries by what ``change`` makes of them; others wait meanwhile.
+
+    Processes exclude each other in a local directory only: a remote one is for one run at a time.
+    """
+    with _ONE_AT_A_TIME, _locked(directory):
+        before = read(directory)
+        after = change(before)
+        if after != before:
+            table = {"version": 1, "files": [dataclasses.asdict(entry) for entry in after]}
+            with files.atomic_write(files.join(directory, NAME)) as file:
+                file.write(json.dumps(table, indent=1).encode())
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    if not files.is_local(directory):
+        yield
+        return
+    directory = os.path.abspath(directory.removeprefix("file://"))
+    files.make_directory(directory)
+    try:
+        import fcntl
+    except ImportError:  # not on Windows, where a directory cannot be opened either
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a network file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)  # and so unlock
+
+
+def without(directory: str, entries: Sequence[Entry], old: Sequence[Entry]) -> list[Entry]:
+    """Delete the files of old entries, which are among the entries, and return the others.
+
+    A file that has not the size of its entry is another one by now, and stays.
+    """
+    going = {id(entry) for entry in old}  # two may be equal: a file that was written twice
+    left = [entry for entry in entries if id(entry) not in going]
+    for entry in old:
+        path = files.join(directory, entry.name)
+        again = any(entry.name == other.name for other in left)  # written anew
+        size = -1 if again else _size(path)
+        if size != -1 and entry.size in (size, None):
+            files.remove(path)
+    return left
+
+
+def _size(path: str) -> int | None:
+    """The bytes of a file; None for a directory, and -1 where there is nothing."""
+    fs, target = files.filesystem(path)
+    try:
+        info = fs.info(target)
+    except FileNotFoundError:
+        return -1
+    return None if info["type"] == "directory" else int(info["size"])
+
+
+def flaw(directory: str, entry: Entry) -> str:
+    """Say what is wrong with a file, an empty string if nothing."""
+    path = files.join(directory, entry.name)
+    size = _size(path)
+    if size == -1:
+        return "is missing"
+    if size is None or entry.size is None:
+        return ""
+    if size != entry.size:
+        return f"has {size} bytes of {entry.size}"
+    found = checksum(path)
+    if found != entry.crc32:
+        return f"is damaged: its CRC-32 is {found}, it was written with {entry.crc32}"
+    return ""
+
+
+def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
+    """Return the path of the newest checkpoint that is as it was written, None if there is none.
+
+    Newer ones that are damaged or missing are warned of.
+
+    Args:
+        directory: Where a ``CheckpointHook`` has written.
+        resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
+    """
+    directory = os.fspath(directory)
+    passed: list[str] = []
+    for entry in reversed(read(directory)):
+        if resumable and not entry.resumable:
+            continue
+        problem = flaw(directory, entry)
+        path = files.join(directory, entry.name)
+        if not problem:
+            if passed:
+                warnings.warn(f"{'; '.join(passed)}: {path} is taken instead", stacklevel=2)
+            return path
+        passed.append(f"{path} {problem}")
+    if passed:
+        warnings.warn(f"{'; '.join(passed)}: no valid checkpoint is left", stacklevel=2)
+    return None

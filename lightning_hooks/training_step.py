@@ -1,0 +1,74 @@
+"""The result of each training step for the hooks, and the hooks that run inside the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_hooks import loops
+from lightning_hooks.calls import Call, Calls
+from lightning_hooks.listening import Listening
+from lightning_hooks.model import as_outputs
+from lightning_hooks.ownership import Ownership, reads_step
+from lightning_hooks.runner import Runner
+from lightning_hooks.step_log import detached, feed_log_buffer, orphaned
+
+__all__ = ["TrainingStep"]
+
+
+class TrainingStep:
+    """Gives hooks what the module's ``training_step`` returned; runs those that own backward.
+
+    Without a hook that reads it nothing listens to the step, and it costs nothing.
+    """
+
+    def __init__(self, runner: Runner, calls: Calls, ownership: Ownership) -> None:
+        self._runner, self._calls, self._ownership = runner, calls, ownership
+        self._listening: Listening | None = None
+        self._inside = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether there are hooks that want its result."""
+        return self._listening is not None
+
+    def listen(self) -> None:
+        """Listen to the step, if a hook has use for it."""
+        if self._ownership or any(reads_step(hook) for hook in self._runner.hooks):
+            self._listening = Listening(self._runner.module, "training_step", after=self._after)
+
+    def stop_listening(self) -> None:
+        """Give the module its method back; doing it twice does no harm."""
+        if self._listening is not None:
+            self._listening.remove()
+            self._listening = None
+
+    def _after(self, outputs: Any) -> None:
+        """Take the result; run the hooks that own backward on it."""
+        runner, owners = self._runner, self._ownership.owners
+        if self._inside or not loops.in_training_step(runner.module):
+            return  # the learning rate finder's step, or one that a hook makes
+        found = as_outputs(outputs)
+        if not self._ownership:
+            runner.outputs = orphaned(found)
+            return
+        runner.outputs = self._ownership.with_strategy_loss(found)
+        feed_log_buffer(runner)
+        calls = self._calls.at("after_train_iter")
+        calls = calls[: self._ownership.split(calls)]
+        if "loss" not in found:  # a step without loss: nothing to run backward from
+            calls = [(h, m) for h, m in calls if not any(h is owner for owner in owners)]
+        self._inside = True
+        try:
+            self._calls.each_batch("after_train_iter", calls)
+        finally:
+            self._inside = False
+        runner.outputs = detached(runner.outputs)
+
+    def calls_after(self) -> list[Call]:
+        """Return the calls of ``after_train_iter`` that are left for the end of the batch."""
+        calls = self._calls.at("after_train_iter")
+        if self._ownership:
+            return calls[self._ownership.split(calls) :]
+        if self._listening is not None:
+            feed_log_buffer(self._runner)
+        return calls

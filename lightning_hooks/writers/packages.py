@@ -1,0 +1,64 @@
+"""Optional packages: asked for at construction, imported when a run begins."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["Package", "environment", "require", "tolerant"]
+
+
+class Package:
+    """A class attribute that is a package, imported when it is first read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        if self._name in sys.modules:
+            return sys.modules[self._name]
+        with tolerant():
+            return importlib.import_module(self._name)
+
+
+def require(package: str, user: str) -> None:
+    """Complain if a package is not installed; it is not imported.
+
+    Raises:
+        ImportError: if it is missing; the message says what to install.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(
+            f'{user} needs {package}: pip install "lightning_hooks[{package}]"', name=package
+        )
+
+
+@contextlib.contextmanager
+def environment(**defaults: str) -> Iterator[None]:
+    """Set environment variables that the user has not, for a while."""
+    missing = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def tolerant() -> Iterator[None]:
+    """Silence what clients warn of each other: with ``-W error`` it would be an error.
+
+    For the main thread only: the filters are the whole process's.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

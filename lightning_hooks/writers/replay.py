@@ -1,0 +1,155 @@
+"""Send what was logged but not delivered: ``python -m lightning_hooks.writers.replay FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightning_hooks.writers.neptune_files import is_neptune_run, read_neptune
+from lightning_hooks.writers.packages import require, tolerant
+from lightning_hooks.writers.records import Record
+from lightning_hooks.writers.spool import read_spool
+from lightning_hooks.writers.writer import Writer
+
+__all__ = ["WRITERS", "open_writer", "read", "replay"]
+
+WRITERS: Mapping[str, str] = {
+    "clearml": "clearml.ClearMLWriter",
+    "dvclive": "dvclive.DvcliveWriter",
+    "mlflow": "mlflow_writer.MlflowWriter",
+    "neptune": "neptune.NeptuneWriter",
+    "tensorboard": "tensorboard.TensorboardWriter",
+    "visdom": "visdom.VisdomWriter",
+    "wandb": "wandb_writer.WandbWriter",
+}
+"""The writers by the names of their backends."""
+
+
+def open_writer(name: str, **arguments: Any) -> Writer:
+    """Open a run in a backend.
+
+    Args:
+        name: A key of ``WRITERS``.
+        arguments: Those of the writer's ``connect``.
+
+    Raises:
+        ValueError: for an unknown backend.
+        ImportError: if it is not installed.
+    """
+    if name not in WRITERS:
+        raise ValueError(f"to must be one of {', '.join(WRITERS)}, got {name!r}")
+    require(name, "replay")
+    module, _, cls = WRITERS[name].rpartition(".")
+    writer: type[Writer] = getattr(
+        importlib.import_module(f"lightning_hooks.writers.{module}"), cls
+    )
+    with tolerant():
+        return writer.connect(**arguments)
+
+
+def read(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
+    """Return what a spool or an offline run of Neptune's holds.
+
+    Args:
+        path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
+        rest: Whether only what the spool's backend has not taken is wanted.
+
+    Returns:
+        What opens its run again, the records, and whether the run has failed.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is something else.
+    """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no {path}")
+    if is_neptune_run(path):
+        records, failed = read_neptune(path)
+        return {}, records, failed
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is neither a spool nor an offline run of Neptune's")
+    return read_spool(path, rest=rest)
+
+
+def replay(path: str, to: Writer | str | None = None, **arguments: Any) -> int:
+    """Send what was logged to a backend.
+
+    Without ``to`` the rest of a spool goes to the run that it was meant for; it is removed when
+    all of it is there. With ``to`` all records go to a run there, and nothing is removed.
+
+    Args:
+        path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
+        to: A writer, which is left open, or the name of a backend.
+        arguments: Those of the backend's ``connect``, such as ``uri=`` of MLflow, ``log_dir=`` of
+            TensorBoard or ``init=dict(project=...)`` of W&B.
+
+    Returns:
+        The number of records sent.
+
+    Raises:
+        ValueError: if the file is no spool, or the backend is unknown.
+        Exception: whatever the client raises.
+    """
+    head, records, failed = read(path, rest=to is None)
+    if isinstance(to, Writer):
+        _send(to, records)
+        return len(records)
+    if to is None:
+        if "writer" not in head:
+            raise ValueError(f"{path} does not say where it belongs: give `to`")
+        known = {**head.get("arguments", {}), **head["resume"], **arguments}
+        writer = open_writer(head["writer"], **known)
+    else:
+        writer = open_writer(to, **arguments)
+    try:
+        with tolerant():
+            _send(writer, records)
+    except BaseException:
+        writer.close(failed=True)
+        raise
+    with tolerant():
+        writer.close(failed)
+    if to is None:
+        for name in (path, f"{path}.ack"):
+            if os.path.exists(name):
+                os.unlink(name)
+    return len(records)
+
+
+def _send(writer: Writer, records: Sequence[Record]) -> None:
+    for start in range(0, len(records), writer.batch):
+        writer.write(records[start : start + writer.batch])
+    writer.flush()
+
+
+def _main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        "python -m lightning_hooks.writers.replay", description=__doc__
+    )
+    parser.add_argument("path", help="a spool, or an offline run of Neptune's")
+    parser.add_argument("--to", choices=list(WRITERS), help="another backend than the spool's own")
+    parser.add_argument("--uri", help="MLflow's tracking URI")
+    parser.add_argument("--experiment", help="MLflow's experiment")
+    parser.add_argument("--log-dir", help="TensorBoard's folder")
+    parser.add_argument("--project", help="W&B's project")
+    options = parser.parse_args(arguments)
+    given: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("uri", "experiment", "log_dir")
+        if getattr(options, name) is not None
+    }
+    if options.project is not None:
+        given["init"] = {"project": options.project}
+    try:
+        sent = replay(options.path, options.to, **given)
+    except (OSError, ValueError, ImportError) as error:
+        sys.exit(f"replay: {error}")
+    print(f"{sent} records sent")
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

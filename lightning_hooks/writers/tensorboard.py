@@ -1,0 +1,137 @@
+"""``TensorboardLoggerHook``: numbers, texts and images to TensorBoard's event files."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_hooks.files import join
+from lightning_hooks.registry import HOOKS
+from lightning_hooks.writers.packages import require
+from lightning_hooks.writers.records import Record
+from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.writer import PointWriter
+
+__all__ = ["TensorboardLoggerHook", "TensorboardWriter"]
+
+
+class TensorboardWriter(PointWriter):
+    """An event file of TensorBoard's; values are float32 there.
+
+    Args:
+        run: torch's ``SummaryWriter``.
+        owned: Whether it is ours to close.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, run: Any, owned: bool = True) -> None:
+        self.run = run
+        self._owned = owned
+
+    @classmethod
+    def connect(cls, *, run: Any = None, log_dir: str | None = None) -> TensorboardWriter:
+        """Begin an event file in a folder, or take a writer that is there.
+
+        Args:
+            run: A ``SummaryWriter``.
+            log_dir: The folder, or a URL.
+        """
+        from torch.utils.tensorboard import SummaryWriter
+
+        if run is not None:
+            return cls(run, owned=False)
+        return cls(SummaryWriter(log_dir))
+
+    def add(self, name: str, value: Any, record: Record) -> None:
+        """Add a number, a text or an image."""
+        add = self.run.add_scalar
+        if isinstance(value, str):
+            add = self.run.add_text
+        elif isinstance(value, np.ndarray):
+            add = self.run.add_image
+        add(name, value, record.step, walltime=record.time)
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Store hyper-parameters, as the tab HPARAMS shows them."""
+        from torch.utils.tensorboard.summary import hparams
+
+        known = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in params.items()}
+        for summary in hparams(known, {}):  # type: ignore[no-untyped-call]
+            self.run.file_writer.add_summary(summary)
+
+    def flush(self) -> None:
+        """Write what the client has buffered."""
+        self.run.flush()
+
+    def close(self, failed: bool = False) -> None:
+        """Close the file if it is ours."""
+        if self._owned:
+            self.run.close()
+
+
+@HOOKS.register_module()
+class TensorboardLoggerHook(TrackerHook):
+    """Logs to TensorBoard, in ``{work_dir}/tf_logs``.
+
+    The keys are those of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
+    images. The module's hyper-parameters are in the tab HPARAMS.
+
+    Args:
+        log_dir: Another folder, or a URL.
+        interval: Iterations between two logs.
+        ignore_last: See ``LoggerHook``.
+        reset_flag: See ``LoggerHook``.
+        by_epoch: Whether the run is counted in epochs.
+        run: A ``SummaryWriter`` or a Lightning ``TensorBoardLogger``, to be used and left open.
+        timeout: See ``TrackerHook``.
+        strict: See ``TrackerHook``.
+
+    Raises:
+        ImportError: if tensorboard is not installed.
+        TypeError: if ``run`` is no such writer, or ``log_dir`` no path.
+
+    Source: mmcv's ``TensorboardLoggerHook``.
+
+    Note:
+        Departures from mmcv: ``log_dir`` is not changed by a run, so that a second run in another
+        work dir has its own. tensorboardX is not used.
+    """
+
+    package = "tensorboard"
+    writer_class = TensorboardWriter
+    run_has = "add_scalar"
+    texts = True
+
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        *,
+        run: Any = None,
+        timeout: float = 10.0,
+        strict: bool = False,
+    ) -> None:
+        delivery = {"run": run, "timeout": timeout, "strict": strict}
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        require("tensorboard", type(self).__name__)
+        if not (log_dir is None or hasattr(log_dir, "__fspath__") or isinstance(log_dir, str)):
+            raise TypeError(f"log_dir must be a path or None, got {log_dir!r}")
+        self.log_dir = log_dir
+
+    @property
+    def writer(self) -> Any:
+        """The ``SummaryWriter``, None until there is one."""
+        return self.client_run
+
+    def target(self, runner: Any) -> dict[str, Any]:
+        """The folder."""
+        importlib.import_module("torch.utils.tensorboard")
+        log_dir = self.log_dir
+        return {"log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else str(log_dir)}

@@ -1,0 +1,73 @@
+"""A fit that gets a signal: run as a script by test_ema_interrupts.py, which reads its files.
+
+python ema_job.py DIRECTORY SIGNAL PLACE
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from helpers import TinyNormModule, make_loader, make_trainer
+from lightning.pytorch.callbacks import Callback, OnExceptionCheckpoint
+
+from lightning_hooks import EMAHook
+
+GIVEN = sys.argv[1:] if __name__ == "__main__" else [".", "SIGTERM", ""]
+OUT, SIGNAL, PLACE = Path(GIVEN[0]), getattr(signal, GIVEN[1]), GIVEN[2]
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {k: v.detach().clone() for k, v in module.state_dict().items()}
+
+
+class Module(TinyNormModule):
+    """Sends itself the signal in the second epoch, while the average is in the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw: dict[str, Any] = {}
+
+    def maybe(self, place: str) -> None:
+        if place == PLACE and self.trainer.current_epoch == 1 and not self.trainer.sanity_checking:
+            assert not torch.equal(self.net[0].weight, self.raw["net.0.weight"])
+            for only in (False, True):
+                name = "weights.ckpt" if only else "full.ckpt"
+                self.trainer.save_checkpoint(OUT / name, weights_only=only)
+            os.kill(os.getpid(), SIGNAL)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.raw = weights(self)
+
+    def on_validation_start(self) -> None:
+        self.maybe("on_validation_start")
+
+    def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.maybe("validation_step")
+        return super().validation_step(batch, batch_idx)
+
+
+class Look(Callback):
+    """Notes what the other callbacks find when the run breaks off."""
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        trainer.save_checkpoint(OUT / "look.ckpt", weights_only=False)
+
+
+def main() -> None:
+    ema, module = EMAHook(momentum=0.1, buffers="average"), Module()
+    broken = OnExceptionCheckpoint(str(OUT), filename="broken")
+    trainer = make_trainer(OUT, Look(), ema, broken, max_epochs=3, enable_checkpointing=True)
+    try:
+        trainer.fit(module, make_loader(), make_loader(2))
+    finally:
+        found = {"raw": module.raw, "after": weights(module), "epoch": trainer.current_epoch}
+        torch.save({**found, "ema": ema.ema_state_dict()}, OUT / "found.pt")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""To Lightning the hooks are ModelCheckpoints: ckpt_path="last" and "best", and no default one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from helpers import TinyModule, make_loader, make_trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, HookAdapter, newest_valid
+from lightning_hooks.checkpoint_io import AtomicCheckpointIO
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
+
+def trainer_of(tmp_path: Path, *hooks: Any, **kwargs: Any) -> L.Trainer:
+    return make_trainer(tmp_path, *hooks, enable_checkpointing=True, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [CheckpointHook, BestCheckpointHook])
+def test_it_does_nothing_that_a_model_checkpoint_does(kind):
+    assert issubclass(kind, ModelCheckpoint)
+    own = {n for n in vars(ModelCheckpoint) if n.startswith("on_")}
+    own |= {"setup", "teardown", "state_dict", "load_state_dict", "state_key"} & vars(
+        ModelCheckpoint
+    ).keys()
+    assert "on_exception" in own
+    for name in own:
+        assert getattr(kind, name) is not getattr(ModelCheckpoint, name), name
+
+
+@pytest.mark.parametrize("when", ["before", "after", "new"])
+@pytest.mark.parametrize("call", ["validate", "test", "fit"])
+def test_last(tmp_path, when, call):
+    class Module(TinyModule):
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            self.seen = self.net.weight.clone()
+
+    hook = CheckpointHook(interval=1, max_keep_ckpts=2)
+    trainer = trainer_of(tmp_path, hook, max_epochs=3)
+    if when == "before":
+        with pytest.warns(UserWarning, match="there is no last checkpoint available"):
+            trainer.fit(Module(), make_loader(), ckpt_path="last")  # set and forget
+    else:
+        trainer.fit(Module(), make_loader())
+    weight = trainer.lightning_module.net.weight
+    assert not any(type(c) is ModelCheckpoint for c in trainer.callbacks)
+    if when == "new":
+        trainer = trainer_of(tmp_path, CheckpointHook(), max_epochs=3)
+    trainer.fit_loop.max_epochs = 4
+    module = Module(seed=5)
+    getattr(trainer, call)(module, make_loader(), ckpt_path="last")
+    if call == "fit":
+        assert len(module.losses) == 4
+    elif call == "test":
+        assert torch.equal(module.seen, weight)
+
+
+SCRIPT = """
+import sys, torch, lightning as L
+from helpers import TinyModule, make_loader, make_trainer
+from lightning_hooks import CheckpointHook
+module = TinyModule()
+make_trainer(sys.argv[1], CheckpointHook(interval=1), max_epochs=int(sys.argv[2]),
+             enable_checkpointing=True).fit(module, make_loader(), ckpt_path="last")
+print("steps", len(module.losses))
+"""
+
+
+def test_last_in_a_new_process(tmp_path):
+    steps = []
+    for epochs in ("2", "3"):
+        out = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SCRIPT, str(tmp_path), epochs],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        steps.append(int(out.split("steps ")[1]))
+    assert steps == [8, 4]
+
+
+def test_last_is_in_the_adapters_work_dir_and_in_out_dir(tmp_path):
+    other = HookAdapter([], work_dir=tmp_path / "work")
+    for arguments in ({}, {"out_dir": str(tmp_path / "out")}):
+        hook = CheckpointHook(interval=1, **arguments)
+        trainer_of(tmp_path / "root", other, hook, max_epochs=1).fit(TinyModule(), make_loader())
+        again = CheckpointHook(**arguments)
+        trainer = trainer_of(tmp_path / "root", HookAdapter([], work_dir=tmp_path / "work"), again)
+        trainer.validate(TinyModule(), make_loader(), ckpt_path="last", verbose=False)
+
+
+def test_a_hosted_hooks_last_is_found_after_a_fit(tmp_path):
+    trainer = make_trainer(tmp_path, HookAdapter([CheckpointHook(interval=1)]))
+    trainer.fit(TinyModule(), make_loader())
+    trainer.fit_loop.max_epochs = 2
+    module = TinyModule()
+    trainer.fit(module, make_loader(), ckpt_path="last")
+    assert len(module.losses) == 4
+
+
+def test_best_is_an_eval_hooks_and_without_one_the_last(tmp_path):
+    hook = CheckpointHook(interval=1)
+    trainer = trainer_of(tmp_path / "a", hook, max_epochs=2)
+    trainer.fit(TinyModule(), make_loader())
+    trainer.validate(TinyModule(), make_loader(), ckpt_path="best", verbose=False)
+    assert trainer.ckpt_path == str(tmp_path / "a" / "epoch_2.pth")
+    saves = EvalHook(None, save_best="val_loss", rule="less")
+    trainer = trainer_of(tmp_path / "b", hook, saves, max_epochs=2, num_sanity_val_steps=0)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert hook.best_model_path == saves.best_ckpt_path
+    assert Path(hook.best_model_path).name.startswith("best_val_loss_epoch_")
+    trainer.validate(TinyModule(), make_loader(), ckpt_path="best", verbose=False)
+    assert trainer.ckpt_path == hook.best_model_path
+    assert hook.dirpath == str(tmp_path / "b")
+    assert list(hook.best_k_models) == [hook.best_model_path]
+
+
+def test_the_trainers_reader_is_put_back(tmp_path):
+    trainer = trainer_of(tmp_path, CheckpointHook(interval=1))
+    trainer.fit(TinyModule(), make_loader())
+    assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
+
+    class Fails(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            assert type(self.trainer.strategy.checkpoint_io) is AtomicCheckpointIO
+            raise RuntimeError("x")
+
+    trainer = trainer_of(tmp_path, CheckpointHook(interval=1))
+    with pytest.raises(RuntimeError, match="x"):
+        trainer.fit(Fails(), make_loader())
+    assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
+
+
+def test_the_users_own_writer_stays_and_its_files_are_kept_count_of(tmp_path):
+    class Own(TorchCheckpointIO):
+        pass
+
+    hook = CheckpointHook(interval=1, max_keep_ckpts=2, create_symlink=False)
+    trainer = trainer_of(tmp_path, hook, max_epochs=4, plugins=[Own()])
+    trainer.fit(TinyModule(), make_loader())
+    assert {p.name for p in tmp_path.glob("*.pth")} == {"epoch_3.pth", "epoch_4.pth"}
+    assert newest_valid(tmp_path) == str(tmp_path / "epoch_4.pth")
+
+
+def test_enable_checkpointing_false_is_refused_by_lightning_as_the_docstring_says(tmp_path):
+    with pytest.raises(Exception, match="enable_checkpointing=False"):
+        make_trainer(tmp_path, CheckpointHook(), enable_checkpointing=False)
+    assert "Trainer(enable_checkpointing=False)`` beside it" in " ".join(
+        str(CheckpointHook.__doc__).split()
+    )
+
+
+def test_a_launcher_tells_the_best_path_of_a_fit_in_another_process():
+    hook = CheckpointHook()
+    assert hook.best_model_path == hook.last_model_path == hook.last_checkpoint == ""
+    hook.best_model_path = "x"
+    assert hook.best_model_path == "x"
+
+
+def test_export_writes_the_inner_model(tmp_path):
+    hook = CheckpointHook(interval=1)
+    with pytest.raises(RuntimeError, match="before a fit needs model="):
+        hook.export(str(tmp_path / "x.pth"))
+    module = TinyModule()
+    hosted = HookAdapter([hook], model=lambda module: module.net)
+    make_trainer(tmp_path, hosted).fit(module, make_loader())
+    for model in (None, module.net, lambda module: module.net):
+        path = tmp_path / "x.pth"
+        hook.export(path, model=model)
+        bare = torch.nn.Linear(4, 2)
+        bare.load_state_dict(torch.load(path, weights_only=True))
+        assert torch.equal(bare.weight, module.net.weight)
+    hook.export("memory://test_export/x.pth")
+    for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
+        assert other._runner is None  # nothing of the run comes along
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_mmcv_reads_what_is_exported_and_a_plain_modules_file(tmp_path, exported):
+    mmcv_runner = pytest.importorskip("mmcv.runner", reason="needs real mmcv")
+    hook, module = CheckpointHook(interval=1), TinyModule()
+    trainer_of(tmp_path, hook).fit(module, make_loader())
+    hook.export(tmp_path / "x.pth", model=lambda module: module.net)
+    target: Any = torch.nn.Linear(4, 2) if exported else TinyModule(seed=9)
+    path = str(tmp_path / ("x.pth" if exported else "epoch_1.pth"))
+    mmcv_runner.load_checkpoint(target, path, strict=True)
+    expected = (module.net if exported else module).state_dict()
+    assert all(torch.equal(v, expected[k]) for k, v in target.state_dict().items())

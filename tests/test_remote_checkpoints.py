@@ -1,0 +1,137 @@
+"""Checkpoints in fsspec's storages: memory:// and a real S3 server on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from helpers import TinyModule, make_loader, make_trainer
+
+from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, manifest, newest_valid
+from lightning_hooks.durable import save_announced
+from lightning_hooks.verification import DamagedCheckpointError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:(botocore|aiobotocore|moto|s3fs).*"),
+    # the event loop's thread of s3fs outlives the server
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """Return the URL of a bucket."""
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(
+        ip_address="127.0.0.1", port=0, verbose=False
+    )
+    server.start()
+    host, port = server.get_host_and_port()
+    settings = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    fs = fsspec.filesystem("s3", skip_instance_cache=True)
+    fs.mkdir("bucket")
+    try:
+        yield "s3://bucket"
+    finally:
+        type(fs).clear_instance_cache()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        server.stop()
+
+
+@pytest.fixture(params=["memory", "s3"])
+def remote(request: Any, tmp_path: Path) -> str:
+    root = request.getfixturevalue("s3") if request.param == "s3" else "memory://bucket"
+    return f"{root}/{tmp_path.name}"
+
+
+def fit(tmp_path: Path, *hooks: Any, epochs: int = 3, **kwargs: Any) -> TinyModule:
+    module = TinyModule()
+    trainer = make_trainer(tmp_path, *hooks, max_epochs=epochs, enable_checkpointing=True)
+    trainer.fit(module, make_loader(), make_loader(1), **kwargs)
+    return module
+
+
+def listed(directory: str) -> set[str]:
+    fs, path = fsspec.core.url_to_fs(directory)
+    fs.invalidate_cache()
+    return {Path(name).name for name in fs.ls(path, detail=False)}
+
+
+def damage(path: str) -> None:
+    fs, target = fsspec.core.url_to_fs(path)
+    data = bytearray(fs.cat_file(target))
+    data[len(data) // 2] ^= 1
+    fs.pipe_file(target, bytes(data))
+
+
+@pytest.mark.parametrize("background", [False, True], ids=["sync", "background"])
+def test_a_run_and_its_resume(tmp_path, remote, background):
+    def hook() -> CheckpointHook:
+        return CheckpointHook(1, out_dir=remote, max_keep_ckpts=2, background=background)
+
+    first = hook()
+    fit(tmp_path, first)
+    directory = f"{remote}/{tmp_path.name}"
+    assert listed(directory) == {"epoch_2.pth", "epoch_3.pth", manifest.NAME}
+    assert first.last_checkpoint == f"{directory}/epoch_3.pth"
+    assert len(fit(tmp_path, hook(), epochs=4, ckpt_path="last").losses) == 4
+    assert listed(directory) == {"epoch_3.pth", "epoch_4.pth", manifest.NAME}
+    damage(f"{directory}/epoch_4.pth")
+    with pytest.raises(DamagedCheckpointError, match=r"CRC-32.*valid.*epoch_3.pth"):
+        fit(tmp_path, hook(), epochs=5, ckpt_path=f"{directory}/epoch_4.pth")
+    with pytest.warns(UserWarning, match="epoch_3.pth is taken instead"):
+        assert newest_valid(directory) == f"{directory}/epoch_3.pth"
+
+
+def test_the_best_too(tmp_path, remote):
+    hook = BestCheckpointHook("val_loss", out_dir=remote, keep_best=2)
+    fit(tmp_path, hook, epochs=3)
+    names = listed(f"{remote}/{tmp_path.name}")
+    assert len(names - {manifest.NAME}) == 2
+    assert {entry.name for entry in manifest.read(hook.dirpath)} == names - {manifest.NAME}
+
+
+def test_a_hosted_hooks_work_dir(tmp_path, remote):
+    adapter = HookAdapter([CheckpointHook(interval=1)], work_dir=f"{remote}/work")
+    make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader())
+    again = HookAdapter([CheckpointHook(interval=1)], work_dir=f"{remote}/work")
+    assert again.last_checkpoint == f"{remote}/work/epoch_1.pth"
+
+
+def test_the_manifest_knows_a_file_before_it_is_there(remote):
+    path, seen = f"{remote}/a.pth", []
+
+    def announce(size: int, crc32: str) -> None:
+        seen.append((size, crc32, fsspec.core.url_to_fs(path)[0].exists(path)))
+
+    save_announced({"x": 1}, path, "run", announce)
+    ((size, crc32, there),) = seen
+    assert not there
+    fs, target = fsspec.core.url_to_fs(path)
+    assert fs.info(target)["size"] == size
+    assert manifest.checksum(path) == crc32
+
+
+def test_an_error_leaves_no_file(remote):
+    with pytest.raises(Exception, match="pickle"):
+        save_announced({"x": lambda: 0}, f"{remote}/b.pth", "run", print)
+
+    def fail(size: int, crc32: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_announced({"x": 1}, f"{remote}/b.pth", "run", fail)
+    assert not fsspec.core.url_to_fs(remote)[0].exists(f"{remote}/b.pth")
