@@ -6,7 +6,7 @@ called at each of mmcv's, with what arguments, and what its hooks see in place o
 
 from typing import Any
 
-from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet
+from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
 from lightning_hooks.dialects.detect import detect as _detect
 from lightning_hooks.dialects.dialect import Dialect as Dialect
 from lightning_hooks.dialects.hosted import Hosted as Hosted
@@ -16,7 +16,13 @@ __all__ = ["DIALECTS", "Dialect", "Hosted", "detect", "foreign", "host_as"]
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
-    for dialect in (mmengine.DIALECT, detectron2.DIALECT, cvpods.DIALECT, pet.DIALECT)
+    for dialect in (
+        mmengine.DIALECT,
+        detectron2.DIALECT,
+        cvpods.DIALECT,
+        pet.DIALECT,
+        pointrix.DIALECT,
+    )
 }
 """The dialects besides mmcv's own."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Dialect, Facade
@@ -123,7 +124,15 @@ class Hosted:
                 return library and cls.__name__ == self.dialect.base
         return False
 
-    def call(self, name: str, **kwargs: Any) -> None:
+    def call_with_checkpoint(self, name: str, checkpoint: dict[str, Any]) -> None:
+        """Call a point of the hook that gets a checkpoint, if it takes one."""
+        method = self._method(name)
+        if method is not None:
+            parameters = inspect.signature(method).parameters.values()
+            many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+            self.call(name, *([checkpoint] if many or len(parameters) > 1 else []))
+
+    def call(self, name: str, *more: Any, **kwargs: Any) -> None:
         """Call a point of the hook, if it has it; an error says which hook and point it was."""
         facade, method = self.facade, self._method(name)
         if name in self.dialect.on_error:
@@ -132,7 +141,7 @@ class Hosted:
             return
         args, named = self.dialect.arguments(facade, name, method)
         try:
-            method(*args, **{**named, **kwargs})
+            method(*args, *more, **{**named, **kwargs})
         except StopIteration as error:
             raise stopped(error, self.foreign_hook, name, facade) from error
         except TypeError as error:

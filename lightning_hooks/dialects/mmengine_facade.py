@@ -123,7 +123,7 @@ class RunnerFacade(Facade):
         if found:
             called = [h for h in self.hosted() if h.does("after_load_checkpoint")]
             for hosted in called:
-                hosted.call("after_load_checkpoint", checkpoint=found[0])
+                hosted.call_with_checkpoint("after_load_checkpoint", found[0])
             if called:  # a hook may have changed what the model was to get
                 self._runner.module.load_state_dict(found[0]["state_dict"], strict=False)
         for hosted in self.hosted():

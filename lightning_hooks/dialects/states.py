@@ -26,7 +26,7 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[st
         if state:
             checkpoint.setdefault(KEY, {})[keys[id(hook)]] = state
         if hosted.facade is not None:  # its run may be over
-            hosted.call("before_save_checkpoint", checkpoint=checkpoint)
+            hosted.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
