@@ -180,7 +180,9 @@ class HookAdapter(Participant):
     # -- what hooks of other dialects need of Lightning ------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Listen to the backward pass only where a hook does."""
+        """Listen to what concerns other dialects only where there is such a hook."""
+        if not any("before_val_epoch" in h.dialect.points for h in self._of_other_dialects()):
+            self.__dict__.update(on_validation_start=None, on_validation_end=None)
         if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
             self.__dict__["on_after_backward"] = None
 
@@ -189,6 +191,20 @@ class HookAdapter(Participant):
         for hosted in self._of_other_dialects():
             if hosted.in_run:
                 hosted.call("after_backward")
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """The dialects' ``before_val`` in a run that is counted in iterations."""
+        self._validate("before_val_epoch")
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """The dialects' ``after_val`` in a run that is counted in iterations."""
+        self._validate("after_val_epoch")
+
+    def _validate(self, point: str) -> None:
+        for hosted in self._of_other_dialects():
+            # the adapter of a dialect's first hook calls all of them
+            if hosted.facade is not None and hosted.in_run and hosted.is_first:
+                hosted.facade.validate(point)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

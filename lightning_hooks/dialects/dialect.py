@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model import unwrap
 
 if TYPE_CHECKING:
@@ -179,6 +180,22 @@ class Facade:
         finally:
             runner.calls_hooks = outer
 
+    def validate(self, point: str) -> None:
+        """Call a point of a validation where the driver, as mmcv, has none: among iterations.
+
+        Args:
+            point: ``before_val_epoch`` or ``after_val_epoch``.
+        """
+        runner = self._runner
+        if not isinstance(runner, IterRunner) or point not in self._dialect.points:
+            return
+        outer, runner.calls_hooks = runner.calls_hooks, True
+        try:
+            for hosted in list(self.hosted()):
+                getattr(hosted, point, _nothing)(runner)
+        finally:
+            runner.calls_hooks = outer
+
     def fail(self) -> None:
         """Call what is reached also when training raises, on the hooks that it was not."""
         if self.ended:
@@ -194,3 +211,7 @@ class Facade:
                             *(type(hosted.foreign_hook).__name__, name, error),
                         )
         self.end()
+
+
+def _nothing(runner: Any) -> None:
+    """Stand in for a point that a hook does not have."""

@@ -57,6 +57,11 @@ class Hosted:
         """Whether the hook takes part in a run that goes on."""
         return self.facade is not None and not self.facade.ended
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first hook of its dialect in the run."""
+        return self.facade is not None and next(self.facade.hosted()) is self
+
     def fail(self) -> None:
         """The run ends with an error: call the dialect's hooks that are still to hear of it."""
         if self.facade is not None and self.in_run:

@@ -35,6 +35,7 @@ from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
 from lightning_hooks.dialects.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.message_hub import MessageHub as MessageHub
 from lightning_hooks.dialects.mmengine_facade import RunnerFacade
+from lightning_hooks.iter_runner import IterRunner
 
 __all__ = ["DIALECT", "HistoryBuffer", "Hook", "MessageHub"]
 
@@ -51,7 +52,9 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
     runner = facade._runner
     kwargs: dict[str, Any] = {}
     if point.endswith("_iter"):
-        kwargs = {"batch_idx": runner.inner_iter, "data_batch": runner.data_batch}
+        whole = isinstance(runner, IterRunner) and "train" in point  # one epoch, one count
+        index = runner.iter if whole else runner.inner_iter
+        kwargs = {"batch_idx": index, "data_batch": runner.data_batch}
         if point.startswith("after"):
             kwargs["outputs"] = runner.outputs
     elif point == "after_val_epoch" and isinstance(facade, RunnerFacade):

@@ -11,6 +11,7 @@ import torch
 from lightning_hooks import loops
 from lightning_hooks.dialects.dialect import Dialect, Facade
 from lightning_hooks.dialects.message_hub import MessageHub
+from lightning_hooks.iter_runner import IterRunner
 
 __all__ = ["OptimWrapper", "RunnerFacade", "TrainLoop", "ValLoop", "Visualizer"]
 
@@ -25,9 +26,9 @@ class RunnerFacade(Facade):
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
+        self.train_loop = self._train_loop = TrainLoop(runner)
         self.message_hub = MessageHub()
         self.visualizer = Visualizer(runner)
-        self.train_loop = self._train_loop = TrainLoop(runner)
         self.val_loop = self._val_loop = ValLoop(runner)
         self._resume = False
         self._seen: dict[str, torch.Tensor] = {}
@@ -35,6 +36,16 @@ class RunnerFacade(Facade):
         """What the last validation has found."""
 
     # -- attributes ------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done; a run that is counted in iterations is one epoch."""
+        return self.train_loop.epoch
+
+    @property
+    def max_epochs(self) -> Any:
+        """Epochs to do."""
+        return self.train_loop.max_epochs
 
     @property
     def optim_wrapper(self) -> Any:
@@ -189,8 +200,8 @@ class TrainLoop(_Loop):
 
     @property
     def epoch(self) -> int:
-        """Epochs done."""
-        return int(self._runner.epoch)
+        """Epochs done; a run that is counted in iterations is one epoch."""
+        return 0 if isinstance(self._runner, IterRunner) else int(self._runner.epoch)
 
     @property
     def max_iters(self) -> Any:
@@ -200,11 +211,11 @@ class TrainLoop(_Loop):
     @property
     def max_epochs(self) -> Any:
         """Epochs to do; assign ``_max_epochs`` to change it."""
-        return self._runner.max_epochs
+        return self._max_epochs
 
     @property
     def _max_epochs(self) -> Any:
-        return self._runner.max_epochs
+        return 1 if isinstance(self._runner, IterRunner) else self._runner.max_epochs
 
     @_max_epochs.setter
     def _max_epochs(self, value: int) -> None:
