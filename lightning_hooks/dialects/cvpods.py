@@ -122,7 +122,7 @@ class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
     """Has writers write after the first iteration, every ``period``, and after the last one.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``.
+        writers: Objects with ``write()`` and ``close()``; they are used on rank 0.
         period: Iterations from one writing to the next.
     """
 

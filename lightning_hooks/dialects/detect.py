@@ -66,7 +66,9 @@ def _by_base(hook: Any) -> str | None:
     for base in type(hook).__mro__:
         module = base.__module__
         if module.startswith(_OURS):
-            return module.removeprefix(_OURS).partition(".")[0]
+            ours = module.removeprefix(_OURS).partition("_")[0]
+            if ours in _PACKAGES.values():  # pointrix_hooks is a part of pointrix
+                return ours
         package = module.partition(".")[0]
         if package == "lightning_hooks":
             return "mmcv"

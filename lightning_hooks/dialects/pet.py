@@ -140,11 +140,16 @@ def _at_least(name: str, value: Any, least: int) -> int:
     return value
 
 
+def _is_first_rank() -> bool:
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return not distributed or torch.distributed.get_rank() == 0
+
+
 class PeriodicWriter(TrainHook):
     """Has writers write every ``display_iter`` iterations, after the last one and at the end.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``.
+        writers: Objects with ``write()`` and ``close()``; they are used on rank 0.
         max_iter: The last iteration.
         display_iter: Iterations from one writing to the next.
     """
@@ -159,13 +164,13 @@ class PeriodicWriter(TrainHook):
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
         """Write if it is time to."""
-        if is_due(storage.iter - 1, self._display_iter, self._max_iter):
+        if is_due(storage.iter - 1, self._display_iter, self._max_iter) and _is_first_rank():
             for writer in self._writers:
                 writer.write()
 
     def after_train(self, **kwargs: Any) -> None:
         """Close the writers."""
-        for writer in self._writers:
+        for writer in self._writers if _is_first_rank() else ():
             writer.close()
 
 

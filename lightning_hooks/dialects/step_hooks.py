@@ -158,7 +158,7 @@ class PeriodicWriter:
     """Has writers write every so many iterations, after the last one and at the end.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``.
+        writers: Objects with ``write()`` and ``close()``; they are used on rank 0.
         period: Iterations from one writing to the next.
     """
 
@@ -176,13 +176,15 @@ class PeriodicWriter:
     def after_step(self) -> None:
         """Write if it is time to."""
         done = self.trainer.iter
+        if self.trainer.rank != 0:
+            return
         if is_due(done, self._period, self.trainer.max_iter) or (self._at_first and done == 0):
             for writer in self._writers:
                 writer.write()
 
     def after_train(self) -> None:
         """Write what other hooks have put at the end, and close the writers."""
-        for writer in self._writers:
+        for writer in self._writers if self.trainer.rank == 0 else ():
             if self._writes_at_end:
                 writer.write()
             writer.close()
