@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import lightning as L
 import torch
 
 from lightning_hooks import files, manifest
-from lightning_hooks.dialects import detect
+from lightning_hooks.dialects import foreign, host_as
+from lightning_hooks.dialects.hosted import Hosted
+from lightning_hooks.dialects.states import load_states, save_states
 from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.hooks.best_checkpoints import BestCheckpoints
 from lightning_hooks.hooks.checkpoint import CheckpointHook
@@ -116,14 +119,14 @@ class HookAdapter(Participant):
             hook: The hook object.
             priority: A name, or an integer from 0 (first) to 100; the family's by default.
         """
-        detect(hook, self._dialect)
-        if any(hook is other for other in self._hooks):
+        hosted = host_as(hook, self._dialect)
+        if any(hook is foreign(other) for other in self._hooks):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
             )
-        value = default_priority(hook) if priority is None else get_priority(priority)
-        self._hooks.add(hook, value)
+        value = _own_priority(hosted) if priority is None else get_priority(priority)
+        self._hooks.add(hosted, value)
 
     @property
     def last_checkpoint(self) -> str | None:
@@ -152,7 +155,11 @@ class HookAdapter(Participant):
     @property
     def hooks(self) -> Sequence[Any]:
         """The hosted hooks in the order of their calls."""
-        return self._hooks
+        hooks = self._hooks
+        return [foreign(hook) for hook in hooks] if self._of_other_dialects() else hooks
+
+    def _of_other_dialects(self) -> list[Hosted]:
+        return [hook for hook in self._hooks if isinstance(hook, Hosted)]
 
     def get_hook_info(self) -> str:
         """mmcv's table of the stages with their hooks.
@@ -169,6 +176,79 @@ class HookAdapter(Participant):
     def settings(self) -> Settings:
         """What was given to the constructor for the Runner."""
         return self._settings
+
+    # -- what hooks of other dialects need of Lightning ------------------------------------
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Listen to what concerns other dialects only where there is such a hook."""
+        if not any("before_val_epoch" in h.dialect.points for h in self._of_other_dialects()):
+            self.__dict__.update(on_validation_start=None, on_validation_end=None)
+        if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
+            self.__dict__["on_after_backward"] = None
+
+    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """detectron2's ``after_backward``."""
+        for hosted in self._of_other_dialects():
+            if hosted.in_run:
+                hosted.call("after_backward")
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """The dialects' ``before_val`` in a run that is counted in iterations."""
+        self._validate("before_val_epoch")
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """The dialects' ``after_val`` in a run that is counted in iterations."""
+        self._validate("after_val_epoch")
+
+    def _validate(self, point: str) -> None:
+        for hosted in self._of_other_dialects():
+            # the adapter of a dialect's first hook calls all of them
+            if hosted.facade is not None and hosted.in_run and hosted.is_first:
+                hosted.facade.validate(point)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Call the points that some dialects reach also when training raises."""
+        for hosted in self._of_other_dialects():
+            hosted.fail()
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Save the states of hooks that have one."""
+        save_states(trainer, self._of_other_dialects(), checkpoint)
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep the states of the hooks until the run begins."""
+        load_states(trainer, self._of_other_dialects(), checkpoint)
+
+    def call_hook(self, fn_name: str, **kwargs: Any) -> None:
+        """Call a point of the trainer's own on the hooks of other dialects that have it.
+
+        Args:
+            fn_name: The point.
+            kwargs: Passed on, beside what the dialect passes itself.
+
+        Raises:
+            RuntimeError: outside of a run.
+        """
+        facades = dict.fromkeys(hosted.facade for hosted in self._of_other_dialects())
+        if not facades or any(facade is None or facade.ended for facade in facades):
+            raise RuntimeError("call_hook() calls the hooks of a run that goes on")
+        for facade in facades:
+            if facade is not None:
+                facade.call_hook(fn_name, **kwargs)
+
+
+def _own_priority(hook: Any) -> int:
+    """The priority of a hook that was given none; hooks of some dialects come as given."""
+    if not isinstance(hook, Hosted):
+        return default_priority(hook)
+    own = getattr(hook.foreign_hook, "priority", None)
+    return get_priority(own if hook.dialect.has_priority and own is not None else "NORMAL")
 
 
 def _as_list(hooks: Any) -> Iterable[Any]:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
+from lightning_hooks.notes import class_name
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.priority import default_priority, get_priority, priority_name
 
@@ -169,7 +170,7 @@ def hook_info(hooks: HookList) -> str:
     """mmcv's table of stages, priorities and classes."""
     rows: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for hook in hooks:
-        row = f"({priority_name(hooks.priority_of(hook)):<12}) {type(hook).__name__:<35}"
+        row = f"({priority_name(hooks.priority_of(hook)):<12}) {class_name(hook):<35}"
         for stage in triggered_stages(hook):
             rows[stage].append(row)
     return "\n".join(

@@ -6,7 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["add_hook_note", "calling", "stopped"]
+__all__ = ["add_hook_note", "calling", "class_name", "stopped"]
+
+
+def class_name(hook: Any) -> str:
+    """The name of a hook's class; where it is hosted for another dialect, of the one inside."""
+    return type(getattr(hook, "foreign_hook", hook)).__name__
 
 
 def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> None:
@@ -15,7 +20,7 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
     if not any(note.startswith("in hook ") for note in notes):
         where = f"epoch {runner.epoch}, iter {runner.iter}"
         # add_note() came with Python 3.11; the attribute works everywhere
-        error.__notes__ = [*notes, f"in hook {type(hook).__name__}.{point} ({where})"]
+        error.__notes__ = [*notes, f"in hook {class_name(hook)}.{point} ({where})"]
 
 
 def stopped(error: StopIteration, hook: Any, point: str, runner: Any) -> RuntimeError:

@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks import loops
+from lightning_hooks.notes import class_name
 from lightning_hooks.priority import is_family
 from lightning_hooks.runner import Runner
 from lightning_hooks.step import StrategyLoss, optimizers_of_hooks, strategy_loss_class
@@ -17,8 +18,12 @@ __all__ = ["Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
 
 
 def is_ours(hook: object) -> bool:
-    """Whether a hook's class is one of this package's: what it does is known."""
-    return type(hook).__module__.startswith("lightning_hooks.")
+    """Whether a hook's class is one of this package's: what it does is known.
+
+    What is hosted for another dialect is not, ours neither: it may call the user's functions.
+    """
+    hosted = hasattr(hook, "foreign_hook")
+    return type(hook).__module__.startswith("lightning_hooks.") and not hosted
 
 
 def reads_step(hook: object) -> bool:
@@ -76,7 +81,7 @@ class Ownership:
         return self._active
 
     def _owns(self, hook: Any) -> bool:
-        if not is_family(hook, *_OPTIMIZER_HOOKS):
+        if not (is_family(hook, *_OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
             return False
         decide = getattr(hook, "owns_backward", None)
         return bool(decide(self._runner.module)) if callable(decide) else True
@@ -165,4 +170,4 @@ class Ownership:
             self._runner.model.wrap_outputs = None
 
     def _names(self) -> str:
-        return ", ".join(type(hook).__name__ for hook in self.owners) or "owns_backward=True"
+        return ", ".join(class_name(hook) for hook in self.owners) or "owns_backward=True"

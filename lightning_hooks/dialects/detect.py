@@ -1,110 +1,129 @@
-"""Telling a hook's dialect by its class's base and methods."""
+"""Telling a hook's dialect by its class's base, its points and what they take."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.suggest import UnknownNameError, suggest
 
-__all__ = ["DIALECTS", "detect"]
+__all__ = ["MMCV", "detect"]
 
-DIALECTS: dict[str, frozenset[str]] = {
-    "mmcv": frozenset(STAGES) | frozenset(GENERIC.values()),
-    "mmengine": frozenset(STAGES)
-    | frozenset(GENERIC.values())
-    | {"before_train", "after_train", "before_val", "after_val", "before_test", "after_test"},
-    "detectron2": frozenset(
-        {"before_train", "after_train", "before_step", "after_step", "after_backward"}
-    ),
-    "cvpods": frozenset({"before_train", "after_train", "before_step", "after_step"}),
-    "pet": frozenset({"before_train", "after_train", "before_step", "after_step"}),
-    "pointrix": frozenset(
-        {
-            "before_run",
-            "before_train",
-            "before_train_iter",
-            "after_train_iter",
-            "before_val",
-            "before_val_iter",
-            "after_val_iter",
-            "after_val",
-            "after_train",
-            "after_run",
-        }
-    ),
+MMCV = frozenset(STAGES) | frozenset(GENERIC.values())
+"""The methods of an mmcv hook."""
+
+_PACKAGES = {
+    "mmengine": "mmengine",
+    "detectron2": "detectron2",
+    "cvpods": "cvpods",
+    "cvpack2": "cvpods",
+    "pet": "pet",
+    "pointrix": "pointrix",
+    "mmcv": "mmcv",
 }
-"""The points of each dialect that hooks are known to be written in."""
+"""The dialect of a hook one of whose base classes is in a package."""
 
-SUPPORTED = ("mmcv",)
+_OURS = "lightning_hooks.dialects."
 
 
-def detect(hook: Any, dialect: str = "auto") -> str:
+def detect(hook: Any, dialect: str, methods: Mapping[str, frozenset[str]]) -> str:
     """Return the dialect of a hook.
 
     Args:
         hook: A hook object.
         dialect: What the user says it is, or ``"auto"``.
+        methods: The points of every dialect besides mmcv's.
 
     Raises:
         UnknownNameError: if ``dialect`` names none.
         TypeError: if the object has no point of the dialect, or of any.
-        ValueError: if it cannot be told, or the dialect is not hosted yet.
+        ValueError: if it cannot be told.
     """
-    if dialect not in ("auto", *DIALECTS):
-        hint = suggest(dialect, ["auto", *DIALECTS])
-        raise UnknownNameError(f"unknown dialect {dialect!r}; {hint}")
+    known = {"mmcv": MMCV, **methods}
+    if dialect not in ("auto", *known):
+        raise UnknownNameError(f"unknown dialect {dialect!r}; {suggest(dialect, ['auto', *known])}")
     name = type(hook).__name__
     if inspect.isclass(hook):
         raise TypeError(f"{hook.__name__} is a class; pass an object: {hook.__name__}(...)")
-    points = {p for known in DIALECTS.values() for p in known if callable(getattr(hook, p, None))}
-    if not points:
-        raise TypeError(
-            f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
-        )
+    points = {p for names in known.values() for p in names if callable(getattr(hook, p, None))}
     if dialect == "auto":
-        dialect = _tell(hook, points)
-    if dialect not in SUPPORTED:
-        raise ValueError(
-            f"{name} is a hook of {dialect}, which HookAdapter does not host yet; "
-            f"hosted: {', '.join(SUPPORTED)}"
-        )
-    if not points & DIALECTS[dialect]:
-        raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {sorted(points)}")
+        told = _by_base(hook) or (_by_points(hook, points, known) if points else None)
+        if told is None:
+            raise TypeError(
+                f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
+            )
+        return told
+    if not points & known[dialect] and _by_base(hook) != dialect:
+        listing = sorted(points) or "none of a hook"
+        raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {listing}")
     return dialect
 
 
-def _tell(hook: Any, points: set[str]) -> str:
-    """Decide by the package of a base class, else by the points, else refuse."""
-    bases = {base.__module__.partition(".")[0] for base in type(hook).__mro__}
-    for package in ("mmengine", "detectron2", "cvpods", "pointrix", "mmcv", "lightning_hooks"):
-        if package in bases:
-            return "mmcv" if package == "lightning_hooks" else package
-    own = points & DIALECTS["mmcv"]
-    others = points - DIALECTS["mmcv"]
-    if own and not others:
-        extra = [p for p in sorted(own) if _required_arguments(getattr(hook, p)) > 1]
-        if not extra:
+def _by_base(hook: Any) -> str | None:
+    """Tell by the module of a base class, the nearest first."""
+    for base in type(hook).__mro__:
+        module = base.__module__
+        if module.startswith(_OURS):
+            ours = module.removeprefix(_OURS).partition("_")[0]
+            if ours in _PACKAGES.values():  # pointrix_hooks is a part of pointrix
+                return ours
+        package = module.partition(".")[0]
+        if package == "lightning_hooks":
             return "mmcv"
-        raise ValueError(
-            f"cannot tell the dialect of {type(hook).__name__}: {extra[0]} takes more than the "
-            'runner, as in mmengine; say HookAdapter(..., dialect="mmengine")'
-        )
-    candidates = [name for name, known in DIALECTS.items() if points <= known]
-    fitting = ", ".join(candidates) or ", ".join(DIALECTS)
+        if package in _PACKAGES:
+            return _PACKAGES[package]
+    return None
+
+
+def _by_points(hook: Any, points: set[str], known: Mapping[str, frozenset[str]]) -> str:
+    """Tell by what the hook has and what its points take, else refuse."""
+    takes = {point: _parameters(getattr(hook, point)) for point in points}
+    names = {name for parameters in takes.values() for name in parameters}
+    if names & {"batch_idx", "data_batch", "metrics"}:
+        return "mmengine"
+    if "trainner" in names:  # pointrix's own spelling
+        return "pointrix"
+    if points & {"before_step", "after_step"}:
+        if "after_backward" in points:
+            return "detectron2"
+        if names & {"storage", "kwargs", "max_epochs"}:
+            return "pet"
+    elif points <= MMCV:
+        return _mmcv_or_refuse(hook, takes)
+    elif "runner" in names and points <= known["mmengine"]:
+        return "mmengine"
+    candidates = [dialect for dialect, methods in known.items() if points <= methods]
+    fitting = ", ".join(candidates) or ", ".join(known)
     raise ValueError(
         f"cannot tell the dialect of {type(hook).__name__} from its points "
         f"({', '.join(sorted(points))}): it may be {fitting}; say HookAdapter(..., dialect=...)"
     )
 
 
-def _required_arguments(method: Any) -> int:
+def _mmcv_or_refuse(hook: Any, takes: Mapping[str, list[str]]) -> str:
+    for point in sorted(takes):
+        required = _required(getattr(hook, point))
+        if required > 1:
+            raise ValueError(
+                f"cannot tell the dialect of {type(hook).__name__}: {point} takes {required} "
+                "arguments, where mmcv's takes the runner alone; say HookAdapter(..., dialect=...)"
+            )
+    return "mmcv"
+
+
+def _signature(method: Any) -> list[inspect.Parameter]:
     try:
-        parameters = inspect.signature(method).parameters.values()
+        return list(inspect.signature(method).parameters.values())
     except (TypeError, ValueError):
-        return 1
-    return sum(
-        p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        for p in parameters
-    )
+        return []
+
+
+def _parameters(method: Any) -> list[str]:
+    return [parameter.name for parameter in _signature(method)]
+
+
+def _required(method: Any) -> int:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.default is p.empty and p.kind in positional for p in _signature(method))

@@ -1,0 +1,227 @@
+"""Hooks of cvpods, and of cvpack2, as which it began: ``import ... as`` in place of its own names.
+
+The loop, with the points of a hook (they take no argument; ``self.trainer`` is there)::
+
+    hook.before_train()
+    for iter in range(start_iter, max_iter):
+        hook.before_step()
+        trainer.run_step()
+        hook.after_step()
+    iter += 1
+    hook.after_train()  # also when something above has raised
+
+Values follow cvpods where it differs from detectron2: ``EventStorage.latest()`` and
+``latest_with_smoothing_hint()`` give a value by name, without its iteration; ``PeriodicWriter``
+also writes after the first iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from lightning_hooks.dialects import event_writers, step_files, step_hooks, visdom_writer
+from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
+from lightning_hooks.dialects.storage import Current, innermost
+from lightning_hooks.dialects.storage import EventStorage as _EventStorage
+
+__all__ = [
+    "DIALECT",
+    "AutogradProfiler",
+    "CallbackHook",
+    "CommonMetricPrinter",
+    "EvalHook",
+    "EventStorage",
+    "EventWriter",
+    "HistoryBuffer",
+    "HookBase",
+    "IterationTimer",
+    "JSONWriter",
+    "LRScheduler",
+    "OptimizationHook",
+    "PeriodicCheckpointer",
+    "PeriodicWriter",
+    "PreciseBN",
+    "TensorboardXWriter",
+    "VisdomWriter",
+    "get_event_storage",
+]
+
+_CURRENT: Current = ContextVar("cvpods storages")
+
+
+class HookBase:
+    """The base of cvpods' hooks: override the points that you need.
+
+    ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``epoch``, ``start_epoch``,
+    ``inner_iter``, ``step_outputs``, ``storage``, ``optimizer``, ``model`` and ``data_loader``.
+    """
+
+    trainer: Any = None
+
+    def before_train(self) -> None:
+        """Before the first iteration."""
+
+    def after_train(self) -> None:
+        """After the last iteration, also when training has raised."""
+
+    def before_step(self) -> None:
+        """Before each iteration."""
+
+    def after_step(self) -> None:
+        """After each iteration; ``trainer.iter`` does not count it yet."""
+
+
+class EventStorage(_EventStorage):
+    """What a run has put in: scalars, images, histograms."""
+
+    current = _CURRENT
+
+
+def get_event_storage() -> EventStorage:
+    """Return the storage of the run or ``with`` block that goes on.
+
+    Raises:
+        AssertionError: if there is none.
+    """
+    storage: Any = innermost(_CURRENT)
+    return storage  # type: ignore[no-any-return]
+
+
+class _Facade(TrainerFacade):
+    storage_class = EventStorage
+
+
+def _no_arguments(facade: Facade, point: str, method: Any) -> Arguments:
+    return (), {}
+
+
+DIALECT = Dialect(
+    name="cvpods",
+    points=POINTS,
+    facade=_Facade,
+    arguments=_no_arguments,
+    base="HookBase",
+    attends=("before_train_iter", "after_train_iter"),
+    on_error=("after_train",),
+    owners=("OptimizationHook",),
+)
+
+
+# -- hooks -------------------------------------------------------------------------------------
+
+
+class IterationTimer(step_hooks.IterationTimer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.IterationTimer`."""
+
+
+class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
+    """Has writers write after the first iteration, every ``period``, and after the last one.
+
+    Args:
+        writers: Objects with ``write()`` and ``close()``; they are used on rank 0.
+        period: Iterations from one writing to the next.
+    """
+
+    _at_first = True
+    _writes_at_end = False
+
+
+class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`."""
+
+
+class LRScheduler(step_hooks.LRScheduler, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.LRScheduler`."""
+
+
+class AutogradProfiler(step_files.AutogradProfiler, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.step_files.AutogradProfiler`."""
+
+
+class EvalHook(step_hooks.EvalHook, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.EvalHook`."""
+
+    _last_in_after_train = False
+
+
+class PreciseBN(step_hooks.PreciseBN, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.PreciseBN`."""
+
+
+class CallbackHook(step_hooks.CallbackHook, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.CallbackHook`."""
+
+
+class OptimizationHook(HookBase):
+    """Runs backward, clips and steps the optimizer, in place of the Trainer.
+
+    Args:
+        accumulate_grad_steps: Iterations whose gradients are added up for one step; the loss of
+            each is divided by it.
+        grad_clipper: Called with the model's parameters before a step.
+        mixed_precision: Refused: the Trainer's ``precision`` does that.
+    """
+
+    def __init__(
+        self,
+        accumulate_grad_steps: int = 1,
+        grad_clipper: Callable[[Any], Any] | None = None,
+        mixed_precision: bool = False,
+    ) -> None:
+        if not isinstance(accumulate_grad_steps, int) or accumulate_grad_steps < 1:
+            raise ValueError(
+                f"accumulate_grad_steps must be an int of at least 1, got {accumulate_grad_steps!r}"
+            )
+        if mixed_precision:
+            raise ValueError(
+                f"mixed_precision must be False, got {mixed_precision!r}: "
+                'pass Trainer(precision="bf16-mixed")'
+            )
+        self.accumulate_grad_steps = accumulate_grad_steps
+        self.grad_clipper = grad_clipper
+
+    def before_step(self) -> None:
+        """Forget the gradients of the step before."""
+        if self.trainer.inner_iter == 0:
+            self.trainer.optimizer.zero_grad()
+
+    def after_step(self) -> None:
+        """Run backward, and step after so many iterations."""
+        trainer = self.trainer
+        (trainer.step_outputs["loss_for_backward"] / self.accumulate_grad_steps).backward()
+        if trainer.inner_iter >= self.accumulate_grad_steps:
+            if self.grad_clipper is not None:
+                self.grad_clipper(trainer.model.parameters())
+            trainer.optimizer.step()
+            trainer.inner_iter = 0
+
+
+# -- writers -----------------------------------------------------------------------------------
+
+
+class EventWriter(event_writers.EventWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.event_writers.EventWriter`."""
+
+    def storage(self) -> EventStorage:
+        """The storage of the run."""
+        return get_event_storage()
+
+
+class JSONWriter(EventWriter, event_writers.WholeJSONWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.event_writers.WholeJSONWriter`."""
+
+
+class TensorboardXWriter(EventWriter, event_writers.TensorboardXWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.event_writers.TensorboardXWriter`."""
+
+
+class CommonMetricPrinter(EventWriter, event_writers.CommonMetricPrinter):
+    """cvpods' :class:`~lightning_hooks.dialects.event_writers.CommonMetricPrinter`."""
+
+
+class VisdomWriter(EventWriter, visdom_writer.VisdomWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.visdom_writer.VisdomWriter`."""

@@ -1,0 +1,191 @@
+"""Hooks of detectron2: ``import ... as`` in place of its own names.
+
+The loop, with the points of a hook (they take no argument; ``self.trainer`` is there)::
+
+    hook.before_train()
+    for iter in range(start_iter, max_iter):
+        hook.before_step()
+        losses.backward()  # in trainer.run_step()
+        hook.after_backward()
+        optimizer.step()
+        hook.after_step()
+    iter += 1
+    hook.after_train()  # also when something above has raised
+
+A hook's ``state_dict()`` is saved in every checkpoint of Lightning's.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from lightning_hooks.dialects import event_writers, step_files, step_hooks, visdom_writer
+from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
+from lightning_hooks.dialects.storage import Current, innermost
+from lightning_hooks.dialects.storage import EventStorage as _EventStorage
+
+__all__ = [
+    "DIALECT",
+    "AutogradProfiler",
+    "CallbackHook",
+    "CommonMetricPrinter",
+    "EvalHook",
+    "EventStorage",
+    "EventWriter",
+    "HistoryBuffer",
+    "HookBase",
+    "IterationTimer",
+    "JSONWriter",
+    "LRScheduler",
+    "PeriodicCheckpointer",
+    "PeriodicWriter",
+    "PreciseBN",
+    "TensorboardXWriter",
+    "VisdomWriter",
+    "get_event_storage",
+]
+
+_CURRENT: Current = ContextVar("detectron2 storages")
+
+
+class HookBase:
+    """The base of detectron2's hooks: override the points that you need.
+
+    ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``storage``, ``optimizer``,
+    ``model``, ``data_loader`` and ``scheduler``.
+    """
+
+    trainer: Any = None
+
+    def before_train(self) -> None:
+        """Before the first iteration."""
+
+    def after_train(self) -> None:
+        """After the last iteration, also when training has raised."""
+
+    def before_step(self) -> None:
+        """Before each iteration."""
+
+    def after_backward(self) -> None:
+        """After each backward pass, before the optimizer's step."""
+
+    def after_step(self) -> None:
+        """After each iteration; ``trainer.iter`` does not count it yet."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``load_state_dict`` needs in a run that goes on; nothing is saved if it is empty."""
+        return {}
+
+
+class EventStorage(_EventStorage):
+    """What a run has put in; ``latest()`` and the like give ``(value, iteration)`` by name."""
+
+    current = _CURRENT
+
+    def latest(self) -> dict[str, tuple[float, int]]:
+        """The last value of every scalar, and when it was put."""
+        return self.latest_values()
+
+    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
+        """As ``latest()``, with the median in a window where a scalar should be smoothed."""
+        return self.latest_values(window_size)
+
+    def count_samples(self, name: str, window_size: int = 20) -> int:
+        """How many values were put in the last ``window_size`` iterations of a scalar."""
+        history = self.history(name)
+        return history.count_since(history.last_iteration() - window_size)
+
+
+def get_event_storage() -> EventStorage:
+    """Return the storage of the run or ``with`` block that goes on.
+
+    Raises:
+        AssertionError: if there is none.
+    """
+    storage: Any = innermost(_CURRENT)
+    return storage  # type: ignore[no-any-return]
+
+
+class _Facade(TrainerFacade):
+    storage_class = EventStorage
+
+
+def _no_arguments(facade: Facade, point: str, method: Any) -> Arguments:
+    return (), {}
+
+
+DIALECT = Dialect(
+    name="detectron2",
+    points=POINTS,
+    facade=_Facade,
+    arguments=_no_arguments,
+    base="HookBase",
+    attends=("before_train_iter", "after_train_iter"),
+    on_error=("after_train",),
+    further=("after_backward",),
+)
+
+
+# -- hooks -------------------------------------------------------------------------------------
+
+
+class IterationTimer(step_hooks.IterationTimer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.IterationTimer`."""
+
+
+class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.PeriodicWriter`."""
+
+
+class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`."""
+
+
+class LRScheduler(step_hooks.LRScheduler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.LRScheduler`."""
+
+
+class AutogradProfiler(step_files.AutogradProfiler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_files.AutogradProfiler`."""
+
+
+class EvalHook(step_hooks.EvalHook, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.EvalHook`."""
+
+
+class PreciseBN(step_hooks.PreciseBN, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.PreciseBN`."""
+
+
+class CallbackHook(step_hooks.CallbackHook, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.CallbackHook`."""
+
+
+# -- writers -----------------------------------------------------------------------------------
+
+
+class EventWriter(event_writers.EventWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.event_writers.EventWriter`."""
+
+    def storage(self) -> EventStorage:
+        """The storage of the run."""
+        return get_event_storage()
+
+
+class JSONWriter(EventWriter, event_writers.JSONWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.event_writers.JSONWriter`."""
+
+
+class TensorboardXWriter(EventWriter, event_writers.TensorboardXWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.event_writers.TensorboardXWriter`."""
+
+
+class CommonMetricPrinter(EventWriter, event_writers.CommonMetricPrinter):
+    """detectron2's :class:`~lightning_hooks.dialects.event_writers.CommonMetricPrinter`."""
+
+
+class VisdomWriter(EventWriter, visdom_writer.VisdomWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.visdom_writer.VisdomWriter`."""

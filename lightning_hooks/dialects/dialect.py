@@ -1,0 +1,217 @@
+"""``Dialect``: what hooks of another library are called at, with what, and what they see."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lightning_hooks.iter_runner import IterRunner
+from lightning_hooks.model import unwrap
+
+if TYPE_CHECKING:
+    from lightning_hooks.dialects.hosted import Hosted
+
+__all__ = ["Arguments", "Dialect", "Facade"]
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""What a method is called with: by position and by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """One library's way of writing hooks, as data.
+
+    Args:
+        name: What ``HookAdapter(dialect=...)`` calls it.
+        points: The dialect's points at each of mmcv's, in the order of their calls.
+        facade: What the hooks see in place of mmcv's runner; one object for each run.
+        arguments: What a point is called with: a function of the facade, the point's name and
+            the method.
+        base: The library's base class, by name: its own methods do nothing.
+        delegates: The method that a point of the base class calls, where it does that.
+        attends: Points of mmcv's at which the facade has something to do, whoever is called there.
+        on_error: Points that are reached also when training raises.
+        further: Points besides those, reached in other ways.
+        has_priority: Whether a hook's ``priority`` counts; else hooks are called as given.
+        owners: Classes, by name, that call ``backward`` and step the optimizer themselves.
+        renames_type_errors: Whether a TypeError in a hook is raised anew with the hook in it.
+    """
+
+    name: str
+    points: Mapping[str, tuple[str, ...]]
+    facade: type[Facade]
+    arguments: Callable[[Facade, str, Any], Arguments]
+    base: str
+    delegates: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    attends: tuple[str, ...] = ()
+    on_error: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
+    has_priority: bool = False
+    owners: tuple[str, ...] = ()
+    renames_type_errors: bool = False
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The names of all points that a hook may have."""
+        return frozenset([name for names in self.points.values() for name in names]) | {
+            *self.further
+        }
+
+    def facade_of(self, runner: Any, point: str) -> Facade:
+        """Return the facade of the run that goes on, a new one where a run begins."""
+        facades: dict[str, Facade] = runner.__dict__.setdefault("_facades", {})
+        facade = facades.get(self.name)
+        if facade is None or (facade.ended and point == "before_run"):
+            facade = self.facade(runner, self)
+            facade.begin()
+            facades[self.name] = facade
+            facade.take_checkpoint()
+        return facade
+
+
+class Facade:
+    """What the hooks of a dialect see of a run.
+
+    What a dialect's library has is a property or a method of a subclass. Anything else is looked
+    for on the Runner: what the user gave in ``HookAdapter(attributes=...)``, and what mmcv has
+    under the same name. Any attribute may be set, and is seen by the dialect's other hooks.
+    """
+
+    def __init__(self, runner: Any, dialect: Dialect) -> None:
+        self._runner = runner
+        self._dialect = dialect
+        self._here: tuple[str, int] | None = None
+        self.ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # of the Runner's insides nothing is shown
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._runner, name)
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a copied or pickled hook has left its run
+
+    # -- the run, as every dialect has it --------------------------------------------------
+
+    @property
+    def iter(self) -> int:
+        """Training iterations done; within an iteration, those before it."""
+        done: int = self._runner.iter
+        return done
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done; within an epoch, those before it."""
+        done: int = self._runner.epoch
+        return done
+
+    @property
+    def model(self) -> Any:
+        """The model without a wrapper."""
+        return unwrap(self._runner.model)
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or a dict of them by name."""
+        return self._runner.optimizer
+
+    @property
+    def device(self) -> Any:
+        """The device of the training."""
+        return self._runner.trainer.strategy.root_device
+
+    # -- what happens on the way -----------------------------------------------------------
+
+    def begin(self) -> None:
+        """Get ready; the hooks are told of the facade."""
+        hooks = [hosted.foreign_hook for hosted in self.hosted()]
+        for index, hook in enumerate(hooks):
+            if any(hook is other for other in hooks[:index]):
+                raise ValueError(
+                    f"the same {type(hook).__name__} object is given twice; "
+                    "a hook takes part in a Trainer once"
+                )
+        for hosted in self.hosted():
+            hosted.attach(self)
+
+    def take_checkpoint(self) -> None:
+        """Give the hooks what a checkpoint has for them, before any of them is called."""
+        for hosted in self.hosted():
+            state, hosted.loaded_state = hosted.loaded_state, None
+            load = getattr(hosted.foreign_hook, "load_state_dict", None)
+            if state is not None and callable(load):
+                load(state)
+
+    def arrive(self, point: str) -> None:
+        """Do what comes before the dialect's first hook at one of mmcv's points."""
+        here = point, self._runner.iter
+        if self._here != here:
+            self._here = here
+            prepare = getattr(type(self), f"at_{point}", None)
+            if prepare is not None:
+                prepare(self)
+
+    def leave(self, point: str) -> None:
+        """Do what comes after each of the dialect's hooks at one of mmcv's points."""
+
+    def end(self) -> None:
+        """Give back what the run has had; doing it twice does no harm."""
+        self.ended = True
+
+    def hosted(self) -> Iterator[Hosted]:
+        """The dialect's hooks of the run, in their order."""
+        for entry in self._runner.hooks:
+            if getattr(entry, "dialect", None) is self._dialect:
+                yield entry
+
+    def call_hook(self, fn_name: str, **kwargs: Any) -> None:
+        """Call a point of all hooks of the dialect that have it, also one of the trainer's own.
+
+        Args:
+            fn_name: The point.
+            kwargs: Passed on, after what the dialect passes itself.
+        """
+        runner = self._runner
+        outer, runner.calls_hooks = runner.calls_hooks, True
+        try:
+            for hosted in list(self.hosted()):
+                hosted.call(fn_name, **kwargs)
+        finally:
+            runner.calls_hooks = outer
+
+    def validate(self, point: str) -> None:
+        """Call a point of a validation where the driver, as mmcv, has none: among iterations.
+
+        Args:
+            point: ``before_val_epoch`` or ``after_val_epoch``.
+        """
+        runner = self._runner
+        if not isinstance(runner, IterRunner) or point not in self._dialect.points:
+            return
+        outer, runner.calls_hooks = runner.calls_hooks, True
+        try:
+            for hosted in list(self.hosted()):
+                getattr(hosted, point, _nothing)(runner)
+        finally:
+            runner.calls_hooks = outer
+
+    def fail(self) -> None:
+        """Call what is reached also when training raises, on the hooks that it was not."""
+        if self.ended:
+            return
+        for name in self._dialect.on_error:
+            for hosted in list(self.hosted()):
+                if name not in hosted.reached:
+                    try:
+                        hosted.call(name)
+                    except Exception as error:  # the one that ended the training is raised
+                        self._runner.logger.error(
+                            "%s.%s, called after an error, fails too: %r",
+                            *(type(hosted.foreign_hook).__name__, name, error),
+                        )
+        self.end()
+
+
+def _nothing(runner: Any) -> None:
+    """Stand in for a point that a hook does not have."""

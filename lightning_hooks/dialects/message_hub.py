@@ -1,0 +1,105 @@
+"""``MessageHub``: mmengine's place for scalars with their history and for other values."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_hooks.dialects import history
+
+__all__ = ["HistoryBuffer", "MessageHub"]
+
+
+class HistoryBuffer(history.HistoryBuffer):
+    """A scalar's values with their counts, and mmengine's statistics of the last of them.
+
+    >>> loss = HistoryBuffer()
+    >>> for value in (3.0, 1.0, 2.0):
+    ...     loss.update(value)
+    >>> loss.current(), loss.mean(), loss.min(2), loss.statistics("max", 3)
+    (2.0, 2.0, 1.0, 3.0)
+    """
+
+    def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # its name
+        """Add a value, with how many it stands for."""
+        super().update(log_val, count)
+
+    @property
+    def data(self) -> tuple[Any, Any]:
+        """The values and the counts, as arrays."""
+        pairs = self.values()
+        return np.array([value for value, _ in pairs]), np.array([count for _, count in pairs])
+
+    def current(self) -> float:
+        """The last value."""
+        return self.latest()
+
+    def mean(self, window_size: int | None = None) -> float:
+        """The sum of the last values over the sum of their counts; of all by default."""
+        values, counts = self.data
+        n = window_size or len(values)
+        return float(values[-n:].sum() / counts[-n:].sum())
+
+    def max(self, window_size: int | None = None) -> float:
+        """The largest of the last values."""
+        return float(self.data[0][-(window_size or 0) :].max())
+
+    def min(self, window_size: int | None = None) -> float:
+        """The smallest of the last values."""
+        return float(self.data[0][-(window_size or 0) :].min())
+
+    def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Return the statistic of that name: ``mean``, ``max``, ``min`` or ``current``."""
+        if method_name not in ("mean", "max", "min", "current"):
+            raise KeyError(f"unknown statistic {method_name!r}; known: mean, max, min, current")
+        return getattr(self, method_name)(*args, **kwargs)
+
+
+class MessageHub:
+    """Scalars by name with their history (``log_scalars``), other values (``runtime_info``)."""
+
+    def __init__(self) -> None:
+        self.log_scalars: OrderedDict[str, HistoryBuffer] = OrderedDict()
+        self.runtime_info: OrderedDict[str, Any] = OrderedDict()
+
+    def update_scalar(self, key: str, value: Any, count: int = 1, resumed: bool = True) -> None:
+        """Add a value to a scalar's history."""
+        self.log_scalars.setdefault(key, HistoryBuffer()).update(value, count)
+
+    def update_scalars(self, log_dict: Mapping[str, Any], resumed: bool = True) -> None:
+        """Add values to several histories; one may be ``dict(value=..., count=...)``."""
+        for key, value in log_dict.items():
+            if isinstance(value, Mapping):
+                self.update_scalar(key, value["value"], value.get("count", 1))
+            else:
+                self.update_scalar(key, value)
+
+    def update_info(self, key: str, value: Any, resumed: bool = True) -> None:
+        """Set a value."""
+        self.runtime_info[key] = value
+
+    def update_info_dict(self, info_dict: Mapping[str, Any], resumed: bool = True) -> None:
+        """Set several values."""
+        self.runtime_info.update(info_dict)
+
+    def pop_info(self, key: str, default: Any = None) -> Any:
+        """Take a value out."""
+        return self.runtime_info.pop(key, default)
+
+    def get_info(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        return self.runtime_info.get(key, default)
+
+    def get_scalar(self, key: str) -> HistoryBuffer:
+        """Return a scalar's history.
+
+        Raises:
+            KeyError: if there is none of that name.
+        """
+        if key not in self.log_scalars:
+            known = ", ".join(self.log_scalars) or "none"
+            raise KeyError(f"no scalar {key!r} has been added; known: {known}")
+        return self.log_scalars[key]

@@ -1,0 +1,145 @@
+"""``StepFacade``: a run as detectron2 and its relatives see it, with a storage of its scalars."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import Any
+
+import torch
+
+from lightning_hooks import loops
+from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.dialects.storage import EventStorage
+
+__all__ = ["POINTS", "StepFacade", "TrainerFacade"]
+
+POINTS = {
+    "before_run": ("before_train",),
+    "before_train_iter": ("before_step",),
+    "after_train_iter": ("after_step",),
+    "after_run": ("after_train",),
+}
+"""The four points of detectron2's relatives at mmcv's."""
+
+
+class StepFacade(Facade):
+    """The trainer of a loop of steps.
+
+    After each step its storage is given:
+
+    ==============  ========================================================================
+    name            value
+    ==============  ========================================================================
+    ``total_loss``  the step's loss
+    others          the step's ``log_vars``, the other scalar tensors that it returned, and what
+                    the module logged with ``self.log(on_step=True)``
+    ``data_time``   seconds from the end of the step before to the beginning of this one
+    ==============  ========================================================================
+
+    A scalar that the module itself has put into the storage in this step stays as it is.
+    """
+
+    storage_class: type[EventStorage]
+    first_iter = 0
+    """The number of the first iteration in the storage."""
+
+    def __init__(self, runner: Any, dialect: Dialect) -> None:
+        super().__init__(runner, dialect)
+        self.start_iter = runner.iter
+        self.start_epoch = runner.epoch
+        self.inner_iter = 0
+        self.step_outputs: dict[str, Any] = {}
+        self.storage = self.storage_class(self.start_iter + self.first_iter)
+        self._seen: dict[str, torch.Tensor] = {}
+        self._ready_for_data: float | None = None
+
+    @property
+    def max_iter(self) -> Any:
+        """Iterations to do, None where nobody knows."""
+        return self._runner.max_iters
+
+    @property
+    def max_epoch(self) -> Any:
+        """Epochs to do, None where the run is counted in iterations."""
+        return self._runner.max_epochs
+
+    @property
+    def data_loader(self) -> Any:
+        """The loader that is iterated."""
+        return self._runner.data_loader
+
+    @property
+    def scheduler(self) -> Any:
+        """The Trainer's learning rate scheduler; Lightning steps it."""
+        configs = self._runner.trainer.lr_scheduler_configs
+        if not configs:
+            raise AttributeError("the Trainer has no scheduler; give one to LRScheduler(...)")
+        return configs[0].scheduler
+
+    # -- on the way ------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Open the storage, and let the hooks have the trainer."""
+        super().begin()
+        self.storage.__enter__()
+
+    def at_before_train_iter(self) -> None:
+        """Move the storage on to this iteration."""
+        self.storage.iter = self.iter + self.first_iter
+        if self._ready_for_data is not None:
+            self.storage.feed({"data_time": time.perf_counter() - self._ready_for_data})
+
+    def at_after_train_iter(self) -> None:
+        """Put what the step gave into the storage."""
+        self.storage.iter = self.iter + self.first_iter
+        outputs = dict(getattr(self._runner, "outputs", None) or {})
+        self.inner_iter += 1
+        self.step_outputs = outputs
+        if "loss" in outputs:
+            self.step_outputs = {**outputs, "loss_for_backward": outputs["loss"]}
+        self.storage.feed(self._new_scalars(outputs))
+
+    def leave(self, point: str) -> None:
+        """Note when the Trainer could go and fetch data."""
+        if point == "after_train_iter":
+            self._ready_for_data = time.perf_counter()
+
+    def _new_scalars(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        found = {
+            "total_loss" if name == "loss" else name: value.detach().as_subclass(torch.Tensor)
+            for name, value in outputs.items()
+            if isinstance(value, torch.Tensor) and value.numel() == 1
+        }
+        if isinstance(outputs.get("log_vars"), dict):
+            log_vars = {k: v for k, v in outputs["log_vars"].items() if k != "loss"}
+            found.update(log_vars)
+        found.update(loops.step_metrics(self._runner.trainer, self._seen))
+        known, now = self.storage.histories(), self.storage.iter
+        return {k: v for k, v in found.items() if k not in known or known[k].last_iteration() < now}
+
+    def at_after_run(self) -> None:
+        """Move the storage on to the end."""
+        self.storage.iter = self.iter + self.first_iter
+
+    def end(self) -> None:
+        """Close the storage."""
+        if not self.ended:
+            self.storage.__exit__()
+        super().end()
+
+    def fail(self) -> None:
+        """Call ``after_train`` at the iteration that failed."""
+        if not self.ended:
+            self.at_after_run()
+        super().fail()
+
+
+class TrainerFacade(StepFacade):
+    """A trainer that its hooks find as ``self.trainer``."""
+
+    def begin(self) -> None:
+        """Give the hooks the trainer: weakly, as their library does."""
+        super().begin()
+        for hosted in self.hosted():
+            hosted.foreign_hook.trainer = weakref.proxy(self)

@@ -1,0 +1,53 @@
+"""Hooks as a Pet user writes them: keywords, and whatever of them the signature wants."""
+
+from __future__ import annotations
+
+from lightning_hooks.dialects.pet import EventWriter, TrainHook, get_event_storage
+
+
+class Trace(TrainHook):
+    """What is called when, and with which keywords."""
+
+    def __init__(self):
+        self.calls = []
+
+    def before_train(self, **kwargs):
+        self.calls.append(("before_train", None, sorted(kwargs)))
+
+    def before_step(self, storage, **kwargs):
+        self.calls.append(("before_step", storage.iter, sorted(kwargs)))
+
+    def after_step(self, storage, **kwargs):
+        self.calls.append(("after_step", storage.iter, sorted(kwargs)))
+
+    def after_train(self, storage=None, **kwargs):
+        self.calls.append(("after_train", storage.iter, sorted(kwargs)))
+
+
+class Narrow:
+    """No base class, and signatures of an older loop."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def before_train(self):
+        self.epochs.append("start")
+
+    def after_step(self, storage, epoch, max_epochs):
+        assert storage is get_event_storage()
+        self.epochs.append((epoch, max_epochs))
+
+
+class Rows(EventWriter):
+    """Keeps what it is to write."""
+
+    def __init__(self):
+        self.rows = []
+        self.closed = False
+
+    def write(self):
+        storage = get_event_storage()
+        self.rows.append((storage.iter, storage.latest_with_smoothing_hint(20)))
+
+    def close(self):
+        self.closed = True

@@ -1,0 +1,90 @@
+"""Hooks as a pointrix user writes them; only the import line names another package."""
+
+from __future__ import annotations
+
+import torch
+
+from lightning_hooks.dialects.pointrix import HOOK_REGISTRY, Hook, Writer
+
+
+@HOOK_REGISTRY.register()
+class Trace(Hook):
+    """What is called when."""
+
+    def __init__(self):
+        self.calls = []
+
+
+def _noting(point):
+    def method(self, trainner, *more):
+        self.calls.append((point, trainner.global_step))
+
+    method.__name__ = point
+    return method
+
+
+for _point in Trace.locations:
+    setattr(Trace, _point, _noting(_point))
+
+
+@HOOK_REGISTRY.register()
+class GroupLog(Hook):
+    """Reads groups by name, an attribute of the model and the losses."""
+
+    def __init__(self):
+        self.rows = []
+
+    def before_run(self, trainner):
+        trainner.writer.write_config("job", {"lr": 0.1})
+
+    def after_train_iter(self, trainner):
+        for i in range(len(trainner.optimizer.param_groups)):
+            name = trainner.optimizer.param_groups[i]["name"]
+            lr = trainner.optimizer.param_groups[i]["lr"]
+            trainner.writer.write_scalar(f"{name}_lr", lr, trainner.global_step)
+        points = len(trainner.model.net.weight)
+        self.rows.append((trainner.global_step, points, float(trainner.loss_dict["loss"])))
+
+    def before_val(self, trainner):
+        self.size = trainner.val_dataset_size
+        self.step = trainner.global_step
+
+    def after_val_iter(self, trainner):
+        image = torch.zeros(3, 4, 4, device=trainner.device)
+        trainner.writer.write_image("view", image, trainner.global_step)
+
+    def after_val(self, trainner):
+        self.metrics = dict(trainner.metric_dict)
+        trainner.logger.info("in %s", trainner.exp_dir)
+
+
+@HOOK_REGISTRY.register()
+class Densify:
+    """No base class, one point of the trainer's own, and one mistake."""
+
+    def __init__(self):
+        self.steps = []
+
+    def after_densify(self, trainner, grow=1):
+        self.steps.append((trainner.global_step, grow))
+
+    def after_train_iter(self, trainner):
+        if getattr(trainner, "broken", False):
+            len(3)
+
+
+class Memory(Writer):
+    """A user's own writer."""
+
+    def __init__(self, logfolder):
+        super().__init__(logfolder)
+        self.written = []
+
+    def write_scalar(self, name, scalar, step):
+        self.written.append((name, scalar, step))
+
+    def write_image(self, name, image, step):
+        self.written.append((name, tuple(image.shape), step))
+
+    def write_config(self, name, config_dict, step=0):
+        self.written.append((name, config_dict, step))

@@ -1,0 +1,258 @@
+"""What holds for all dialects: telling them apart, living together, errors, states, the table."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dialect_hooks import cvpods_style, detectron2_style, mmengine_style, pet_style, pointrix_style
+from helpers import Recorder, TinyModule, make_loader, make_trainer
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks import HookAdapter, dialects
+from lightning_hooks.dialects import DIALECTS, cvpods, detect, mmengine, pet, pointrix
+from lightning_hooks.dialects import detectron2 as d2
+from lightning_hooks.points import STAGES
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
+TRACES = {
+    "mmengine": mmengine_style.Trace,
+    "detectron2": detectron2_style.Trace,
+    "cvpods": cvpods_style.Trace,
+    "pet": pet_style.Trace,
+    "pointrix": pointrix_style.Trace,
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_base_class_tells_the_dialect(name: str) -> None:
+    assert detect(TRACES[name]()) == name
+    assert detect(TRACES[name](), name) == name
+
+
+def test_points_and_arguments_tell_the_dialect() -> None:
+    class Mmengine:
+        def before_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None
+        ) -> None: ...
+
+    class MmengineTrain:
+        def before_train(self, runner: Any) -> None: ...
+
+    class Detectron2:
+        def after_step(self) -> None: ...
+        def after_backward(self) -> None: ...
+
+    class Pet:
+        def after_step(self, storage: Any) -> None: ...
+
+    class PetAny:
+        def before_step(self, **kwargs: Any) -> None: ...
+
+    class Pointrix:
+        def after_train_iter(self, trainner: Any) -> None: ...
+
+    found = [detect(cls()) for cls in (Mmengine, MmengineTrain, Detectron2, Pet, PetAny, Pointrix)]
+    assert found == ["mmengine", "mmengine", "detectron2", "pet", "pet", "pointrix"]
+
+
+def test_what_cannot_be_told_is_refused_with_what_it_may_be() -> None:
+    class Steps:
+        def before_step(self) -> None: ...
+
+    class Vals:
+        def before_val(self, trainer: Any) -> None: ...
+
+    class Nothing:
+        pass
+
+    with pytest.raises(
+        ValueError, match=r"\(before_step\): it may be detectron2, cvpods, pet; say"
+    ):
+        detect(Steps())
+    with pytest.raises(ValueError, match="it may be mmengine, pointrix; say"):
+        detect(Vals())
+    with pytest.raises(TypeError, match="none of the points of a hook"):
+        detect(Nothing())
+    with pytest.raises(
+        TypeError, match=r"no point of the dialect 'pointrix', only .'before_step'."
+    ):
+        detect(Steps(), "pointrix")
+    with pytest.raises(TypeError, match="pass an object: Steps"):
+        detect(Steps)
+    with pytest.raises(ValueError, match="did you mean 'detectron2'"):
+        detect(Steps(), "detectron")
+
+
+def test_all_dialects_in_one_trainer(tmp_path: Path) -> None:
+    hooks = {name: cls() for name, cls in TRACES.items()}
+    recorder = Recorder()
+    adapters = (
+        HookAdapter([hooks["mmengine"], hooks["pet"], recorder]),
+        HookAdapter([hooks["detectron2"], hooks["cvpods"], hooks["pointrix"]]),
+    )
+    trainer = make_trainer(tmp_path, *adapters, max_epochs=2)
+    trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+    for name, hook in hooks.items():
+        alone = TRACES[name]()
+        module = TinyModule()
+        trainer = make_trainer(tmp_path, HookAdapter([alone]), max_epochs=2)
+        trainer.fit(module, make_loader(2), make_loader(1))
+        assert hook.calls == alone.calls, name
+    assert recorder.points.count("after_train_iter") == 4
+
+
+def test_priorities_count_where_the_dialect_has_them() -> None:
+    class Late(mmengine.Hook):
+        priority = "VERY_LOW"
+
+    class Unread(pointrix.Hook):
+        priority = "VERY_LOW"  # pointrix never reads it
+
+    hooks = [Late(), Unread(), (d2.HookBase(), "HIGH"), cvpods.EvalHook(1, dict), pet.TrainHook()]
+    names = [type(hook).__name__ for hook in HookAdapter(hooks).hooks]
+    assert names == ["HookBase", "Unread", "EvalHook", "TrainHook", "Late"]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_an_error_of_any_dialect_names_hook_point_and_place(tmp_path: Path, name: str) -> None:
+    point = "after_step" if name in ("detectron2", "cvpods", "pet") else "after_train_iter"
+
+    def fail(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise StopIteration("enough")
+
+    bad = type("Bad", (TRACES[name],), {point: fail})()
+    trainer = make_trainer(tmp_path, HookAdapter([bad]))
+    with pytest.raises(RuntimeError, match="a hook raised StopIteration: enough") as caught:
+        trainer.fit(TinyModule(), make_loader(2))
+    assert caught.value.__notes__ == [f"in hook Bad.{point} (epoch 0, iter 0)"]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_hooks_change_nothing_of_the_training(tmp_path: Path, name: str) -> None:
+    def weights(*hooks: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        module = TinyModule()
+        trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), max_epochs=2)
+        trainer.fit(module, make_loader(4, shuffle=True))
+        return [p.detach() for p in module.parameters()]
+
+    assert all(map(torch.equal, weights(TRACES[name]()), weights()))
+
+
+@pytest.mark.parametrize("name", ["detectron2", "cvpods", "pet"])
+def test_an_iteration_based_run(tmp_path: Path, name: str) -> None:
+    hook = TRACES[name]()
+    adapter = HookAdapter([hook], by_epoch=False)
+    make_trainer(tmp_path, adapter, max_steps=5).fit(TinyModule(), make_loader(2))
+    first = 1 if name == "pet" else 0
+    after = [call[1] for call in hook.calls if call[0] == "after_step"]
+    assert after == [*range(first, first + 5)]
+    assert hook.calls[-1][:2] == ("after_train", 5 + first)
+
+
+@pytest.mark.parametrize("name", ["mmengine", "pointrix"])
+def test_validation_among_iterations(tmp_path: Path, name: str) -> None:
+    hook = TRACES[name]()
+    trainer = make_trainer(
+        tmp_path,
+        HookAdapter([hook], by_epoch=False),
+        max_steps=4,
+        val_check_interval=2,
+        num_sanity_val_steps=1,
+    )
+    trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+    points = [call[0] for call in hook.calls]
+    start = points.index("before_val")
+    val = ["before_val", "before_val_iter", "after_val_iter", "after_val"]
+    if name == "mmengine":
+        val[1:1], val[-1:-1] = ["before_val_epoch"], ["after_val_epoch"]
+    assert points[start : start + len(val)] == val
+    assert points.count("before_val") == points.count("after_val") == 2
+    assert points[start - 1] == "after_train_iter"
+
+
+class SaveAt(Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / "a.ckpt")
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
+@pytest.mark.parametrize("name", TRACES)
+def test_a_run_goes_on_from_the_middle_of_an_epoch(tmp_path: Path, name: str) -> None:
+    whole, rest = TRACES[name](), TRACES[name]()
+    make_trainer(tmp_path, HookAdapter([whole]), max_epochs=2).fit(TinyModule(), make_loader(3))
+    first = make_trainer(tmp_path, HookAdapter([TRACES[name]()]), SaveAt(2), max_epochs=2)
+    first.fit(TinyModule(), make_loader(3))
+    trainer = make_trainer(tmp_path, HookAdapter([rest]), max_epochs=2)
+    trainer.fit(TinyModule(), make_loader(3), ckpt_path=tmp_path / "a.ckpt")
+    # all iterations but the first two, and nothing twice
+    after = "after_step" if name in ("detectron2", "cvpods", "pet") else "after_train_iter"
+    steps = [call for call in whole.calls if call[0] == after]
+    assert [call for call in rest.calls if call[0] == after] == steps[2:]
+    assert rest.calls[-1] == whole.calls[-1]
+
+
+def test_the_table_of_the_docs_is_that_of_the_code() -> None:
+    text = dialects.__doc__ or ""
+    table = text[text.index("mmcv's point") : text.index("``after_train`` of")]
+    rows = {line.split()[0]: line for line in table.splitlines() if line.split()}
+    for stage in STAGES:
+        for dialect in DIALECTS.values():
+            for point in dialect.points.get(stage, ()):
+                assert point in rows[stage] or point in table
+    for dialect in DIALECTS.values():
+        assert set(dialect.points) <= {*STAGES, "before_epoch", "after_epoch"}
+        for point in dialect.further:
+            assert point in table or "test" in point
+
+
+JOB = """
+import sys
+import lightning as L
+import torch
+from helpers import TinyModule, make_loader
+from lightning_hooks import HookAdapter
+from lightning_hooks.dialects import detectron2 as d2
+
+class Seen(d2.HookBase):
+    def after_train(self):
+        loss = self.trainer.storage.history("total_loss").latest()
+        with open(f"{sys.argv[1]}.{self.trainer.rank}", "w") as file:
+            file.write(f"{self.trainer.iter} {loss:.6f}")
+
+if __name__ == "__main__":
+    writer = d2.PeriodicWriter([d2.JSONWriter(sys.argv[1])], period=2)
+    trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1,
+        logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[HookAdapter([d2.IterationTimer(), writer, Seen()])])
+    trainer.fit(TinyModule(), make_loader(8))
+"""
+
+
+def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    (tmp_path / "job.py").write_text(JOB)
+    path = tmp_path / "metrics.json"
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "job.py"), str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{here.parent}:{here}"},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    seen = [(tmp_path / f"metrics.json.{rank}").read_text().split() for rank in (0, 1)]
+    assert [when for when, _ in seen] == ["4", "4"]
+    assert seen[0][1] != seen[1][1]  # each has its own losses
+    assert path.read_text().count("iteration") == 2
