@@ -35,7 +35,10 @@ class Runner:
 
     Note:
         Departures from mmcv: ``should_stop = True`` ends training after the iteration (mmcv
-        ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError).
+        ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError);
+        what a hook runs of the model, outside of a training step that it owns, leaves the random
+        state as it was (in mmcv the training draws on from there); a model assigned in training
+        on several ranks is refused (in mmcv the ranks drift apart).
     """
 
     outputs: dict[str, Any]

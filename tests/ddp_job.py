@@ -64,6 +64,12 @@ class StopBeforeTheStepOnRank0(Hook):
             runner.should_stop = True
 
 
+class ReplaceModel(Hook):
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.iter == 1:
+            runner.model = Module(seed=5)
+
+
 class TwoOptimizers(torch.nn.Module):
     """A model that does backward and step itself."""
 
@@ -117,6 +123,14 @@ def stopped_before_the_step(out: Path) -> int:
     return len(module.losses)
 
 
+def refused(out: Path) -> str:
+    try:
+        fit(out, ReplaceModel())
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def warned_of_a_model_that_does_backward(out: Path) -> list[str]:
     model = TwoOptimizers()
     optimizers = {
@@ -141,6 +155,7 @@ def main(out: Path) -> None:
     _, found["stopped"] = fit(out, StopOnRank0())
     found["stopped before the step"] = stopped_before_the_step(out)
     found["warned"] = warned_of_a_model_that_does_backward(out)
+    found["refused"] = refused(out)
     _, found["replaced"] = fit(out, Replace(), epochs=1)
     (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
 

@@ -65,6 +65,10 @@ def test_backward_in_the_models_own_step_is_warned_of(ranks: Any) -> None:
     assert "TwoOptimizers does backward in its own train_step" in found[0][0]
 
 
+def test_departure_a_replaced_model_is_refused_on_several_ranks(ranks: Any) -> None:
+    assert all("replaced in training on several ranks" in rank["refused"] for rank in ranks[0])
+
+
 def test_a_replaced_loader_gets_the_distributed_sampler(ranks: Any) -> None:
     numbers = [sorted(x for b in rank["replaced"]["batches"] for x in b) for rank in ranks[0]]
     assert sorted(numbers[0] + numbers[1]) == [float(i) for i in range(8)]
