@@ -116,7 +116,8 @@ class Driver(Callback):
         if trainer.state.fn != TrainerFn.FITTING:
             return
         if self._runner is None:
-            self._runner = _make_runner(trainer, pl_module, wishes)
+            self._runner = wishes.runner or _make_runner(trainer, pl_module, wishes)
+            assert self._runner is not None
             self._calls = Calls(self._runner)
             self._runner.hooks.on_change = self._wake
             self._runner.on_model_change = self._note_model
@@ -213,7 +214,8 @@ class Driver(Callback):
 
     def _begin_run_by_iter(self) -> None:
         runner = self.runner
-        runner._epoch = runner.trainer.current_epoch
+        assert isinstance(runner, IterRunner)
+        runner.begin_run()
         trainer = runner.trainer
         here = loops.is_resuming_mid_epoch(trainer) and not loops.is_last_batch(trainer)
         if here:
@@ -257,10 +259,7 @@ class Driver(Callback):
             self._take_model()
         if isinstance(runner, IterRunner):
             runner.mode = "train"
-            # mmcv reads the loader's passes before it fetches the batch
-            runner._epoch = max(trainer.current_epoch - (batch_idx == 0), 0)
-            validates = trainer.enable_validation
-            runner._inner_iter = runner.iter - runner.last_val_iter if validates else 0
+            runner.begin_batch(batch_idx)
             if trains_like_mmcv(pl_module):
                 pl_module.train()
         runner.data_batch = batch
@@ -301,7 +300,8 @@ class Driver(Callback):
     def _guard(self) -> None:
         """See to it that what hooks from elsewhere run of the model leaves no trace."""
         runner = self.runner
-        if self._guards is None and not all(is_ours(hook) for hook in runner.hooks):
+        foreign = not all(is_ours(hook) for hook in runner.hooks)
+        if runner.guards_model and foreign and self._guards is None:
             self._guards = Guards(runner, runner.module, unwrap(runner.model))
 
     def _after_step(self, outputs: Any) -> None:
@@ -347,8 +347,8 @@ class Driver(Callback):
         self._calls.each_batch("after_train_iter", calls)
         del runner.data_batch
         if isinstance(runner, IterRunner):
-            last = runner.max_iters is not None and runner.iter + 1 >= runner.max_iters
-            if last and self._ownership:  # Lightning counts the hooks' steps, not iterations
+            # Lightning counts the hooks' steps, not iterations
+            if self._ownership and runner.ends_with_batch():
                 runner.should_stop = True
         self._calls.settle_stop()
 
@@ -442,7 +442,7 @@ class Driver(Callback):
         """``after_run``."""
         runner = self.runner
         if isinstance(runner, IterRunner):
-            runner._inner_iter += 1
+            runner.end_run()
             self._calls.now("after_epoch")
         self._calls.now("after_run")
         self._in_run = False

@@ -41,6 +41,12 @@ class Runner:
     data_batch: Any
     """The batch; there only within an iteration."""
 
+    fills_log_buffer: bool = False
+    """Whether the steps fill the log buffer themselves, as those of the stand-in's runners do."""
+
+    guards_model: bool = True
+    """Whether what hooks run of the model leaves no trace."""
+
     calls_hooks: bool = False
     """Whether it is a hook that is running: what it runs of the model is not the training's."""
 
