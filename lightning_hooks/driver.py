@@ -169,9 +169,7 @@ class Driver(Callback):
         self._ownership.start()
         self._in_run = True
         self._calls.capture_flags()
-        runner.logger.info(
-            "Hooks will be executed in the following order:\n%s", runner.get_hook_info()
-        )
+        runner.announce()
         self._guard()
         keys = self._buffers.keys(pl_module)
         self._calls.now("before_run")
@@ -365,7 +363,8 @@ class Driver(Callback):
             with torch.enable_grad():
                 self._close_epoch()
             loops.evaluate_as_before(trainer)
-        runner._inner_iter = loops.batch_idx(trainer)
+        if not runner.validates_again:  # else it is that of the validation before, as in mmcv
+            runner._inner_iter = loops.batch_idx(trainer)
         runner.mode = "val"
         self._calls.now("before_val_epoch")
         if self._model_is_new:

@@ -44,6 +44,9 @@ class Runner:
     fills_log_buffer: bool = False
     """Whether the steps fill the log buffer themselves, as those of the stand-in's runners do."""
 
+    validates_again: bool = False
+    """Whether no training epoch was run since the last validation; Lightning's has none such."""
+
     guards_model: bool = True
     """Whether what hooks run of the model leaves no trace."""
 
@@ -282,6 +285,12 @@ class Runner:
     def get_hook_info(self) -> str:
         """mmcv's table of the stages with their hooks."""
         return hook_info(self._hooks)
+
+    def announce(self) -> None:
+        """Log what is about to be run."""
+        self.logger.info(
+            "Hooks will be executed in the following order:\n%s", self.get_hook_info()
+        )
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import lightning as L
 import torch
 
-from lightning_hooks import loops
+from lightning_hooks import files, loops
+from lightning_hooks.mmcv_checkpoint import link_latest
 from lightning_hooks.dialects import detect
 from lightning_hooks.model import unwrap
 from lightning_hooks.runner import Runner
-from lightning_hooks.standin.checkpoints import load_checkpoint
+from lightning_hooks.standin.checkpoints import load_checkpoint, save_checkpoint
 from lightning_hooks.standin.distributed import get_dist_info
 from lightning_hooks.standin.engine import Engine, RunnerModule, make_trainer
 from lightning_hooks.standin.hook_registration import HookRegistration
@@ -183,13 +184,16 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
                     'the stand-in knows "train" and "val"'
                 )
 
-    def _fit(self, workflow: Sequence[tuple[str, int]], unit: str, limit: Any) -> None:
-        host, work_dir = get_host_info(), self.work_dir if self.work_dir is not None else "NONE"
-        self.logger.info("Start running, host: %s, work_dir: %s", host, work_dir)
-        info = self.get_hook_info()
-        self.logger.info("Hooks will be executed in the following order:\n%s", info)
-        self.logger.info("workflow: %s, max: %d %s", workflow, limit, unit)
+    def _fit(self, workflow: Sequence[tuple[str, int]], limit: str) -> None:
+        self._announcement = workflow, limit
         self._engine.fit()
+
+    def announce(self) -> None:
+        """Log where, with which hooks and how long is trained."""
+        work_dir = self.work_dir if self.work_dir is not None else "NONE"
+        self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), work_dir)
+        super().announce()
+        self.logger.info("workflow: %s, max: %s", *self._announcement)
 
     # -- what hooks see ----------------------------------------------------------------------
 
@@ -256,6 +260,33 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         self._hooks.add(hook, priority)
 
     # -- checkpoints -------------------------------------------------------------------------
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str | None = None,
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint of mmcv's layout, and point ``latest.pth`` at it.
+
+        Args:
+            out_dir: Where to.
+            filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
+                ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
+            save_optimizer: Whether the optimizer is in it.
+            meta: What it shall hold besides ``runner.meta``.
+            create_symlink: Whether ``latest.pth`` is kept.
+        """
+        if not (meta is None or isinstance(meta, dict)):
+            raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
+        meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
+        filename = (filename_tmpl or self.filename_tmpl).format(self._file_number)
+        optimizer = self.optimizer if save_optimizer else None
+        save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
+        if create_symlink and files.is_local(out_dir):
+            link_latest(os.path.abspath(out_dir), filename)
 
     def load_checkpoint(
         self,

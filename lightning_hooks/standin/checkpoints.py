@@ -61,13 +61,13 @@ class CheckpointLoader:
     ) -> Any:
         """Return what is in a checkpoint."""
         fitting = [p for p in cls._schemes if filename.startswith(p)]
-        loader = cls._schemes[max(fitting, key=len)] if fitting else _load_file
+        loader = cls._schemes[max(fitting, key=len)] if fitting else _load_local
         kind = loader.__name__.removeprefix("load_from_").removeprefix("_load_")
         print_log(f"load checkpoint from {kind} path: {filename}", logger)
         return loader(filename, map_location)
 
 
-def _load_file(filename: str, map_location: Any = None) -> Any:
+def _load_local(filename: str, map_location: Any = None) -> Any:
     filename = os.path.expanduser(filename)
     if files.is_local(filename) and not os.path.isfile(filename):
         raise FileNotFoundError(f"{filename} can not be found.")

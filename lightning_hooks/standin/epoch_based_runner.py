@@ -54,7 +54,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         self.data_loader = (training or data_loaders)[0]
         if training:
             self._max_iters = self._max_epochs * len(training[0])
-        self._fit(workflow, "epochs", self._max_epochs)
+        self._fit(workflow, f"{self._max_epochs} epochs")
 
     def _plan(self, parts: list[tuple[tuple[str, int], Any]]) -> Iterator[tuple[str, Any]]:
         """Yield the epochs to run, as long as there are any to train."""
@@ -70,12 +70,14 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     def go_on(self) -> None:
         """Validate as the workflow has it, up to the next training epoch or the end."""
+        self.validates_again = False
         for mode, loader in self._steps:
             self.data_loader = loader
             if mode == "train":
                 self._max_iters = self._max_epochs * len(loader)
                 return
             self._engine.validate()
+            self.validates_again = True
         self.trainer.should_stop = True
 
     begin_workflow = go_on

@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Sequence
 
-from lightning_hooks.standin.modules import StandinModule, lost_name
+from lightning_hooks.standin.modules import StandinModule, has_lost_names
 from lightning_hooks.standin.names import PACKAGES, hint_for
 
 __all__ = ["Finder"]
@@ -44,7 +44,7 @@ class Finder(importlib.abc.MetaPathFinder):
         top = sys.modules.get("mmcv")
         if not (top is None or isinstance(top, StandinModule)):
             # a real one: 1.x has what it has, 2.x gets back what it has lost
-            if not lost_name(top) or fullname not in PACKAGES:
+            if not has_lost_names(top) or fullname not in PACKAGES:
                 return None
         return importlib.machinery.ModuleSpec(
             fullname, _Loader(), origin="lightning_hooks", is_package=True

@@ -8,10 +8,15 @@ from lightning_hooks import registry as native
 from lightning_hooks.standin.checkpoint_hook import CheckpointHook
 from lightning_hooks.standin.ema import EMAHook
 from lightning_hooks.standin.registry import Registry
+from lightning_hooks.standin.text_logger import TextLoggerHook
 
 __all__ = ["HOOKS", "EXACT"]
 
-EXACT = {"CheckpointHook": CheckpointHook, "EMAHook": EMAHook}
+EXACT = {
+    "CheckpointHook": CheckpointHook,
+    "EMAHook": EMAHook,
+    "TextLoggerHook": TextLoggerHook,
+}
 """The classes that old code needs as mmcv has them, by the name of ours."""
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.machinery
+import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lightning_hooks.standin.finder import Finder
-from lightning_hooks.standin.modules import StandinModule, lost_name
+from lightning_hooks.standin.modules import StandinModule, has_lost_names
 from lightning_hooks.standin.names import names_of
 
 __all__ = ["install", "installed", "uninstall"]
@@ -68,10 +70,7 @@ def _finder() -> Finder | None:
 
 def _fill_mmcv_2() -> None:
     """Let the modules that mmcv 2.x has answer for the names that it has lost."""
-    real = sys.modules.get("mmcv")
-    if real is None and importlib.machinery.PathFinder.find_spec("mmcv") is not None:
-        real = importlib.import_module("mmcv")
-    if real is None or isinstance(real, StandinModule) or not lost_name(real):
+    if not _is_mmcv_2():
         return
     for name in PATCHED:
         try:
@@ -80,6 +79,18 @@ def _fill_mmcv_2() -> None:
             continue
         if not isinstance(module, StandinModule) and "__getattr__" not in vars(module):
             vars(module)["__getattr__"] = _answering(module, name)
+
+
+def _is_mmcv_2() -> bool:
+    """Whether the installed mmcv is 2.x; it is not imported to find out."""
+    if "mmcv" in sys.modules:
+        return has_lost_names(sys.modules["mmcv"])
+    spec = importlib.machinery.PathFinder.find_spec("mmcv")
+    for directory in (spec.submodule_search_locations or []) if spec else []:
+        file = Path(directory) / "version.py"
+        if file.is_file():
+            return re.search(r"__version__\s*=\s*['\"][2-9]", file.read_text()) is not None
+    return False
 
 
 def _answering(module: Any, name: str) -> Any:

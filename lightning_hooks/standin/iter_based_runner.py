@@ -59,6 +59,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
     stands_for: ClassVar[Any] = IterRunner
     _epoch: int = 0
     _parts: list[tuple[tuple[str, int], Any]]
+    _resumed_at = 0
 
     def run(
         self, data_loaders: Any, workflow: Any, max_iters: int | None = None, **kwargs: Any
@@ -84,9 +85,14 @@ class IterBasedRunner(BaseRunner, IterRunner):
             raise AssertionError("max_iters must be specified during instantiation")
         self._parts = list(zip(workflow, data_loaders, strict=True))
         self._step_kwargs = kwargs
-        self._fit(workflow, "iters", self._max_iters)
+        self._fit(workflow, f"{self._max_iters} iters")
 
     # -- what the driver tells ---------------------------------------------------------------
+
+    def announce(self) -> None:
+        """Log what is about to be run; a resumed run shows its iterations until the first."""
+        super().announce()
+        self._inner_iter, self._resumed_at = self._resumed_at, 0
 
     def begin_run(self) -> None:
         """Make the endless loaders: after ``before_run``, before ``before_epoch``."""
@@ -161,7 +167,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
     ) -> None:
         """Go on from a checkpoint: weights, counters and optimizers."""
         found = self._load_for_resume(checkpoint, map_location)
-        self._inner_iter = found["meta"]["iter"]
+        self._resumed_at = found["meta"]["iter"]
         if resume_optimizer:
             self._resume_optimizers(found)
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")

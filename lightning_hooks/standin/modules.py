@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_hooks.standin.names import PACKAGES, hint_for, names_of
 
-__all__ = ["StandinModule", "lost_name"]
+__all__ = ["StandinModule", "has_lost_names"]
 
 
 class StandinModule(types.ModuleType):
@@ -47,7 +47,9 @@ class StandinModule(types.ModuleType):
         return importlib.import_module, (self.__name__,)
 
 
-def lost_name(real: types.ModuleType) -> bool:
-    """Whether a real mmcv is one that has lost the runners: 2.x."""
+def has_lost_names(real: types.ModuleType) -> bool:
+    """Whether a module is a real mmcv that has lost the runners: 2.x."""
+    if isinstance(real, StandinModule):
+        return False
     major = str(getattr(real, "__version__", "1")).partition(".")[0]
     return major.isdigit() and int(major) >= 2

@@ -55,8 +55,9 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.hooks.logger.base": {OURS: "LoggerHook"},
     **{
         f"mmcv.runner.hooks.logger.{name.lower()}": {OURS: f"{name}LoggerHook"}
-        for name in "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Text Wandb".split()
+        for name in "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Wandb".split()
     },
+    "mmcv.runner.hooks.logger.text": {f"{STANDIN}.text_logger": "TextLoggerHook"},
     "mmcv.runner.base_module": {
         f"{STANDIN}.base_module": "BaseModule ModuleDict ModuleList Sequential"
     },
