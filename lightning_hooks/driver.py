@@ -344,10 +344,8 @@ class Driver(Callback):
             feed_log_buffer(runner)
         self._calls.each_batch("after_train_iter", calls)
         del runner.data_batch
-        if isinstance(runner, IterRunner):
-            # Lightning counts the hooks' steps, not iterations
-            if self._ownership and runner.ends_with_batch():
-                runner.should_stop = True
+        if self._ownership and isinstance(runner, IterRunner) and runner.ends_with_batch():
+            runner.should_stop = True  # Lightning counts the hooks' steps, not iterations
         self._calls.settle_stop()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -288,9 +288,7 @@ class Runner:
 
     def announce(self) -> None:
         """Log what is about to be run."""
-        self.logger.info(
-            "Hooks will be executed in the following order:\n%s", self.get_hook_info()
-        )
+        self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""

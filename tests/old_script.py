@@ -42,7 +42,7 @@ class Digits(TensorDataset):
 
     def evaluate(self, results, logger=None, scale=1):
         """Return the accuracy and the mean score."""
-        scores = torch.stack([result for result in results])
+        scores = torch.stack(list(results))
         labels = self.tensors[1][: len(scores)]
         accuracy = (scores.argmax(1) == labels).float().mean().item()
         return {"acc": accuracy * scale, "mean": scores.mean().item()}

@@ -47,8 +47,9 @@ class BaseModule(nn.Module):
             if isinstance(self.init_cfg, dict) and self.init_cfg["type"] == "Pretrained":
                 return  # the parts have their weights
         for child in self.children():
-            if hasattr(child, "init_weights"):
-                child.init_weights()
+            init_weights: Any = getattr(child, "init_weights", None)
+            if init_weights is not None:
+                init_weights()
         self._is_init = True
 
     def __repr__(self) -> str:

@@ -14,8 +14,8 @@ import lightning as L
 import torch
 
 from lightning_hooks import files, loops
-from lightning_hooks.mmcv_checkpoint import link_latest
 from lightning_hooks.dialects import detect
+from lightning_hooks.mmcv_checkpoint import link_latest
 from lightning_hooks.model import unwrap
 from lightning_hooks.runner import Runner
 from lightning_hooks.standin.checkpoints import load_checkpoint, save_checkpoint
@@ -111,7 +111,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         self._engine = Engine(self)
         trainer = make_trainer(model, work_dir, self._engine, dict(trainer_kwargs or {}))
         super().__init__(trainer, None, work_dir, logger)  # type: ignore[arg-type]
-        self._model = model
+        self._model: Any = model
         self.batch_processor = batch_processor
         self._given_optimizer = optimizer
         self.module = RunnerModule(self)

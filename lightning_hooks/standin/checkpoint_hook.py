@@ -76,7 +76,10 @@ class CheckpointHook(native.CheckpointHook):
         name = self.file_client.name
         runner.logger.info(f"Checkpoints will be saved to {out_dir} by {name}.")
         links = self.file_client.allow_symlink
-        self.args = {**self.args, "create_symlink": self.args.get("create_symlink", links) and links}
+        self.args = {
+            **self.args,
+            "create_symlink": self.args.get("create_symlink", links) and links,
+        }
 
     def after_train_epoch(self, runner: Any) -> None:
         """Write by epoch."""

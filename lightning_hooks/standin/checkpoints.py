@@ -74,12 +74,10 @@ def _load_local(filename: str, map_location: Any = None) -> Any:
     return files.load_torch(filename, map_location)
 
 
-@CheckpointLoader.register_scheme(prefixes=("http://", "https://"))
 def _load_http(filename: str, map_location: Any = None) -> Any:
     return torch.hub.load_state_dict_from_url(filename, map_location=map_location)
 
 
-@CheckpointLoader.register_scheme(prefixes=("modelzoo://", "torchvision://"))
 def _load_torchvision(filename: str, map_location: Any = None) -> Any:
     from torchvision.models import get_model_weights  # type: ignore[import-not-found]
 
@@ -88,12 +86,18 @@ def _load_torchvision(filename: str, map_location: Any = None) -> Any:
     return weights.get_state_dict()
 
 
-@CheckpointLoader.register_scheme(prefixes=("open-mmlab://", "openmmlab://", "mmcls://", "pavi://"))
 def _load_open_mmlab(filename: str, map_location: Any = None) -> Any:
     raise ValueError(
         f"{filename}: the names of OpenMMLab's model zoo are not known to the stand-in; give the "
         "file's path or its https:// address"
     )
+
+
+CheckpointLoader.register_scheme(("http://", "https://"), _load_http)
+CheckpointLoader.register_scheme(("modelzoo://", "torchvision://"), _load_torchvision)
+CheckpointLoader.register_scheme(
+    ("open-mmlab://", "openmmlab://", "mmcls://", "pavi://"), _load_open_mmlab
+)
 
 
 def _load_checkpoint(filename: str, map_location: Any = None, logger: Any = None) -> Any:
@@ -202,7 +206,7 @@ def weights_to_cpu(state_dict: dict[str, Any]) -> dict[str, Any]:
 def get_state_dict(module: nn.Module) -> dict[str, Any]:
     """Return a model's state dict, by the keys of the model in the wrapper."""
     inner = module.module if is_module_wrapper(module) else module
-    return inner.state_dict()  # type: ignore[union-attr,no-any-return]
+    return inner.state_dict()  # type: ignore[union-attr]
 
 
 def save_checkpoint(
@@ -225,7 +229,7 @@ def save_checkpoint(
         raise TypeError(f"meta must be a dict or None, got {type(meta)}")
     import time
 
-    inner = model.module if is_module_wrapper(model) else model
+    inner: Any = model.module if is_module_wrapper(model) else model
     meta = {**(meta or {}), "mmcv_version": LAYOUT, "time": time.asctime()}
     if getattr(inner, "CLASSES", None) is not None:
         meta["CLASSES"] = inner.CLASSES

@@ -157,16 +157,19 @@ def import_modules_from_strings(
         return None
     if not (isinstance(imports, str) or is_list_of(imports, str)):
         raise TypeError(f"imports must be a str or a list of str, got {imports!r}")
-    found: list[ModuleType | None] = []
-    for name in [imports] if isinstance(imports, str) else imports:
-        try:
-            found.append(importlib.import_module(name))
-        except ImportError as error:
-            if not allow_failed_imports:
-                raise ImportError(f"failed to import {name}: {error}") from error
-            warnings.warn(f"{name} failed to import and is ignored.", UserWarning, stacklevel=2)
-            found.append(None)
+    names = [imports] if isinstance(imports, str) else imports
+    found = [_imported(name, allow_failed_imports) for name in names]
     return found[0] if isinstance(imports, str) else found
+
+
+def _imported(name: str, may_fail: bool) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if not may_fail:
+            raise ImportError(f"failed to import {name}: {error}") from error
+    warnings.warn(f"{name} failed to import and is ignored.", UserWarning, stacklevel=4)
+    return None
 
 
 # -- decorators ----------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class Config:
         import_custom_modules: bool = True,
     ) -> Config:
         """Read a ``.py``, YAML or JSON file, with those that it names as ``_base_``."""
-        from lightning_hooks.config_files import read_config
+        from lightning_hooks.config_files import read_config  # type: ignore[import-not-found,unused-ignore]
 
         content = read_config(filename)
         if import_custom_modules and content.get("custom_imports"):

@@ -89,10 +89,11 @@ def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
             data = [_stacked(group) for group in groups]
         return DataContainer(data, first.stack, first.padding_value, cpu_only=first.cpu_only)
     if isinstance(first, Sequence) and not isinstance(first, (str, bytes)):
-        return [collate(samples, samples_per_gpu) for samples in zip(*batch, strict=True)]
+        columns: Any = zip(*batch, strict=True)
+        return [collate(samples, samples_per_gpu) for samples in columns]
     if isinstance(first, Mapping):
         return {key: collate([sample[key] for sample in batch], samples_per_gpu) for key in first}
-    return default_collate(batch)
+    return default_collate(list(batch))
 
 
 def _stacked(group: Sequence[DataContainer]) -> Any:
@@ -137,8 +138,8 @@ def _scattered(value: Any, devices: list[torch.device], dim: int) -> Any:
         share = -(-len(value.data) // len(devices))
         return tuple(_moved(part, devices[i // share]) for i, part in enumerate(value.data))
     if isinstance(value, (tuple, list)) and value:
-        parts = zip(*(_scattered(item, devices, dim) for item in value), strict=False)
-        return [type(value)(part) if type(value) in (tuple, list) else part for part in parts]
+        dealt = zip(*(_scattered(item, devices, dim) for item in value), strict=False)
+        return [type(value)(part) if type(value) in (tuple, list) else part for part in dealt]
     if isinstance(value, dict) and value:
         found = zip(*(_scattered(item, devices, dim) for item in value.items()), strict=False)
         return [type(value)(items) for items in found]

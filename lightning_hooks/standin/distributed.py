@@ -108,5 +108,7 @@ def _average(tensors: list[torch.Tensor], coalesce: bool, bucket_size_mb: int) -
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
         dist.all_reduce(flat)
         flat.div_(world_size)
-        for tensor, mean in zip(bucket, flat.split([t.numel() for t in bucket]), strict=True):
+        for tensor, mean in zip(
+            bucket, torch.split(flat, [t.numel() for t in bucket]), strict=True
+        ):
             tensor.copy_(mean.view_as(tensor))

@@ -47,7 +47,7 @@ def get_build_config() -> str:
 
 def is_jit_tracing() -> bool:
     """Whether ``torch.jit.trace`` is running."""
-    return bool(torch.jit.is_tracing())
+    return torch._C._get_tracing_state() is not None
 
 
 def torch_meshgrid(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -48,7 +48,9 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
             self._max_epochs = max_epochs
         if self._max_epochs is None:
             raise AssertionError("max_epochs must be specified during instantiation")
-        training = [x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"]
+        training = [
+            x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
+        ]
         self._steps = self._plan(list(zip(workflow, data_loaders, strict=True)))
         self._step_kwargs = kwargs
         self.data_loader = (training or data_loaders)[0]

@@ -42,10 +42,10 @@ class Finder(importlib.abc.MetaPathFinder):
         if fullname.partition(".")[0] != "mmcv":
             return None
         top = sys.modules.get("mmcv")
-        if not (top is None or isinstance(top, StandinModule)):
-            # a real one: 1.x has what it has, 2.x gets back what it has lost
-            if not has_lost_names(top) or fullname not in PACKAGES:
-                return None
+        real = not (top is None or isinstance(top, StandinModule))
+        # mmcv 1.x has what it has, 2.x gets back what it has lost
+        if real and not (has_lost_names(top) and fullname in PACKAGES):
+            return None
         return importlib.machinery.ModuleSpec(
             fullname, _Loader(), origin="lightning_hooks", is_package=True
         )

@@ -67,7 +67,7 @@ def _casting(
             positions = [*names[1:], *[None] * len(args)]
             new_args = [one(name, x) for name, x in zip(positions, args, strict=False)]
             new_kwargs = {name: one(name, value) for name, value in kwargs.items()}
-            tensors = [p for p in getattr(self, "parameters", list)()]
+            tensors = list(getattr(self, "parameters", list)())
             device = tensors[0].device.type if tensors else "cpu"
             with torch.autocast(device, dtype=torch.float16, enabled=enabled):
                 output = method(self, *new_args, **new_kwargs)
@@ -112,6 +112,7 @@ def force_fp32(
 
 def wrap_fp16_model(model: nn.Module) -> None:
     """Switch the decorated methods of a model on."""
+    module: Any
     for module in model.modules():
         if hasattr(module, "fp16_enabled"):
             module.fp16_enabled = True

@@ -10,7 +10,7 @@ from lightning_hooks.standin.ema import EMAHook
 from lightning_hooks.standin.registry import Registry
 from lightning_hooks.standin.text_logger import TextLoggerHook
 
-__all__ = ["HOOKS", "EXACT"]
+__all__ = ["EXACT", "HOOKS"]
 
 EXACT = {
     "CheckpointHook": CheckpointHook,

@@ -116,7 +116,7 @@ def _chosen(kinds: Mapping[str, Any], distribution: str) -> Any:
     return kinds[distribution]
 
 
-# -- of the layers of a model ------------------------------------------------------------------------
+# -- of the layers of a model ----------------------------------------------------------------
 
 
 class _LayerInit:
@@ -188,7 +188,9 @@ class PretrainedInit:
 
     wholemodule = False
 
-    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
+    def __init__(
+        self, checkpoint: str, prefix: str | None = None, map_location: Any = None
+    ) -> None:
         self.checkpoint = checkpoint
         self.prefix = prefix
         self.map_location = map_location

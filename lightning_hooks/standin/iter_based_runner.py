@@ -39,7 +39,7 @@ class IterLoader:
             return next(self.iter_loader)
         except StopIteration:
             self._epoch += 1
-            sampler = getattr(self._dataloader, "sampler", None)
+            sampler: Any = getattr(self._dataloader, "sampler", None)
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(self._epoch)
             self.iter_loader = iter(self._dataloader)
@@ -151,7 +151,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
 
     # -- checkpoints and hooks ---------------------------------------------------------------
 
-    def save_checkpoint(
+    def save_checkpoint(  # type: ignore[override]  # mmcv's order of arguments
         self,
         out_dir: str,
         filename_tmpl: str | None = None,
@@ -172,7 +172,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
             self._resume_optimizers(found)
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")
 
-    def register_training_hooks(
+    def register_training_hooks(  # type: ignore[override]  # mmcv's order of arguments
         self,
         lr_config: Any,
         optimizer_config: Any = None,

@@ -58,6 +58,7 @@ def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None)
 
 MODELS = Registry("model", build_func=build_model_from_cfg, scope="mmcv")
 
+_layer: Any
 for _layer in (
     nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.ReLU6, nn.ELU, nn.Sigmoid, nn.Tanh, nn.SiLU,
     nn.GELU,
@@ -92,12 +93,12 @@ def build_dropout(cfg: Mapping[str, Any], default_args: Any = None) -> Any:
 
 def build_conv_layer(cfg: Mapping[str, Any] | None, *args: Any, **kwargs: Any) -> nn.Module:
     """Build a convolution, 2d by default."""
-    return _built(CONV_LAYERS, {"type": "Conv2d"} if cfg is None else cfg, *args, **kwargs)
+    return _built(CONV_LAYERS, {"type": "Conv2d"} if cfg is None else cfg, *args, **kwargs)  # type: ignore[no-any-return]
 
 
 def build_padding_layer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> nn.Module:
     """Build a padding."""
-    return _built(PADDING_LAYERS, cfg, *args, **kwargs)
+    return _built(PADDING_LAYERS, cfg, *args, **kwargs)  # type: ignore[no-any-return]
 
 
 def _built(registry: Registry, cfg: Any, *args: Any, **kwargs: Any) -> Any:
@@ -332,7 +333,9 @@ class ConvModule(nn.Module):
         self.norm_name: str | None = None
         if norm_cfg is not None:
             after = order.index("norm") > order.index("conv")
-            self.norm_name, norm = build_norm_layer(norm_cfg, out_channels if after else in_channels)
+            self.norm_name, norm = build_norm_layer(
+                norm_cfg, out_channels if after else in_channels
+            )
             self.add_module(self.norm_name, norm)
             if self.with_bias and isinstance(norm, (_BatchNorm, _InstanceNorm)):
                 warnings.warn("Unnecessary conv bias before batch/instance norm", stacklevel=2)

@@ -47,9 +47,9 @@ class StandinModule(types.ModuleType):
         return importlib.import_module, (self.__name__,)
 
 
-def has_lost_names(real: types.ModuleType) -> bool:
+def has_lost_names(real: types.ModuleType | None) -> bool:
     """Whether a module is a real mmcv that has lost the runners: 2.x."""
-    if isinstance(real, StandinModule):
+    if real is None or isinstance(real, StandinModule):
         return False
     major = str(getattr(real, "__version__", "1")).partition(".")[0]
     return major.isdigit() and int(major) >= 2

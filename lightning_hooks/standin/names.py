@@ -21,6 +21,7 @@ _LR = (
     "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
     "OneCycle Poly Step"
 )
+_LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Wandb"
 _MOMENTUM = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
 
 
@@ -55,7 +56,7 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.hooks.logger.base": {OURS: "LoggerHook"},
     **{
         f"mmcv.runner.hooks.logger.{name.lower()}": {OURS: f"{name}LoggerHook"}
-        for name in "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Wandb".split()
+        for name in _LOGGERS.split()
     },
     "mmcv.runner.hooks.logger.text": {f"{STANDIN}.text_logger": "TextLoggerHook"},
     "mmcv.runner.base_module": {
@@ -190,7 +191,7 @@ TABLE: dict[str, dict[str, str]] = {
 }
 
 PACKAGES: dict[str, tuple[str, ...]] = {
-    **{module: () for module in TABLE},
+    **dict.fromkeys(TABLE, ()),
     "mmcv.runner.hooks.logger": ("mmcv.runner.hooks.logger.*",),
     "mmcv.runner.hooks": ("mmcv.runner.hooks.*",),
     "mmcv.runner.optimizer": ("mmcv.runner.optimizer.*",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from multiprocessing import Pool
 from shutil import get_terminal_size
 from typing import Any
@@ -72,7 +72,7 @@ class ProgressBar:
 def _sized(tasks: Any) -> tuple[Iterable[Any], int]:
     if isinstance(tasks, tuple) and len(tasks) == 2 and isinstance(tasks[1], int):
         return tasks
-    if isinstance(tasks, Iterable) and hasattr(tasks, "__len__"):
+    if isinstance(tasks, Iterable) and isinstance(tasks, Sized):
         return tasks, len(tasks)
     raise TypeError(f"tasks must have a length, or be a pair (iterable, length), got {tasks!r}")
 

@@ -73,7 +73,9 @@ class Registry(native.Registry):
         self._children: dict[str, Registry] = {}
         self._scope = self.infer_scope() if scope is None else scope
         self.parent = parent
-        self.build_func = build_func or (build_from_cfg if parent is None else parent.build_func)
+        self.build_func: Callable[..., Any] = build_func or (
+            build_from_cfg if parent is None else parent.build_func
+        )
         if parent is not None:
             parent._add_children(self)
 
@@ -122,16 +124,14 @@ class Registry(native.Registry):
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """Build an object by the registry's build function."""
-        return self.build_func(*args, **kwargs, registry=self)
+        return self.build_func(*args, **{**kwargs, "registry": self})
 
     def _add_children(self, registry: Registry) -> None:
         if registry.scope in self._children:
             raise AssertionError(f"scope {registry.scope} exists in {self.name} registry")
         self._children[registry.scope] = registry
 
-    def register_module(
-        self, name: Any = None, force: bool = False, module: Any = None
-    ) -> Any:
+    def register_module(self, name: Any = None, force: bool = False, module: Any = None) -> Any:
         """Register a class or a function: as a decorator, bare or called, or by ``module=``.
 
         Args:
@@ -157,10 +157,11 @@ class Registry(native.Registry):
     def _register(self, cls: Any, names: Any, force: bool) -> Any:
         if not (inspect.isclass(cls) or inspect.isfunction(cls)):
             raise TypeError(f"only classes and functions can be registered, got {cls!r}")
+        table: dict[str, Any] = self.module_dict
         for name in [names] if isinstance(names, str) else names or [cls.__name__]:
             if not force and self._is_taken(name):
                 raise KeyError(f"{name} is already registered in {self.name}; force=True replaces")
-            self.module_dict[name] = cls
+            table[name] = cls
         return cls
 
     def _is_taken(self, name: str) -> bool:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import torch
-from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from torch import distributed as dist
 
