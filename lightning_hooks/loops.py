@@ -245,7 +245,9 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
 
 def set_train_length(trainer: L.Trainer, batches: int) -> None:
     """Make the epoch that begins this long, whatever its loader said at the start of the run."""
-    trainer.fit_loop.max_batches = batches
+    loop: Any = trainer.fit_loop
+    loop.max_batches = batches
+    loop._combined_loader.limits = batches
 
 
 def run_validation(trainer: L.Trainer, loader: Any) -> None:

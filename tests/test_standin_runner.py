@@ -158,7 +158,7 @@ def test_the_runner_is_a_runner_and_so_is_that_of_an_adapter(tmp_path: Path) -> 
         enable_model_summary=False,
         default_root_dir=tmp_path,
     )
-    trainer.fit(module, DataLoader(range(1)))
+    trainer.fit(module, DataLoader(range(1)), DataLoader(range(1)))
     assert seen == [[True, True, False], [True, False, True], [True, True, False]]
 
     class Own(EpochBasedRunner):
@@ -358,9 +358,9 @@ def test_an_ema_subclass_finds_mmcvs_attributes(tmp_path: Path) -> None:
             super().after_train_iter(runner)
             self.seen = dict(runner.model.named_buffers())[self.param_ema_buffer["weight"]].clone()
 
-    hook = Reader(momentum=0.5, warm_up=0)
+    hook = Reader(momentum=0.5, warm_up=1)
     runner = make("EpochBasedRunner", 2, tmp_path)
-    runner.register_optimizer_hook(dict())
+    runner.register_optimizer_hook({})
     runner.register_hook(hook)
     runner.run(loaders(2), [("train", 1)])
     assert hook.momentum == 0.5

@@ -182,7 +182,8 @@ class Engine(Participant):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Iterate the loader that the hooks have left."""
-        loops.set_train_length(trainer, self._runner.number_of_batches())
+        if trainer.limit_train_batches == 1.0:
+            loops.set_train_length(trainer, self._runner.number_of_batches())
         loops.renew_iterator(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
