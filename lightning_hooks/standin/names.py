@@ -254,10 +254,11 @@ def _own_names(module: str) -> dict[str, Source]:
     for source, names in TABLE.get(module, {}).items():
         for entry in names.split():
             theirs, _, ours = entry.partition("=")
+            where = source
             if source == OURS and not hasattr(importlib.import_module(OURS), ours or theirs):
-                continue
+                where = f"{STANDIN}.missing"
             private = theirs.startswith("_") and not theirs.startswith("__")
-            found[theirs] = Source(source, ours or theirs, not private or theirs in _STARRED)
+            found[theirs] = Source(where, ours or theirs, not private or theirs in _STARRED)
     return found
 
 

@@ -17,6 +17,7 @@ RECORDERS = {
     "log_buffer": "record_log_buffer",
     "evaluation": "record_evaluation",
     "old_script": "record_old_script",
+    "old_code": "record_old_code",
 }
 COMMAND = "tests/golden/oracle.sh"
 WIDTH = 160

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import importlib.abc
+import importlib.machinery
 import subprocess
 import sys
 import tarfile
@@ -61,21 +63,33 @@ class Stub(types.ModuleType):
         return found
 
 
+class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the packages of a directory as stubs, whose files are imported as they are."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Find a package; its files are found by their path then."""
+        where = self.source.joinpath(*name.split("."))
+        if name.startswith("mmcv") or not (
+            name.startswith("mm") and (where / "__init__.py").is_file()
+        ):
+            return None
+        spec = importlib.machinery.ModuleSpec(name, self, is_package=True)
+        spec.submodule_search_locations = [str(where)]
+        return spec
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        """Make a stub."""
+        return Stub(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Its own code is not run."""
+
+
 def load(source: Path, file: str) -> types.ModuleType:
     """Import a file of an unpacked package, with the packages above it stubbed."""
-    *parents, last = file.removesuffix(".py").split("/")
-    for index in range(len(parents)):
-        name = ".".join(parents[: index + 1])
-        if name not in sys.modules:
-            sys.modules[name] = stub = Stub(name)
-            stub.__path__ = [str(source.joinpath(*parents[: index + 1]))]
-    name = ".".join([*parents, last])
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, source / file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    if not any(isinstance(finder, Stubs) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Stubs(source))
+    return importlib.import_module(file.removesuffix(".py").replace("/", "."))

@@ -1,4 +1,4 @@
-"""Run the hooks of real packages: ``job.py mmcv|runner|trainer packages_directory out.json``.
+"""Run the hooks of real packages: ``run_hooks.py mmcv|runner|trainer packages_directory out.json``.
 
 ``mmcv``: under real mmcv's runners; ``runner``: under the stand-in's; ``trainer``: in an adapter
 in a ``lightning.Trainer``.
@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -138,6 +139,8 @@ def recorder(hook_class: type, notes: list[Any]) -> Any:
 
     def note(point: str) -> Any:
         def method(self: Any, runner: Any) -> None:
+            if point == "before_train_iter" and runner.iter % 3:
+                return
             model = getattr(runner.model, "module", runner.model)
             at = [point, runner.epoch, runner.iter, runner.inner_iter]
             notes.append({"at": at, "lr": runner.current_lr(), **model.state()})
@@ -228,6 +231,10 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
 
 def main(which: str, source: Path, out: Path) -> None:
     """Run every case; an error is a result too."""
+    # six is not worth an installation: mmdet takes these two from it
+    sys.modules["six.moves"] = moves = ModuleType("six.moves")
+    moves.__dict__.update(map=map, zip=zip)
+    sys.modules["six"] = ModuleType("six")
     results: dict[str, Any] = {}
     for name, case in CASES.items():
         with tempfile.TemporaryDirectory() as work_dir:
