@@ -107,14 +107,12 @@ class FsspecBackend(BaseStorageBackend):
         suffix: Any = None,
         recursive: bool = False,
     ) -> Iterator[str]:
-        """Yield what is in a directory, by paths relative to it; hidden things are left out."""
+        """Yield what is in a directory, by paths relative to it; hidden files are left out."""
         if suffix is not None and list_dir:
             raise TypeError("suffix is of files: pass list_dir=False")
         filesystem, root = self._at(dir_path)
         for entry in filesystem.ls(root, detail=True):
             name = entry["name"].rstrip("/").rpartition("/")[2]
-            if name.startswith("."):
-                continue
             if entry["type"] == "directory":
                 if list_dir:
                     yield name
@@ -122,7 +120,7 @@ class FsspecBackend(BaseStorageBackend):
                     inner = self.join_path(dir_path, name)
                     for path in self.list_dir_or_file(inner, list_dir, list_file, suffix, True):
                         yield f"{name}/{path}"
-            elif list_file and (suffix is None or name.endswith(suffix)):
+            elif list_file and not name.startswith(".") and name.endswith(suffix or ""):
                 yield name
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from lightning_hooks.standin.checkpoints import (
@@ -33,6 +34,7 @@ __all__ = [
     "initialize",
     "kaiming_init",
     "normal_init",
+    "trunc_normal_",
     "trunc_normal_init",
     "uniform_init",
     "xavier_init",
@@ -66,7 +68,20 @@ def trunc_normal_init(
     module: nn.Module, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, bias: float = 0
 ) -> None:
     """Draw a layer's weight from a normal distribution cut at ``a`` and ``b``."""
-    _fill(module, partial(nn.init.trunc_normal_, mean=mean, std=std, a=a, b=b), bias)
+    _fill(module, partial(trunc_normal_, mean=mean, std=std, a=a, b=b), bias)
+
+
+def trunc_normal_(
+    tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> torch.Tensor:
+    """Draw from a normal distribution cut at ``a`` and ``b``, by its inverse: one draw each."""
+
+    def below(x: float) -> float:
+        return (1 + math.erf((x - mean) / std / math.sqrt(2))) / 2
+
+    with torch.no_grad():
+        tensor.uniform_(2 * below(a) - 1, 2 * below(b) - 1).erfinv_()
+        return tensor.mul_(std * math.sqrt(2)).add_(mean).clamp_(min=a, max=b)
 
 
 def uniform_init(module: nn.Module, a: float = 0, b: float = 1, bias: float = 0) -> None:

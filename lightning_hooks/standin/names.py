@@ -184,8 +184,7 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}.initializers": "INITIALIZERS Caffe2XavierInit ConstantInit KaimingInit "
         "NormalInit PretrainedInit TruncNormalInit UniformInit XavierInit bias_init_with_prob "
         "caffe2_xavier_init constant_init initialize kaiming_init normal_init trunc_normal_init "
-        "uniform_init xavier_init",
-        "torch.nn.init": "trunc_normal_",
+        "uniform_init xavier_init trunc_normal_",
     },
     "mmcv.image.colorspace": {f"{STANDIN}.images": "bgr2rgb rgb2bgr"},
 }
