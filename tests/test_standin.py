@@ -322,3 +322,40 @@ def test_the_table_of_real_hooks_is_that_of_the_cases() -> None:
     from table import README, text
 
     assert README.read_text(encoding="utf-8") == text(), "run python tests/old_code/table.py"
+
+
+def test_a_config_file_with_bases(tmp_path: Path) -> None:
+    pytest.importorskip("lightning_hooks.config_files")
+    from mmcv import Config
+
+    (tmp_path / "base.py").write_text("model = dict(depth=50, head=dict(a=1, b=2))\nlr = 0.1\n")
+    (tmp_path / "config.py").write_text(
+        "_base_ = './base.py'\nmodel = dict(depth=101, head=dict(_delete_=True, c=3))\n"
+    )
+    config = Config.fromfile(str(tmp_path / "config.py"))
+    assert config.model.depth == 101
+    assert config.model.head == dict(c=3)
+    assert config.lr == 0.1
+    config.merge_from_dict({"model.head.c": 4})
+    config.dump(str(tmp_path / "out.py"))
+    again = Config.fromfile(tmp_path / "out.py")
+    assert again._cfg_dict == config._cfg_dict
+    assert Config.fromstring("a = dict(b=1)", ".py").a.b == 1
+    copied = pickle.loads(pickle.dumps(config))
+    assert copied.model.head.c == 4
+
+
+def test_a_hook_of_the_stand_in_in_a_trainer_is_the_native_one(tmp_path: Path) -> None:
+    from helpers import TinyModule, make_loader, make_trainer
+    from mmcv.runner import CheckpointHook
+
+    class Old(CheckpointHook):
+        pass
+
+    adapter = HookAdapter([Old(interval=1, max_keep_ckpts=1)], work_dir=str(tmp_path / "work"))
+    make_trainer(tmp_path, adapter, max_epochs=2).fit(TinyModule(), make_loader(), make_loader())
+    import torch
+
+    [path] = [p for p in (tmp_path / "work").glob("*.pth") if not p.is_symlink()]
+    assert path.name == "epoch_2.pth"
+    assert "pytorch-lightning_version" in torch.load(path, weights_only=False)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
-import torch.multiprocessing as mp
 from torch import distributed as dist
 
 __all__ = ["allreduce_grads", "allreduce_params", "get_dist_info", "init_dist", "master_only"]
@@ -41,6 +40,10 @@ def init_dist(launcher: str, backend: str = "nccl", **kwargs: Any) -> None:
         launcher: ``"pytorch"`` (torchrun), ``"slurm"`` or ``"mpi"``.
         backend: ``"nccl"`` or ``"gloo"``.
         **kwargs: Of :func:`torch.distributed.init_process_group`; ``port`` for Slurm.
+
+    Note:
+        Departure from mmcv: how worker processes are started stays as it is. Spawned ones (mmcv's
+        choice) would import the script anew, without the stand-in.
     """
     variables = {
         "pytorch": {},
@@ -49,8 +52,6 @@ def init_dist(launcher: str, backend: str = "nccl", **kwargs: Any) -> None:
     }
     if launcher not in variables:
         raise ValueError(f"launcher must be one of {', '.join(variables)}, got {launcher!r}")
-    if mp.get_start_method(allow_none=True) is None:
-        mp.set_start_method("spawn")
     for ours, theirs in variables[launcher].items():
         os.environ[ours] = os.environ[theirs]
     if launcher != "pytorch":

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,9 @@ CASES: dict[str, list[list[str]]] = {
     "iter_val_evaluate": [
         shlex.split("--runner iter --limit 13 --evaluate --workflow \"[('train', 4), ('val', 2)]\"")
     ],
+    "epoch_two_processes": [
+        ["--limit", "3", "--launcher", "pytorch", "--evaluate", "--workflow", TRAIN_VAL]
+    ],
     "iter_resumed": [
         ["--runner", "iter", "--limit", "6"],
         ["--runner", "iter", "--limit", "11", "--resume-from", "{}/iter_6.pth"],
@@ -41,19 +45,30 @@ TIMES = ("eta", "time", "data_time")
 
 
 def run(command: list[str], runs: list[list[str]], work_dir: str) -> None:
-    """Run the script by ``command``, as often as there are runs."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
+    """Run the script by ``command``, as often as there are runs; with a launcher, on two ranks."""
     for arguments in runs:
         filled = [a.format(work_dir) for a in arguments]
-        done = subprocess.run(
-            [*command, str(SCRIPT), work_dir, *filled],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        ranks = [
+            subprocess.Popen(
+                [*command, str(SCRIPT), work_dir, *filled],
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200", **group},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for group in (process_group() if "--launcher" in arguments else [{}])
+        ]
+        errors = [one.communicate(timeout=240)[1] for one in ranks]
+        assert not any(one.returncode for one in ranks), "\n".join(errors)[-3000:]
+
+
+def process_group() -> list[dict[str, str]]:
+    """Return the environment of each of two ranks."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    return [{**common, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
 
 
 def results(work_dir: str) -> dict[str, Any]:
