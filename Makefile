@@ -6,6 +6,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# visdom has no wheel, and its build imports what setuptools 81 has dropped; pip 25.3 renamed this
+OLD_BUILD := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
 # torch first and alone: beside it, a pin of an old setuptools would make pip take an older torch
 $(INSTALLED): pyproject.toml constraints.txt
@@ -13,6 +15,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -c constraints.txt torch
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	$(OLD_BUILD) $(BIN)/pip wheel --no-deps -w build/visdom -c constraints.txt visdom
+	$(BIN)/pip install -c constraints.txt build/visdom/visdom-*.whl
 	touch $@
 
 demo: $(INSTALLED)

@@ -4,12 +4,13 @@ About 293 MiB in 800 tensors, as ResNet-50 with Adam. All cases run in one proce
 round into an empty directory; a ratio is the median of the ratios of the same round. The peers
 are mmcv's way (``torch.save`` into memory, then one write, nothing synced) and one plain copy.
 
-    python benchmarks/checkpoint.py [--directory DIR] [--rounds 7]
+    python benchmarks/checkpoint.py [--directory DIR] [--rounds 7] [--threads 1]
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import io
 import os
@@ -31,6 +32,7 @@ from lightning_hooks.hooks.checkpoint_writing import Target, write_note
 from lightning_hooks.hooks.kept_files import keep_last
 
 TENSORS, MIB = 800, 293
+STEPS = 40
 
 
 def make_checkpoint(device: str) -> dict[str, Any]:
@@ -98,13 +100,25 @@ def timed(call: Callable[[], Any], device: str) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
+def loop(save: Callable[[], None]) -> None:
+    """Run steps that keep the processor as busy as training, and save in the middle."""
+    x = torch.ones(600, 600)
+    for step in range(STEPS):
+        if step == STEPS // 3:
+            save()
+        for _ in range(5):
+            x = (x @ x).clamp_(-1, 1)
+
+
 def main() -> None:
     """Measure all cases in turns and print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--directory", default=None)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="of torch; the writer has one more")
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     directory = Path(tempfile.mkdtemp(dir=arguments.directory))
     device = arguments.device
     checkpoint = make_checkpoint(device)
@@ -130,13 +144,20 @@ def main() -> None:
     stall: dict[str, list[float]] = {case: [] for case in saves}
     done: dict[str, list[float]] = {case: [] for case in saves}
     memory: dict[str, list[float]] = {case: [] for case in saves}
+    in_loop: dict[str, list[float]] = {case: [] for case in saves}
     gc.disable()
     try:
         for round_ in range(arguments.rounds + 1):  # the first one warms up
+            bare = timed(lambda: loop(lambda: None), device)
             for case, save in saves.items():
-                shutil.rmtree(directory)
-                directory.mkdir()
-                os.sync()
+                for call in (functools.partial(loop, save), None):
+                    shutil.rmtree(directory)
+                    directory.mkdir()
+                    if call is not None:
+                        extra = timed(call, device) - bare
+                        saver.wait()
+                        if round_:
+                            in_loop[case].append(extra)
                 start = time.perf_counter()
                 with Peak() as peak:
                     waited = timed(save, device)
@@ -148,7 +169,16 @@ def main() -> None:
             gc.collect()
     finally:
         shutil.rmtree(directory)
-    table = Table("case", "waits ms", "on disk ms", "x mmcv", "x copy", "memory MiB", "kept MiB")
+    titles = (
+        "waits ms",
+        "on disk ms",
+        "x mmcv",
+        "x copy",
+        "in a loop ms",
+        "memory MiB",
+        "kept MiB",
+    )
+    table = Table("case", *titles)
     for case in saves:
         ratios = [
             statistics.median(a / b for a, b in zip(stall[case], stall[peer], strict=True))
@@ -160,6 +190,7 @@ def main() -> None:
             f"{statistics.median(stall[case]):.0f} ({min(stall[case]):.0f})",
             f"{statistics.median(done[case]):.0f}",
             *[f"{ratio:.2f}" for ratio in ratios],
+            f"{statistics.median(in_loop[case]):.0f}",
             f"{statistics.median(memory[case]):.0f}",
             f"{keeps:.0f}",
         )

@@ -90,8 +90,8 @@ def floor(module: Module) -> Contender:
 def ours(module: Module) -> Contender:
     """The hook as its Trainer calls it."""
     hook = EMAHook(momentum=MOMENTUM, warm_up=0)
-    trainer: Any = SimpleNamespace(global_step=0, lightning_module=module)
-    runner = SimpleNamespace(trainer=trainer, module=module, iter=0, epoch=0)
+    trainer: Any = SimpleNamespace(global_step=0, current_epoch=0, callbacks=[hook])
+    runner = SimpleNamespace(trainer=trainer, module=module, iter=0)
     hook.before_run(runner)
 
     def update() -> None:

@@ -25,7 +25,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import HOOKS, HookAdapter
 
-EPOCHS, BATCHES, ROUNDS = 4, 250, 15
+EPOCHS, BATCHES, ROUNDS = 4, 250, 8
 ITERS = EPOCHS * BATCHES
 COSINE = {"type": "CosineAnnealingLrUpdaterHook", "min_lr": 0.0, "by_epoch": False}
 WARM_UP = {**COSINE, "warmup": "linear", "warmup_iters": ITERS, "warmup_ratio": 0.1}

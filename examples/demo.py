@@ -134,17 +134,23 @@ def make_callbacks(
     return [
         *schedules(),
         lh.OptimizerHook(grad_clip=dict(max_norm=MAX_NORM)),
-        lh.CheckInvalidLossHook(interval=interval),
-        lh.PreciseBNHook(num_samples=640),
+        lh.CheckInvalidLossHook(interval=interval, action="restore"),
         lh.EMAHook(momentum=0.05, warm_up=10),
         lh.CheckpointHook(interval=1, max_keep_ckpts=3),
         lh.IterTimerHook(),
+        lh.StepTimeHook(),
         lh.EvalHook(None, save_best="accuracy"),  # of what the Trainer validates: the average
         lh.TextLoggerHook(interval=interval),
         *(loggers[name]() for name in trackers),
-        # before EMAHook puts the average in: the raw weights
-        lh.HookAdapter([(lh.EvalHook(held_out, metric=accuracy), "ABOVE_NORMAL")]),
-        lh.HookAdapter([WeightStatsHook(interval)]),
+        lh.HookAdapter(
+            [
+                # before EMAHook, of NORMAL, puts the average in: for the raw weights
+                (lh.EvalHook(held_out, metric=accuracy), "ABOVE_NORMAL"),
+                # after it: statistics for the average
+                (lh.PreciseBNHook(num_samples=640), "BELOW_NORMAL"),
+                WeightStatsHook(interval),
+            ]
+        ),
     ]
 
 

@@ -87,6 +87,7 @@ from lightning_hooks.hooks.optimizer import OptimizerHook as OptimizerHook
 from lightning_hooks.hooks.precise_bn import PreciseBNHook as PreciseBNHook
 from lightning_hooks.hooks.profiler import ProfilerHook as ProfilerHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
+from lightning_hooks.hooks.step_time import StepTimeHook as StepTimeHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
 from lightning_hooks.log_buffer import LogBuffer as LogBuffer
 from lightning_hooks.manifest import newest_valid as newest_valid

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.flags import TrainFlags
-from lightning_hooks.hook_list import method_at
 from lightning_hooks.notes import add_hook_note, stopped
 from lightning_hooks.ownership import is_ours, trains_like_mmcv
 from lightning_hooks.runner import Runner
@@ -34,7 +33,7 @@ class Calls:
             self._plan.clear()
             self._version = hooks.version
         if point not in self._plan:
-            found = [(hook, method_at(hook, point)) for hook in hooks]
+            found = [(hook, hooks.method_at(hook, point)) for hook in hooks]
             self._plan[point] = [(hook, method) for hook, method in found if method]
         return self._plan[point]
 
@@ -53,11 +52,14 @@ class Calls:
             raise
         finally:
             runner.calls_hooks = False
+        if runner.optimizer is not runner._known_optimizer:
+            runner.take_optimizer()
         self._put_flags_back()
 
     def now(self, point: str) -> None:
         """Call a point of each epoch or run, on the list as it changes under way."""
         self._runner.call_hook(point)
+        self._runner.take_optimizer()
         self._put_flags_back()
 
     def capture_flags(self) -> None:

@@ -315,9 +315,10 @@ class Driver(Callback):
         runner.data_batch = batch
         self._calls.each_batch("after_train_iter", self._step.calls_after())
         del runner.data_batch
-        if isinstance(runner, IterRunner):
-            last = runner.max_iters is not None and runner.iter + 1 >= runner.max_iters
-            if last and self._ownership:  # Lightning counts the hooks' steps, not iterations
+        if isinstance(runner, IterRunner) and self._ownership:
+            # Lightning counts the hooks' steps, not iterations
+            limit = runner._max_iters
+            if limit is not None and runner.iter + 1 >= limit:
                 runner.should_stop = True
         self._calls.settle_stop()
 

@@ -12,6 +12,9 @@ from lightning_hooks.priority import default_priority, get_priority, priority_na
 
 __all__ = ["HookList", "hook_info", "method_at", "triggered_stages"]
 
+Watcher = Callable[[Any, Callable[..., None]], Callable[..., None]]
+"""Takes a hook and its method, returns what is called in its place."""
+
 
 class HookList(list[Any]):
     """A list of hooks by priority that old hooks may rewrite: whoever runs it sees the change.
@@ -21,6 +24,7 @@ class HookList(list[Any]):
 
     version = 0
     on_change: Callable[[], None] | None = None
+    _watchers: tuple[Watcher, ...] = ()
 
     def __init__(self, hooks: Iterable[Any] = ()) -> None:
         super().__init__(hooks)
@@ -30,6 +34,24 @@ class HookList(list[Any]):
         self.version += 1
         if self.on_change is not None:
             self.on_change()
+
+    def method_at(self, hook: Any, point: str) -> Callable[..., None] | None:
+        """What is called of a hook at a point: its method, with whoever watches around it."""
+        method = method_at(hook, point)
+        if method is not None:
+            for around in self._watchers:
+                method = around(hook, method)
+        return method
+
+    def watch(self, around: Watcher) -> None:
+        """Let ``around(hook, method)`` be called in the place of every hook's method."""
+        self._watchers = (*self._watchers, around)
+        self._changed()
+
+    def unwatch(self, around: Watcher) -> None:
+        """Call the methods themselves again."""
+        self._watchers = tuple(one for one in self._watchers if one != around)
+        self._changed()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (list(self), [self.priority_of(hook) for hook in self])

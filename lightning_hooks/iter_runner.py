@@ -58,7 +58,7 @@ class IterRunner(Runner):
             return self._own_max_iters
         if self.trainer.max_steps >= 0:
             # where hooks own backward, the driver ends the run after so many iterations
-            if self._optimizer is not None:
+            if self.hooks_step:
                 return self.trainer.max_steps
             return loops.iterations_of_steps(self.trainer, self.trainer.max_steps)
         epochs, batches = self.trainer.max_epochs, self.trainer.num_training_batches

@@ -74,17 +74,25 @@ class LogBuffer:
 
     def _read(self, n: int) -> None:
         """Replace the tensors among the last ``n`` values by numbers, with one copy per device."""
-        places: dict[torch.device, list[tuple[list[Any], int]]] = {}
+        places: dict[torch.device, dict[torch.dtype, list[tuple[list[Any], int]]]] = {}
         for values in self.val_history.values():
             for index in range(max(len(values) - n, 0) if n else 0, len(values)):
                 value = values[index]
                 if isinstance(value, torch.Tensor):
-                    if value.numel() != 1:
-                        values[index] = value.float().mean()
-                    places.setdefault(value.device, []).append((values, index))
-        for found in places.values():
-            # one dtype for the stack; float64 holds float32, bfloat16 and integers exactly
-            wide = torch.float64 if found[0][0][found[0][1]].device.type != "mps" else torch.float32
-            stacked = torch.stack([values[i].reshape(()).to(wide) for values, i in found])
-            for (values, index), number in zip(found, stacked.tolist(), strict=True):
-                values[index] = number
+                    if value.ndim:
+                        values[index] = value = (
+                            value.reshape(()) if value.numel() == 1 else value.float().mean()
+                        )
+                    of_device = places.setdefault(value.device, {})
+                    of_device.setdefault(value.dtype, []).append((values, index))
+        for device, by_dtype in places.items():
+            # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
+            wide = torch.float64 if device.type != "mps" else torch.float32
+            stacks = [
+                torch.stack([values[index] for values, index in found]).to(wide)
+                for found in by_dtype.values()
+            ]
+            numbers = iter(torch.cat(stacks).tolist())
+            for found in by_dtype.values():
+                for values, index in found:
+                    values[index] = next(numbers)

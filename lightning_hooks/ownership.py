@@ -147,8 +147,7 @@ class Ownership:
                 'precision="16-mixed"; use precision="bf16-mixed" or "32-true", or no grad_clip'
             )
         self.loss_class = strategy_loss_class(runner.trainer.strategy)
-        runner._optimizer = optimizers_of_hooks(runner.module)
-        runner.renew()
+        runner.use_optimizer(optimizers_of_hooks(runner.module))
         runner.model.wrap_outputs = self.with_strategy_loss
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
@@ -166,8 +165,7 @@ class Ownership:
                 loops.keep_global_step(self._runner.trainer)
             module.automatic_optimization, self._automatic = self._automatic, None
             module.__dict__.pop("on_validation_model_zero_grad", None)
-        self._runner._optimizer = None
-        self._runner.renew()
+        self._runner.use_optimizer(None)
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None
 

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 
 from lightning_hooks import loops, mmcv_checkpoint
-from lightning_hooks.hook_list import HookList, hook_info, method_at
+from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.log_buffer import LogBuffer
 from lightning_hooks.model import ModelWrapper
 from lightning_hooks.notes import calling
@@ -30,11 +30,15 @@ class Runner:
     There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old
     hooks use it to talk to each other. Attributes that mmcv's runner has and hooks write
     (``_iter``, ``_epoch``, ``_max_epochs``, ``_max_iters``, ``should_stop``, ``model``,
-    ``data_loader``, ``logger``, ``meta``, ``hooks``) take effect.
+    ``data_loader``, ``logger``, ``meta``, ``hooks``) take effect. ``max_iters`` and ``optimizer``
+    are looked up once in an epoch, and again when a hook sets what they come from.
 
     Note:
         Departures from mmcv: ``should_stop = True`` ends training after the iteration (mmcv
-        ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError).
+        ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError);
+        what a hook runs of the model, outside of a training step that it owns, leaves the random
+        state as it was (in mmcv the training draws on from there); a model assigned in training
+        on several ranks is refused (in mmcv the ranks drift apart).
     """
 
     outputs: dict[str, Any]
@@ -63,7 +67,6 @@ class Runner:
         self.log_buffer = LogBuffer()
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
-        self._optimizer: Any = None
         self._counts = loops.batch_counts(trainer)
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
@@ -145,12 +148,17 @@ class Runner:
 
     _max_epochs: Any
     _max_iters: Any
-    _kept_optimizer: Any = None
+    _known_optimizer: Any = None
+    _keeps_optimizer = False  # it is not one of the Trainer's
+    hooks_step = False
+    """Whether hooks own backward and step; Lightning counts the steps of their optimizer."""
 
     def renew(self) -> None:
-        """Derive anew what is kept for an epoch, as mmcv does: the length, the optimizers."""
-        self._kept_optimizer = None
+        """Derive anew what is kept for an epoch, as in mmcv: ``max_iters``, and the optimizer."""
         self.__dict__.pop("max_iters", None)
+        known = self.__dict__.get("optimizer") is self._known_optimizer
+        if known and not self._keeps_optimizer:
+            self.__dict__.pop("optimizer", None)
 
     @property
     def is_last_batch(self) -> bool:
@@ -203,29 +211,33 @@ class Runner:
             self.trainer.should_stop = bool(value)
         # else the driver tells the Trainer, on all ranks alike
 
-    @property
+    @functools.cached_property
     def optimizer(self) -> Any:
-        """The optimizer, or a dict of them by name where there are several."""
-        kept = self._kept_optimizer
-        if kept is None:
-            kept = self._kept_optimizer = self._find_optimizer()
-        return kept
+        """The optimizer, or a dict of them by name where there are several; may be replaced."""
+        self._known_optimizer = self._find_optimizer()
+        return self._known_optimizer
 
-    @optimizer.setter
-    def optimizer(self, value: Any) -> None:
+    def use_optimizer(self, optimizer: Any) -> None:
+        """Show hooks the optimizer that they step; None: Lightning steps its own."""
+        self.hooks_step = self._keeps_optimizer = optimizer is not None
+        self.optimizer = self._known_optimizer = optimizer
         self.renew()
+
+    def take_optimizer(self) -> None:
+        """Train with the optimizer, or dict of them, that a hook has assigned, if it has."""
+        if self.optimizer is self._known_optimizer:
+            return
+        value = self._known_optimizer = self.optimizer
         many = list(value.values()) if isinstance(value, dict) else [value]
         many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
         if not all(isinstance(one, torch.optim.Optimizer) for one in many):
-            self._optimizer = value  # a hook's own kind: for hooks that step themselves
+            self._keeps_optimizer = True  # a hook's own kind, which the hooks step
             return
         self.trainer.optimizers = many
-        if self._optimizer is not None:
-            self._optimizer = optimizers_of_hooks(self.module)
+        if self.hooks_step:
+            self.use_optimizer(optimizers_of_hooks(self.module))
 
     def _find_optimizer(self) -> Any:
-        if self._optimizer is not None:
-            return self._optimizer
         found = self.trainer.optimizers
         names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
         if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
@@ -305,7 +317,7 @@ class Runner:
         outer, self.calls_hooks = self.calls_hooks, True
         try:
             for hook in self._hooks:
-                method = None if id(hook) in called else method_at(hook, fn_name)
+                method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
                 called.add(id(hook))
                 if method is not None:
                     with calling(hook, fn_name, self):

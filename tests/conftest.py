@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 # before any of them is imported: no test may look for a server or an account, nor phone home
 os.environ.update(
@@ -17,3 +23,44 @@ os.environ.update(
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # the same results on every machine; tests that need a GPU run with CUDA_VISIBLE_DEVICES=0 given
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture(autouse=True)
+def _alone_again() -> Iterator[None]:
+    """Forget what a strategy for several processes has left: others would wait for those."""
+    yield
+    for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE"):
+        os.environ.pop(name, None)
+
+
+@pytest.fixture
+def nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients find neither settings nor keys, and see that they leave no files around."""
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    for name in ("WANDB_API_KEY", "WANDB_DIR", "MLFLOW_TRACKING_URI", "NEPTUNE_DATA_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("CLEARML_CONFIG_FILE", str(tmp_path / "clearml.conf"))
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "wandb_home"))
+
+
+@pytest.fixture(scope="session")
+def empty_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow's: making one takes seconds, copying it does not."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    with warnings.catch_warnings():  # of MLflow about SQLAlchemy; none of ours
+        warnings.simplefilter("ignore")
+        from mlflow import MlflowClient
+
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def work(tmp_path: Path, empty_db: Path) -> Path:
+    """A work dir with that database."""
+    (tmp_path / "work").mkdir()
+    shutil.copy(empty_db, tmp_path / "work" / "mlflow.db")
+    return tmp_path / "work"

@@ -17,7 +17,7 @@ from test_ownership import OptimizerHook
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from lightning_hooks import Hook, HookAdapter, TensorboardLoggerHook, TrainStepModule
 
 
 class Module(TinyModule):
@@ -62,6 +62,12 @@ class StopBeforeTheStepOnRank0(Hook):
     def before_train_iter(self, runner: Any) -> None:
         if runner.rank == 0 and runner.iter == 1:
             runner.should_stop = True
+
+
+class ReplaceModel(Hook):
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.iter == 1:
+            runner.model = Module(seed=5)
 
 
 class TwoOptimizers(torch.nn.Module):
@@ -117,6 +123,14 @@ def stopped_before_the_step(out: Path) -> int:
     return len(module.losses)
 
 
+def refused(out: Path) -> str:
+    try:
+        fit(out, ReplaceModel())
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def warned_of_a_model_that_does_backward(out: Path) -> list[str]:
     model = TwoOptimizers()
     optimizers = {
@@ -131,7 +145,9 @@ def warned_of_a_model_that_does_backward(out: Path) -> list[str]:
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found = {}
-    trainer, found["owned"] = fit(out, OptimizerHook(), SaveOnRank0())
+    trainer, found["owned"] = fit(
+        out, OptimizerHook(), SaveOnRank0(), TensorboardLoggerHook(interval=1, strict=True)
+    )
     torch.manual_seed(trainer.global_rank)
     trainer.save_checkpoint(out / "lightning.ckpt")
     found["global_step"] = trainer.global_step
@@ -139,6 +155,7 @@ def main(out: Path) -> None:
     _, found["stopped"] = fit(out, StopOnRank0())
     found["stopped before the step"] = stopped_before_the_step(out)
     found["warned"] = warned_of_a_model_that_does_backward(out)
+    found["refused"] = refused(out)
     _, found["replaced"] = fit(out, Replace(), epochs=1)
     (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
 

@@ -17,9 +17,6 @@ from lightning.pytorch.callbacks import Callback, OnExceptionCheckpoint
 
 from lightning_hooks import EMAHook
 
-GIVEN = sys.argv[1:] if __name__ == "__main__" else [".", "SIGTERM", ""]
-OUT, SIGNAL, PLACE = Path(GIVEN[0]), getattr(signal, GIVEN[1]), GIVEN[2]
-
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {k: v.detach().clone() for k, v in module.state_dict().items()}
@@ -28,17 +25,22 @@ def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 class Module(TinyNormModule):
     """Sends itself the signal in the second epoch, while the average is in the model."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Path, number: int, place: str) -> None:
         super().__init__()
+        self.out, self.number, self.place = out, number, place
         self.raw: dict[str, Any] = {}
 
     def maybe(self, place: str) -> None:
-        if place == PLACE and self.trainer.current_epoch == 1 and not self.trainer.sanity_checking:
+        if (
+            place == self.place
+            and self.trainer.current_epoch == 1
+            and not self.trainer.sanity_checking
+        ):
             assert not torch.equal(self.net[0].weight, self.raw["net.0.weight"])
             for only in (False, True):
                 name = "weights.ckpt" if only else "full.ckpt"
-                self.trainer.save_checkpoint(OUT / name, weights_only=only)
-            os.kill(os.getpid(), SIGNAL)
+                self.trainer.save_checkpoint(self.out / name, weights_only=only)
+            os.kill(os.getpid(), self.number)
 
     def on_train_batch_end(self, *args: Any) -> None:
         self.raw = weights(self)
@@ -55,19 +57,19 @@ class Look(Callback):
     """Notes what the other callbacks find when the run breaks off."""
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        trainer.save_checkpoint(OUT / "look.ckpt", weights_only=False)
+        trainer.save_checkpoint(pl_module.out / "look.ckpt", weights_only=False)
 
 
-def main() -> None:
-    ema, module = EMAHook(momentum=0.1, buffers="average"), Module()
-    broken = OnExceptionCheckpoint(str(OUT), filename="broken")
-    trainer = make_trainer(OUT, Look(), ema, broken, max_epochs=3, enable_checkpointing=True)
+def main(out: Path, number: int, place: str) -> None:
+    ema, module = EMAHook(momentum=0.1, buffers="average"), Module(out, number, place)
+    broken = OnExceptionCheckpoint(str(out), filename="broken")
+    trainer = make_trainer(out, Look(), ema, broken, max_epochs=3, enable_checkpointing=True)
     try:
         trainer.fit(module, make_loader(), make_loader(2))
     finally:
         found = {"raw": module.raw, "after": weights(module), "epoch": trainer.current_epoch}
-        torch.save({**found, "ema": ema.ema_state_dict()}, OUT / "found.pt")
+        torch.save({**found, "ema": ema.ema_state_dict()}, out / "found.pt")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]), getattr(signal, sys.argv[2]), sys.argv[3])

@@ -302,6 +302,26 @@ def test_a_later_beginning_resumes_bit_equal(tmp_path, arguments, saved_after):
     assert again.steps == whole.steps
 
 
+def test_a_run_counted_in_iterations_resumes_after_its_beginning(tmp_path):
+    class Save(Callback):
+        def on_train_epoch_end(self, trainer, module) -> None:
+            if trainer.global_step == 8:
+                trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=False)
+
+    def fit(steps: int, **kwargs: Any) -> EMAHook:
+        ema = EMAHook(momentum=0.1, begin_epoch=1)
+        adapter = HookAdapter([ema], by_epoch=False)
+        trainer = make_trainer(tmp_path, adapter, Save(), max_steps=steps)
+        trainer.fit(TinyModule(), make_loader(), **kwargs)
+        return ema
+
+    whole = fit(12)
+    fit(8)
+    again = fit(12, ckpt_path=tmp_path / "a.ckpt")
+    assert again.steps == whole.steps == 8
+    assert equal(again.ema_state_dict(), whole.ema_state_dict())
+
+
 def test_it_begins_between_two_fits(tmp_path):
     whole, hook = (EMAHook(momentum=0.1, begin_epoch=2) for _ in range(2))
     make_trainer(tmp_path, whole, max_epochs=4).fit(TinyModule(momentum=0), make_loader())
@@ -408,7 +428,7 @@ def test_one_bad_number_in_a_small_model_is_enough(tmp_path):
 def test_what_slips_through_is_mended_before_it_is_used():
     value = torch.nn.Parameter(torch.zeros(100_000))
     average, left_out = torch.ones(100_000), torch.zeros(())
-    update = MaskedUpdate([average], [value], left_out, False)
+    update = MaskedUpdate([(average, value)], left_out, False)
     with torch.no_grad():
         value[-1] = float("nan")  # nothing looks so far
         update(0.1)
@@ -420,6 +440,25 @@ def test_what_slips_through_is_mended_before_it_is_used():
     update.mend()
     assert average[:-1].unique().tolist() == pytest.approx([0.9])
     assert average[-1] == 5
+
+
+@pytest.mark.parametrize("buffers", ["average", "copy"])
+def test_a_buffer_that_stays_nan_does_not_stop_the_average(tmp_path, buffers):
+    class Batch(TinyNormModule):
+        def training_step(self, batch: Any, i: int) -> Any:
+            if self.trainer.global_step == 2:  # an input that no step is made of
+                self.net[1].running_mean[0] = float("nan")
+            return super().training_step(batch, i)
+
+    hook, module = EMAHook(momentum=0.1, buffers=buffers), Batch()
+    make_trainer(tmp_path, hook).fit(module, make_loader())
+    whole = EMAHook(momentum=0.1, buffers=buffers)
+    make_trainer(tmp_path, whole).fit(TinyNormModule(), make_loader())
+    state, expected = hook.ema_state_dict(), whole.ema_state_dict()
+    assert module.net[1].running_mean[0].isnan()
+    assert state.pop("net.1.running_mean").isfinite().all()
+    assert expected.pop("net.1.running_mean").isfinite().all()
+    assert equal(state, expected)
 
 
 def test_a_check_of_all_lets_nothing_slip_through(tmp_path):
@@ -463,14 +502,17 @@ def test_is_a_lerp_of_whatever_a_parameter_may_be(weight, bad, every):
     averages = [value.detach().clone() + 1 for value in values.values()]
     expected = [average.clone() for average in averages]
     left_out = torch.zeros(())
-    update = MaskedUpdate(averages, [*values.values()], left_out, every)
+    pairs = [*zip(averages, values.values(), strict=True)]
+    update = MaskedUpdate(pairs, left_out, every)
     with torch.no_grad():
         if bad is None:
             torch._foreach_lerp_(expected, [*values.values()], weight)
         else:
             values[bad].fill_(float("inf"))
     update(weight)
-    assert all(torch.equal(a, b) for a, b in zip(averages, expected, strict=True))
+    tolerance = 0 if bad else 1e-6  # kernels differ between machines
+    for average, want in zip(averages, expected, strict=True):
+        torch.testing.assert_close(average, want, rtol=tolerance, atol=tolerance)
     assert left_out == (bad is not None)
 
 
@@ -479,7 +521,7 @@ def test_fused_and_plain_updates_agree_to_two_units_in_the_last_place():
     value, left_out = torch.nn.Parameter(torch.randn(10_000)), torch.zeros(())
     average = torch.randn(10_000)
     exact = average.double().lerp(value.detach().double(), 2e-4).float()
-    MaskedUpdate([average], [value], left_out, False)(2e-4)
+    MaskedUpdate([(average, value)], left_out, False)(2e-4)
     steps = (average.view(torch.int32) - exact.view(torch.int32)).abs()
     assert steps.max() <= 2
 

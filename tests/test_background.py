@@ -87,14 +87,15 @@ def test_an_error_comes_up_at_the_next_save_or_the_end(tmp_path, monkeypatch, fa
         def after_train_epoch(self, runner: Any) -> None:
             self.epochs += 1
             if runner.epoch + 1 == fails_at:
+                hook._background.wait()
                 monkeypatch.setattr(os, "fsync", full)
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    fills = FillsUp()
+    fills, hook = FillsUp(), hook_of(max_keep_ckpts=1)
     with pytest.raises(OSError, match="No space") as caught:
-        fit(tmp_path, hook_of(max_keep_ckpts=1), fills, epochs=2)
+        fit(tmp_path, hook, fills, epochs=2)
     if sys.version_info >= (3, 11):
         assert f"epoch_{fails_at}.pth was written in the background" in caught.value.__notes__[0]
     assert fills.epochs == 2

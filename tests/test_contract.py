@@ -56,15 +56,18 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "EmptyCacheHook": ({"after_iter": True}, {"after_iter": 1}),
     "PreciseBNHook": ({"num_samples": 8}, {"num_samples": 0}),
     "ProfilerHook": ({"by_epoch": False, "profile_iters": 2}, {"profile_iters": 0}),
+    "StepTimeHook": ({"interval": 2, "log": True}, {"warmup_iters": -1}),
     "SyncBuffersHook": ({}, {"distributed": 1}),
     "CheckInvalidLossHook": ({"interval": 3}, {"interval": 0}),
     "BestCheckpointHook": ({"save_best": "val_loss"}, {"save_best": "speed"}),
     "CheckpointHook": ({"interval": 1, "max_keep_ckpts": 1}, {"interval": 0}),
+    "ClearMLLoggerHook": ({"interval": 2}, {"interval": -1}),
     "CosineAnnealingLrUpdaterHook": ({"min_lr": 0.0}, {}),
     "CosineRestartLrUpdaterHook": (
         {"periods": [1, 3], "restart_weights": [1, 0.5], "min_lr": 0.0},
         {"periods": [1, 3], "min_lr": 0.0},
     ),
+    "DvcliveLoggerHook": ({"interval": 2}, {"model_file": 3}),
     "EMAHook": ({"momentum": 0.1}, {"momentum": 2.0}),
     "ExpMomentumEMAHook": ({"momentum": 0.1, "total_iter": 8}, {"total_iter": 0}),
     "LinearMomentumEMAHook": ({"momentum": 0.3, "interval": 2, "warm_up": 9}, {"warm_up": -1}),
@@ -87,16 +90,19 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "OptimizerHook": ({"grad_clip": {"max_norm": 1.0}}, {"grad_clip": 3}),
     "PolyLrUpdaterHook": ({"power": 2.0}, {"warmup": "exp", "warmup_iters": 0}),
     "StepLrUpdaterHook": ({"step": 1}, {"step": 0}),
+    "TensorboardLoggerHook": ({"interval": 2}, {"log_dir": 3}),
     "TextLoggerHook": ({"interval": 2}, {"interval": -1}),
+    "VisdomLoggerHook": ({"interval": 2}, {"timeout": -1.0}),
     "WandbLoggerHook": ({"interval": 2}, {"interval": -1}),
 }
-TRACKERS = ("MlflowLoggerHook", "NeptuneLoggerHook", "WandbLoggerHook")
+TRACKERS = {name for name in CASES if name.endswith("LoggerHook") and name != "TextLoggerHook"}
 
 every = pytest.mark.parametrize("name", CASES)
 hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
 pytestmark = [
-    # neptune's and mlflow's own
+    # the trackers' own
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The epoch-end checkpoint|Resume iterations|.*cumulative"),
     pytest.mark.filterwarnings("ignore:.*BatchNorm"),
     pytest.mark.filterwarnings("ignore:.*UpdaterHook of "),  # schedules longer than the short runs

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from read_back import read_tensorboard
 
 HERE = Path(__file__).parent
 
@@ -64,6 +65,10 @@ def test_backward_in_the_models_own_step_is_warned_of(ranks: Any) -> None:
     assert "TwoOptimizers does backward in its own train_step" in found[0][0]
 
 
+def test_departure_a_replaced_model_is_refused_on_several_ranks(ranks: Any) -> None:
+    assert all("replaced in training on several ranks" in rank["refused"] for rank in ranks[0])
+
+
 def test_a_replaced_loader_gets_the_distributed_sampler(ranks: Any) -> None:
     numbers = [sorted(x for b in rank["replaced"]["batches"] for x in b) for rank in ranks[0]]
     assert sorted(numbers[0] + numbers[1]) == [float(i) for i in range(8)]
@@ -74,3 +79,10 @@ def test_the_random_states_of_all_ranks_are_saved(ranks: Any) -> None:
     states = [s["torch"] for s in saved["lightning_hooks"]["rng"]]
     assert len(states) == 2
     assert not torch.equal(*states)
+
+
+def test_only_rank_0_sends_to_a_backend(ranks: Any) -> None:
+    assert len(list((ranks[1] / "tf_logs").iterdir())) == 1
+    rows, _ = read_tensorboard(ranks[1] / "tf_logs")
+    assert sorted(rows) == [1, 2, 3, 4]
+    assert not (ranks[1] / "spool").exists()

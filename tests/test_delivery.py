@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 import torch
 from helpers import TinyModule, make_loader, make_trainer
 
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.writers.delivery import Delivery
 from lightning_hooks.writers.records import Record, from_line, to_line
 from lightning_hooks.writers.replay import read, replay
@@ -320,6 +321,7 @@ def test_there_is_no_thread_before_the_run_nor_after_it(tmp_path: Path) -> None:
     assert threading.enumerate() == before
     fit(tmp_path, hook)
     assert threading.enumerate() == before
+    del hook.kept  # ours: it has noted its thread
     pickle.loads(pickle.dumps(hook))
 
 
@@ -404,6 +406,19 @@ def test_a_full_disk_costs_one_warning_and_no_record(
     assert "kept in memory until it is sent" in warning
 
 
+def test_the_spool_of_a_remote_work_dir_is_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    hook = KeepHook(lambda: Kept(broken), timeout=0.3)
+    adapter = HookAdapter([hook], work_dir="memory://work")
+    make_trainer(tmp_path, adapter, num_sanity_val_steps=0).fit(
+        TinyModule(), make_loader(4), make_loader(1)
+    )
+    (path,) = tmp_path.glob("lightning_hooks/spool/*.jsonl")
+    assert len(read(str(path))[1]) == 5
+
+
 # -- what is sent ------------------------------------------------------------------------------
 
 
@@ -434,6 +449,62 @@ def test_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> None:
     assert image["val/sample"].shape == (3, 4, 4)
     assert image["val/sample"].max() == 255
     assert not any(record.texts for record in hook.kept.records)
+
+
+class Grouped(TinyModule):
+    """Two parameter groups, of which one has a name."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        groups = [{"params": [self.net.weight], "name": "body"}, {"params": [self.net.bias]}]
+        groups[1]["lr"] = 0.5
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+
+def test_all_groups_and_timings_are_sent_on_request(tmp_path: Path) -> None:
+    usual, more = KeepHook(), KeepHook(all_groups=True, timings=True)
+    fit(tmp_path, IterTimerHook(), usual, more, module=Grouped())
+    little, much = usual.kept.records[0].scalars, more.kept.records[0].scalars
+    assert not {"train/time", "learning_rate/1"} & little.keys()
+    added = {k: v for k, v in much.items() if k not in little}
+    assert added.pop("train/time") > 0
+    assert added.pop("train/data_time") > 0
+    assert added == {
+        "learning_rate/body": 0.1,
+        "learning_rate/1": 0.5,
+        "momentum/body": 0.9,
+        "momentum/1": 0.9,
+    }
+
+
+class Still(TinyModule):
+    """Reads nothing from the device itself."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        for name in "abcd":
+            self.log(name, loss)
+        return loss
+
+
+def test_all_loggers_of_a_run_read_the_device_once_an_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = [KeepHook(interval=10), TextLoggerHook(interval=10), KeepHook(interval=10)]
+    reads: list[str] = []
+    for name in ("tolist", "item", "__float__", "__int__", "__bool__", "cpu", "numpy"):
+        real = getattr(torch.Tensor, name)
+
+        def counted(self: torch.Tensor, *args: Any, name: str = name, real: Any = real) -> Any:
+            if any("lightning_hooks" in f.filename for f in traceback.extract_stack()[-4:-1]):
+                reads.append(name)
+            return real(self, *args)
+
+        monkeypatch.setattr(torch.Tensor, name, counted)
+    adapter = HookAdapter(hooks, work_dir=str(tmp_path / "work"))
+    trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0)
+    trainer.fit(Still(), make_loader(40), make_loader(1))
+    assert len(hooks[0].kept.records) == 4 + 1
+    assert reads == ["tolist"] * (4 + 1)
 
 
 def test_bad_arguments_of_every_tracker() -> None:

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import Hook, HookAdapter, TrainStepModule
 from lightning_hooks.hooks.ema import EMAHook, ema_momentum
+from lightning_hooks.hooks.masked_update import MaskedUpdate
 from lightning_hooks.hooks.weight_swap import WeightSwap
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "training.json").read_text())["cases"]
@@ -159,10 +160,11 @@ def test_departure_counts_optimizer_steps(tmp_path):
 def test_departure_a_lerp_is_closer_to_the_exact_average_than_mmcvs_update():
     torch.manual_seed(0)
     start = torch.randn(1000)
-    lerp, mul, exact = start.clone(), start.clone(), start.double()
+    value, lerp, mul, exact = start.clone(), start.clone(), start.clone(), start.double()
+    update = MaskedUpdate([(lerp, value)], torch.zeros(()), False)
     for _ in range(2000):
-        value = start + torch.randn(1000) * 0.1
-        torch._foreach_lerp_([lerp], [value], 2e-4)
+        value.copy_(start + torch.randn(1000) * 0.1)
+        update(2e-4)
         mul.mul_(1 - 2e-4).add_(value, alpha=2e-4)
         exact = exact + 2e-4 * (value.double() - exact)
     assert (lerp - exact).abs().max() < (mul - exact).abs().max()
@@ -282,6 +284,38 @@ def test_an_interrupt_leaves_the_raw_weights(tmp_path, error, where):
         trainer.fit(module, make_loader(), make_loader(1))
     assert equal(weights(module), raw[-1])
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
+
+
+@pytest.mark.parametrize("stage", ["validate", "test", "predict"])
+def test_an_error_in_a_stand_alone_evaluation_leaves_the_raw_weights(tmp_path, stage):
+    class Module(TinyModule):
+        broken = False
+
+        def validation_step(self, batch: Any, i: int) -> None:
+            if self.broken:
+                assert equal(weights(self), ema.ema_state_dict())
+                raise RuntimeError("x")
+
+        test_step = predict_step = validation_step
+
+    ema, module = EMAHook(momentum=0.1), Module()
+    trainer = make_trainer(tmp_path, ema)
+    trainer.fit(module, make_loader())
+    raw, module.broken = weights(module), True
+    with pytest.raises(RuntimeError, match="x"):
+        getattr(trainer, stage)(module, make_loader(1))
+    assert equal(weights(module), raw)
+
+
+def test_a_plain_checkpoint_is_evaluated_as_it_is_after_a_fit(tmp_path):
+    plain = make_trainer(tmp_path)
+    plain.fit(TinyModule(seed=3), make_loader())
+    plain.save_checkpoint(tmp_path / "a.ckpt", weights_only=True)
+    probe, ema, module = Probe(), EMAHook(momentum=0.1), TinyModule()
+    trainer = make_trainer(tmp_path, ema, probe)
+    trainer.fit(module, make_loader())
+    trainer.validate(module, make_loader(1), ckpt_path=tmp_path / "a.ckpt", verbose=False)
+    assert equal(probe.val[-1], weights(plain.lightning_module))
 
 
 def test_swap_survives_an_interrupt_in_its_midst():
@@ -466,6 +500,24 @@ def test_several_coexist(tmp_path):
     assert equal(again[0].ema_state_dict(), slow.ema_state_dict())
     assert equal(again[1].ema_state_dict(), fast.ema_state_dict())
     assert equal(weights(module), checkpoint["state_dict"])
+
+
+@hosted
+def test_of_several_the_first_is_evaluated_with_and_training_sees_none(tmp_path, host):
+    plain, probe = Probe(), Probe()
+    make_trainer(tmp_path, plain, max_epochs=3).fit(TinyModule(), make_loader(), make_loader(1))
+    slow, fast, module = EMAHook(momentum=0.1, warm_up=0), EMAHook(momentum=0.3), TinyModule()
+    save = SaveEverywhere(tmp_path)
+    trainer = make_trainer(tmp_path, host(slow), host(fast), probe, save, max_epochs=3)
+    trainer.fit(module, make_loader(), make_loader(1))
+    for name in ("full", "weights"):
+        checkpoint = torch.load(tmp_path / f"{name}.ckpt", weights_only=True)
+        assert equal(checkpoint["state_dict"], save.raw)
+        assert equal(checkpoint["ema_state_dict"], slow.ema_state_dict())
+        assert equal(checkpoint["ema_state_dicts"][fast.state_key], fast.ema_state_dict())
+    assert all(equal(a, b) for a, b in zip(plain.train, probe.train, strict=True))
+    assert equal(probe.val[-1], slow.ema_state_dict())
+    assert equal(weights(module), plain.val[-1])
 
 
 def test_two_equal_ones_are_refused_unless_hosted(tmp_path):

@@ -565,13 +565,16 @@ def test_departure_before_training_the_file_is_named_by_what_is_done(
     assert len(resumed.losses) == 4
 
 
-def test_a_run_that_mmcv_began_is_gone_on_with(tmp_path: Path) -> None:
+def test_departure_a_run_that_mmcv_began_is_gone_on_with_and_its_file_stays(
+    tmp_path: Path,
+) -> None:
     meta = {"hook_msgs": {"best_score": 0.8, "best_ckpt": str(tmp_path / "best_acc_epoch_9.pth")}}
     (tmp_path / "best_acc_epoch_9.pth").write_text("mmcv's")
     fit(tmp_path, scored(0.7, 0.75, save_best="acc"), meta=meta, max_epochs=2)
     assert best_files(tmp_path) == ["best_acc_epoch_9.pth"]
     fit(tmp_path, scored(0.7, 0.9, save_best="acc"), meta=meta, max_epochs=2)
-    assert best_files(tmp_path) == ["best_acc_epoch_2.pth"]
+    # it is not in our manifest
+    assert best_files(tmp_path) == ["best_acc_epoch_2.pth", "best_acc_epoch_9.pth"]
 
 
 def test_departure_the_old_best_is_deleted_after_the_new_one_is_there(
@@ -601,7 +604,7 @@ def test_out_dir_fsspec_and_two_fits(tmp_path: Path) -> None:
     import fsspec
 
     found = fsspec.filesystem("memory").ls(f"/test_evaluation/{tmp_path.name}", detail=False)
-    assert [Path(name).name for name in found] == ["best_acc_epoch_2.pth"]
+    assert [Path(name).name for name in found] == ["best_acc_epoch_2.pth", "checkpoints.json"]
 
 
 def test_the_same_hook_in_a_new_trainer_begins_anew(tmp_path: Path) -> None:

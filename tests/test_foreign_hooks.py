@@ -101,7 +101,9 @@ def test_a_deepcopy_of_the_model_in_training_is_a_plain_copy(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["runner.model", "the module"])
 @pytest.mark.parametrize("native", [False, True], ids=["foreign", "native"])
-def test_a_forward_by_a_hook_leaves_no_trace(native: bool, direct: bool, tmp_path: Path) -> None:
+def test_departure_a_forward_by_a_hook_leaves_no_trace(
+    native: bool, direct: bool, tmp_path: Path
+) -> None:
     class Module(TinyModule):
         def __init__(self) -> None:
             super().__init__()

@@ -336,6 +336,26 @@ def test_a_file_written_because_of_another_error_is_good(action: str, tmp_path: 
     assert_files_are_good(tmp_path)
 
 
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.filterwarnings("ignore:.*ckpt_path")  # Lightning's, of its callback
+def test_no_file_is_written_because_of_our_own_error(first: bool, tmp_path: Path) -> None:
+    savers = [OnExceptionCheckpoint(tmp_path), ModelCheckpoint(tmp_path, save_on_exception=True)]
+    savers[1].save_on_exception = True
+    hooks = [CheckInvalidLossHook(interval=2), CheckInvalidLossHook(interval=3)]
+    trainer = (
+        make_trainer(tmp_path, *savers, *hooks)
+        if first
+        else make_trainer(tmp_path, *hooks, *savers)
+    )
+    module = BadModule()
+    with pytest.raises(InvalidLossError, match="at iter 1 "):
+        trainer.fit(module, loader(batches(6, {1: INPUT})))
+    assert not list(tmp_path.rglob("*.ckpt"))
+    trainer.save_checkpoint(tmp_path / "mine.ckpt")  # afterwards whoever wants it may have it
+    assert (tmp_path / "mine.ckpt").exists()
+    assert "save_checkpoint" not in vars(trainer)
+
+
 # -- good runs -------------------------------------------------------------------------------
 
 

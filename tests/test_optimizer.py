@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Iterator
@@ -352,3 +353,29 @@ def test_registered() -> None:
     assert HOOKS.get("GradientCumulativeOptimizerHook") is GradientCumulativeOptimizerHook
     given = {"max_norm": 35}
     assert OptimizerHook(given).grad_clip == given
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+def test_several_optimizers_take_their_steps_after_one_backward(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(3, 2)
+
+        def train_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
+            return {"loss": self.b(self.a(data[0])).square().mean(), "log_vars": {}}
+
+    torch.manual_seed(0)
+    model = Two()
+    plain = copy.deepcopy(model)
+    optimizers = {n: torch.optim.SGD(getattr(model, n).parameters(), 0.1) for n in "ab"}
+    trainer = make_trainer(tmp_path, OptimizerHook(CLIP))
+    trainer.fit(TrainStepModule(model, optimizers), make_loader(3))
+    optimizer = torch.optim.SGD(plain.parameters(), 0.1)
+    for batch in make_loader(3):
+        optimizer.zero_grad()
+        plain.train_step(batch)["loss"].backward()
+        clip_grad_norm_(plain.parameters(), **CLIP)
+        optimizer.step()
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)

@@ -138,6 +138,19 @@ def test_with_clipping_by_lightning_and_by_a_hook(tmp_path: Path) -> None:
         )
 
 
+def test_counted_in_iterations_over_several_epochs(tmp_path: Path) -> None:
+    def fit(made: list[Any], *hooks: Any) -> Any:
+        adapter = HookAdapter(list(hooks), by_epoch=False)
+        trainer = make_trainer(tmp_path, adapter, max_steps=2 * len(made))
+        module = norm_module(OPTIMIZERS["adam-fused"])
+        trainer.fit(module, loader(made))
+        return module.state_dict(), trainer.optimizers[0].state_dict()["state"]
+
+    made = batches(5, {2: INPUT})
+    hook = CheckInvalidLossHook(interval=4, action="skip")
+    assert_equal(fit(made, hook), fit(without(made, 2)))
+
+
 def test_modules_that_step_several_optimizers_themselves(tmp_path: Path) -> None:
     class Two(BadModule):
         def __init__(self) -> None:

@@ -6,78 +6,38 @@ import importlib.util
 import json
 import os
 import pickle
-import shutil
-import sqlite3
-import subprocess
-import sys
-import warnings
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers import TinyModule, make_loader, make_trainer
+from helpers import TinyModule
+from read_back import (
+    Sent,
+    client_of,
+    exit_code,
+    fit,
+    history,
+    points,
+    read_neptune,
+    read_wandb,
+    run_of,
+    series,
+)
 
-from lightning_hooks import Hook, HookAdapter, IterTimerHook
-from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks import Hook
 from lightning_hooks.writers.mlflow import MlflowLoggerHook
 from lightning_hooks.writers.neptune import NeptuneLoggerHook
 from lightning_hooks.writers.records import Record
+from lightning_hooks.writers.replay import read
 from lightning_hooks.writers.text import TextLoggerHook
 from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.wandb import WandbLoggerHook, has_wandb_key
 from lightning_hooks.writers.writer import Writer
 
 HOOKS = [WandbLoggerHook, MlflowLoggerHook, NeptuneLoggerHook]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients find neither settings nor keys, and see that they leave no files around."""
-    (tmp_path / "cwd").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    for name in ("WANDB_API_KEY", "WANDB_DIR", "MLFLOW_TRACKING_URI", "NEPTUNE_DATA_DIRECTORY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "wandb_home"))
-
-
-@pytest.fixture(scope="session")
-def empty_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of MLflow's: making one takes seconds, copying it does not."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    with warnings.catch_warnings():  # of MLflow about SQLAlchemy; none of ours
-        warnings.simplefilter("ignore")
-        client_of(path).search_experiments()
-    return path
-
-
-@pytest.fixture
-def work(tmp_path: Path, empty_db: Path) -> Path:
-    """A work dir with that database."""
-    (tmp_path / "work").mkdir()
-    shutil.copy(empty_db, tmp_path / "work" / "mlflow.db")
-    return tmp_path / "work"
-
-
-class Sent(LoggerHook):
-    """Notes what is to be sent, by step."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.rows: dict[int, dict[str, float]] = {}
-
-    def log(self, runner: Any) -> None:
-        self.rows.setdefault(self.get_iter(runner), {}).update(self.get_loggable_tags(runner))
-
-
-def fit(work: Path, *hooks: Any, module: Any = None, epochs: int = 2) -> TinyModule:
-    module = module or TinyModule()
-    adapter = HookAdapter([IterTimerHook(), *hooks], work_dir=str(work))
-    trainer = make_trainer(work.parent, adapter, max_epochs=epochs, num_sanity_val_steps=0)
-    trainer.fit(module, make_loader(4), make_loader(2))
-    return module
+pytestmark = pytest.mark.usefixtures("nothing_elsewhere")
 
 
 class Crash(Hook):
@@ -93,27 +53,6 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 # -- Weights & Biases --------------------------------------------------------------------------
-
-
-def read_wandb(work: Path) -> list[dict[str, Any]]:
-    (file,) = work.glob("wandb/offline-run-*/run-*.wandb")
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
-    lines = subprocess.check_output(command, text=True).splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def history(records: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
-    rows = {}
-    for record in records:
-        if record["type"] == "history":
-            row = dict(record["history"]["item"])
-            rows[row.pop("_step")] = {k: v for k, v in row.items() if not k.startswith("_")}
-    return rows
-
-
-def exit_code(records: list[dict[str, Any]]) -> int:
-    (found,) = [record["exit"] for record in records if record["type"] == "exit"]
-    return int(found.get("exit_code", 0))
 
 
 def test_wandb_run_is_read_back(work: Path) -> None:
@@ -197,26 +136,6 @@ def test_an_unknown_summary_is_refused() -> None:
 # -- MLflow ------------------------------------------------------------------------------------
 
 
-def client_of(db: Path) -> Any:
-    from mlflow import MlflowClient
-
-    return MlflowClient(f"sqlite:///{db}")
-
-
-def run_of(client: Any) -> Any:
-    experiments = [e.experiment_id for e in client.search_experiments()]
-    (run,) = client.search_runs(experiments)
-    return run
-
-
-def points(db: Path) -> dict[int, dict[str, float]]:
-    rows: dict[int, dict[str, float]] = {}
-    with sqlite3.connect(db) as connection:
-        for key, step, value in connection.execute("select key, step, value from metrics"):
-            rows.setdefault(step, {})[key] = value
-    return rows
-
-
 def test_mlflow_run_is_read_back(work: Path) -> None:
     import mlflow
 
@@ -297,26 +216,6 @@ def test_a_dead_mlflow_server_costs_one_warning(
 # -- Neptune -----------------------------------------------------------------------------------
 
 
-def read_neptune(work: Path) -> list[dict[str, Any]]:
-    decoder, found = json.JSONDecoder(), []
-    for file in sorted(work.glob(".neptune/offline/run__*/data-*.log")):
-        text = file.read_text()
-        while text:
-            record, end = decoder.raw_decode(text)
-            found.append(record["obj"])
-            text = text[end:].lstrip()
-    return found
-
-
-def series(operations: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
-    rows: dict[int, dict[str, float]] = {}
-    for operation in operations:
-        if operation["type"] == "LogFloats":
-            for point in operation["values"]:
-                rows.setdefault(point["step"], {})["/".join(operation["path"])] = point["value"]
-    return rows
-
-
 def test_neptune_run_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     sent = Sent(interval=2)
     fit(work, sent, NeptuneLoggerHook({"name": "digits"}, interval=2))
@@ -342,6 +241,36 @@ def test_a_failed_training_is_a_failed_neptune_run(work: Path) -> None:
     operations = read_neptune(work)
     assert len(series(operations)) == 3
     assert [x["value"] for x in operations if x.get("path") == ["sys", "failed"]][-1] is True
+
+
+def test_departure_neptune_is_offline_where_no_deployment_answers(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = "http://neptune.invalid"
+    token = {"api_address": address, "api_url": address, "api_key": "secret"}
+    monkeypatch.setenv("NEPTUNE_API_TOKEN", b64encode(json.dumps(token).encode()).decode())
+    sent = Sent(interval=2)
+    hook = NeptuneLoggerHook({"mode": "async", "project": "a/b"}, interval=2, timeout=60)
+    fit(work, sent, hook, epochs=1)
+    assert series(read_neptune(work)) == sent.rows
+    (warning,) = warnings_in(caplog)
+    assert "none answers" in warning
+    assert "the run is offline" in warning
+
+
+def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logged(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = WandbLoggerHook({"mode": "online"}, interval=1, timeout=1.0)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    hook.init_kwargs["settings"] = {"init_timeout": 2}
+    module = fit(work, hook, epochs=1)
+    assert len(module.losses) == 4
+    assert len(warnings_in(caplog)) == 1
+    (path,) = work.glob("spool/*.jsonl")
+    assert "a" * 40 not in path.read_text()
+    assert len(read(str(path))[1]) == 5
 
 
 # -- all of them -------------------------------------------------------------------------------

@@ -61,7 +61,11 @@ TRAPS: dict[int, tuple[str, str, str]] = {
     36: ("each callback maps its own events", "test_traces.py", "test_three_callbacks_share_one"),
     37: ("completed is counted after the batch's end", "test_traces.py", "test_three_callbacks_sh"),
     38: ("mmcv calls train() and Lightning does not", FOREIGN, "test_train_step_module_is_put_in"),
-    39: ("self.log raises in a hook's forward", FOREIGN, "test_a_forward_by_a_hook_leaves_no"),
+    39: (
+        "self.log raises in a hook's forward",
+        FOREIGN,
+        "test_departure_a_forward_by_a_hook_leaves_no",
+    ),
     40: ("mmcv's loader strips only module.", FOREIGN, "test_load_checkpoint_with_any_prefix"),
     41: ("no optimizer, no resume", "test_checkpoint.py", "test_without_the_optimizer_it_is_a"),
     42: ("saved when validation starts", RESUME, "test_from_the_validation_that_ended_an_epoch"),

@@ -24,7 +24,8 @@ class AveragingHook(Hook):
 
     The module has the average's values from ``after_train_epoch`` on (so for hooks of lower
     priority that evaluate there) to the end of the validation, and in ``Trainer.validate``,
-    ``test`` and ``predict``. An error or an interrupt puts the raw values back.
+    ``test`` and ``predict``. An error or an interrupt puts the raw values back. Of several such
+    hooks in a Trainer it is the first that is evaluated with.
 
     =====================  ===================================================================
     key in a checkpoint    value
@@ -102,14 +103,16 @@ class AveragingHook(Hook):
 
     def after_train_epoch(self, runner: Any) -> None:
         """Evaluate with the average, until the validation or the epoch has ended."""
-        self._put_in(runner.module)
+        self._put_in(runner.trainer, runner.module)
 
-    def _put_in(self, module: L.LightningModule) -> None:
+    def _put_in(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if self._loaded:  # evaluated without a fit, from a checkpoint
             self.start(module, goes_on=False)
-        if self._loaded is None and self._average is not None and self._average.module is module:
+        first = self._name_in_file(trainer) is None  # two in turn would take out each other's
+        average = self._average if self._loaded is None else None
+        if first and average is not None and average.module is module:
             self._mend()
-            self._average.put_in()
+            average.put_in()
 
     def _mend(self) -> None:
         left_out = 0 if self._average is None else self._average.mend()
@@ -127,11 +130,11 @@ class AveragingHook(Hook):
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Validate with the average, also in mid-epoch and outside of a fit."""
         if not trainer.sanity_checking:
-            self._put_in(pl_module)
+            self._put_in(trainer, pl_module)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Test and predict with the average."""
-        self._put_in(pl_module)
+        self._put_in(trainer, pl_module)
 
     on_predict_start = on_test_start
 
@@ -195,8 +198,9 @@ class AveragingHook(Hook):
         average = self._loaded  # not started yet: a tuner saves and restores before the run
         if average is None and self._average and self._average.module is trainer.lightning_module:
             self._mend()
-            raw = self._average.raw_state_dict()
-            state.update({key: value for key, value in raw.items() if key in state})
+            if self._average.swap.is_in:
+                raw = self._average.raw_state_dict()
+                state.update({key: value for key, value in raw.items() if key in state})
             average = {k: v for k, v in self._average.state_dict().items() if k in state}
         if average:
             write_average(checkpoint, average, self._name_in_file(trainer))

@@ -160,7 +160,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         runner.logger.info("Best %s is %0.4f at %s.", one.key, best, one.when)
 
     def _delete_old(self, runner: Any, one: _Due) -> None:
-        """Delete what is no longer among the best; the new file is on the disk."""
+        """Delete what is no longer among the best, if the new file is there."""
+        if not files.exists(one.path):  # a writer of the user's may not have finished
+            return
         ranking = self._ranking(runner, one.key)
         runner.meta["hook_msgs"]["best_ckpts"][one.key] = ranking[: self.keep_best]
         directory = self.directory(runner)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import lightning as L
-import torch
 
-from lightning_hooks import durable, files, loops, manifest
+from lightning_hooks import durable, files, loops
 from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import (
@@ -22,7 +20,6 @@ from lightning_hooks.hooks.checkpoint_writing import Target, write_checkpoint
 from lightning_hooks.hooks.kept_files import keep_last
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.mmcv_checkpoint import link_latest
-from lightning_hooks.model import unwrap
 from lightning_hooks.registry import HOOKS
 
 __all__ = ["CheckpointHook"]
@@ -178,7 +175,10 @@ class CheckpointHook(ModelCheckpointHook):
             self._due = runner.epoch if self.by_epoch else runner.iter
             self._write(trainer)
         if self._background is not None:
-            self._background.wait()
+            try:
+                self._background.wait()
+            finally:  # no rank looks for the last file before it is there
+                trainer.strategy.barrier("CheckpointHook.on_train_end")
         super().on_train_end(trainer, pl_module)
 
     def on_exception(
@@ -222,38 +222,6 @@ class CheckpointHook(ModelCheckpointHook):
         if files.is_local(target.directory) and self.create_symlink is not False:
             link_latest(target.directory, target.name)
         keep_last(target.directory, target.run, target.series, self.max_keep_ckpts)
-
-    # -- what is there ---------------------------------------------------------------------
-
-    @property
-    def last_checkpoint(self) -> str:
-        """The newest file that is as it was written, or an empty string.
-
-        Before the first fit the work directory is taken to be the current one.
-        """
-        return manifest.newest_valid(self.last_directory()) or ""
-
-    def export(
-        self,
-        path: str,
-        model: torch.nn.Module | Callable[[L.LightningModule], torch.nn.Module] | None = None,
-    ) -> None:
-        """Write the weights of the inner model alone, for ``load_state_dict`` and mmcv's loader.
-
-        Args:
-            path: Where to, local or fsspec's.
-            model: The model, or a function that picks it from the LightningModule of the fit; by
-                default what ``runner.model`` holds.
-
-        Raises:
-            RuntimeError: if there has been no fit, and ``model`` is no model.
-        """
-        if not isinstance(model, torch.nn.Module):
-            if self._runner is None:
-                raise RuntimeError("export() before a fit needs model=, a torch.nn.Module")
-            runner = self._runner
-            model = unwrap(runner.model) if model is None else model(runner.module)
-        files.save_torch(files.to_cpu(model.state_dict()), os.fspath(path))
 
     # -- state -----------------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ def write_checkpoint(
             add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
             stack.enter_context(listens(module, "on_save_checkpoint", add))
         trainer.save_checkpoint(target.path, weights_only=not save_optimizer)
-    if trainer.is_global_zero and not own and files.exists(target.path):
+    if trainer.is_global_zero and not own:
         # a CheckpointIO of the user's, or a strategy with a file per rank, has written it
         meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
         _note(target, meta, save_optimizer, None, None)

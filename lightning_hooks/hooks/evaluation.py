@@ -76,8 +76,9 @@ class EvalHook(TimedEvaluation):
         Departures from mmcv: a score of exactly 0 counts; the model is left in the mode it was
         in, also by the evaluation before training; ``less_keys`` may be a string; the old best
         file is deleted after the new one is on the disk; a slash in a key makes no directory;
-        before training a file is named by what is done (mmcv: one more); the random state is
-        not moved; an evaluation before iteration 1 is logged by itself, one before epoch 1 as text.
+        files of a run that mmcv began stay; before training a file is named by what is done; the
+        random state stays; an evaluation before iteration 1 is logged by itself, one before
+        epoch 1 as text.
     """
 
     latest_results: Any = None

@@ -68,9 +68,9 @@ class Fp16OptimizerHook(OptimizerHook):
 
     Note:
         Departures from mmcv: ``loss_scale`` may be an int (mmcv raises); several optimizers step
-        together; a static scale that differs from a checkpoint's is the one given (mmcv's first
-        step has the checkpoint's); unused parameters can be searched for by a subclass that sets
-        ``detect_anomalous_params``.
+        together; the state in ``runner.meta`` is there from the start of the run; a static scale
+        that differs from a checkpoint's is the one given (mmcv's first step has the
+        checkpoint's); with an ordinary LightningModule the Trainer scales.
     """
 
     # for subclasses that do not call super().__init__()

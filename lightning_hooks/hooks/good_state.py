@@ -38,6 +38,7 @@ class GoodState:
         self._trainer = trainer
         self._shards = trainer.strategy.restore_checkpoint_after_setup
         self._paths: list[str] = []
+        self._has_file = False
         self._copy: dict[str, Any] | None = None
 
     def note_file(self, path: Any) -> None:
@@ -45,15 +46,23 @@ class GoodState:
         self._paths.append(os.fspath(path))
 
     def keep(self) -> None:
-        """Copy the state, which is good, unless there is a file."""
+        """Copy the state, which is good, until there is a file."""
+        if not self._has_file:  # asked once: it may be far away
+            self._has_file = not self._shards and self._newest() is not None
         self._copy = None  # first: there is no time at which there are two
-        if self._shards or self._newest() is None:
+        if not self._has_file:
             self._copy = _copy_of(self._trainer)
 
     def put_back(self) -> str:
-        """Go back to the last good state, on all ranks; return what that was."""
+        """Go back to the last good state, on all ranks; return what that was.
+
+        Raises:
+            RuntimeError: if the files have been deleted, or cannot be read.
+        """
         trainer = self._trainer
         path = trainer.strategy.broadcast(None if self._shards else self._newest())
+        if path is None and self._copy is None:
+            raise RuntimeError("the checkpoints of this run are gone: there is none to restore")
         with _raw_weights(trainer):
             if path is None:
                 self.put_back_copy()
@@ -68,10 +77,8 @@ class GoodState:
             _put_back(self._trainer, self._copy)
 
     def _newest(self) -> str | None:
-        """Return the newest file that is there still: others may delete theirs."""
-        while self._paths and not _is_file(self._paths[-1]):
-            self._paths.pop()
-        return self._paths[-1] if self._paths else None
+        """Return the newest file that is there: some are deleted, some are still being written."""
+        return next((path for path in reversed(self._paths) if _is_file(path)), None)
 
 
 def _is_file(path: str) -> bool:

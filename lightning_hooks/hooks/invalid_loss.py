@@ -17,6 +17,7 @@ from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.batch_dump import dump_batch
 from lightning_hooks.hooks.invalid_actions import Action, InvalidLossError, action_of
 from lightning_hooks.hooks.loss_record import LossRecord, Step, read
+from lightning_hooks.hooks.save_guard import SaveGuard
 from lightning_hooks.listening import Listening
 from lightning_hooks.registry import HOOKS
 
@@ -30,15 +31,15 @@ class CheckInvalidLossHook(Hook):
     """Acts when the loss of a step is NaN or infinite, and says which step it was.
 
     Every step counts, yet the device is read once per ``interval``: the losses are kept where they
-    are, and stacked and copied together, with a look at the weights. They are read also before
-    every checkpoint and validation and at the end of the fit: no file holds a bad step. What is
-    said names the first bad step, on all ranks alike, and of the values in its ``log_vars`` (or
-    the numbers that the step returned and logged) those that are bad. Then:
+    are, and stacked and copied together. They are read also before every checkpoint and validation
+    and at the end of the fit, with a look at the weights: no file holds a bad step. What is said
+    names the first bad loss, on all ranks alike, and of the values in its ``log_vars`` (or the
+    numbers that the step returned and logged) those that are bad. Then:
 
     =========  ====================================================================================
     action     what happens
     =========  ====================================================================================
-    raise      ``InvalidLossError``
+    raise      ``InvalidLossError``; what others would save because of it is not written
     stop       the last good state is put back, and training ends as with ``trainer.should_stop``
     restore    the last good state is put back, and training goes on
     skip       the optimizer's step is not made, for bad gradients too: weights, buffers and
@@ -86,8 +87,9 @@ class CheckInvalidLossHook(Hook):
     Note:
         Departures from mmdetection: every step is checked (there: every ``interval``-th, the
         others are missed), and also with ``python -O``, which drops its assertion. The weights
-        are looked at too: a step may have a good loss and bad gradients. The priority is
-        ``ABOVE_NORMAL`` (there: ``NORMAL``), so that hooks that save come later.
+        are looked at too: a step may have a good loss and bad gradients. All ranks decide as one
+        (there: each for itself). The priority is ``ABOVE_NORMAL`` (there: ``NORMAL``), so that
+        hooks that save come later.
     """
 
     priority = "ABOVE_NORMAL"
@@ -103,7 +105,7 @@ class CheckInvalidLossHook(Hook):
     _listening: tuple[Listening, ...] = ()
     _looked = True
     _steps_are_made = True
-    _saving: Any = None
+    _guard: SaveGuard | None = None
     _weights: tuple[torch.Tensor, ...] = ()
 
     def __init__(
@@ -112,7 +114,7 @@ class CheckInvalidLossHook(Hook):
         action: str = "raise",
         max_skips: int | None = 10,
         max_restores: int | None = 3,
-        dump_dir: str | None = None,
+        dump_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         if type(interval) is not int or interval < 1:
@@ -139,11 +141,11 @@ class CheckInvalidLossHook(Hook):
         self._record = LossRecord(keep_batches=self.dump_dir is not None)
         self._weights = finite_weights(runner.module)
         self._action = action_of(self, runner)
-        save = partial(self._before_save, runner), lambda _: self._after_save()
-        self._listening = (Listening(trainer, "save_checkpoint", *save),)
+        before, after = partial(self._before_save, runner), self._action.note_file
+        self._guard = SaveGuard(trainer, before, after)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
             look = Listening(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
-            self._listening += (look,)
+            self._listening = (look,)
         self._steps_are_made = runner.module.automatic_optimization
         # Lightning skips what is None; the driver puts the events back
         unused = {
@@ -252,20 +254,13 @@ class CheckInvalidLossHook(Hook):
         else:
             runner.logger.warning("the batch of iter %d is in %s", step.iter, path)
 
-    def _before_save(
-        self, runner: Any, path: Any, weights_only: bool | None = None, *_: Any, **__: Any
-    ) -> None:
+    def _before_save(self, runner: Any) -> None:
         """Read before a checkpoint is written, by whomever."""
         trainer = runner.trainer
         has_run = loops.batches_processed(trainer) > loops.batch_counts(trainer).completed
         if has_run:  # and perhaps not been noted: a callback before the hooks is saving
             self._record.note(runner, runner.iter)
         self._check(runner)
-        self._saving = None if weights_only else path
-
-    def _after_save(self) -> None:
-        if self._saving is not None and self._action is not None:
-            self._action.note_file(self._saving)
 
     # -- the end ---------------------------------------------------------------------------
 
@@ -278,18 +273,24 @@ class CheckInvalidLossHook(Hook):
                 steps = self._record.take()
                 self._action.after_error(read(steps, self._spoilt(pl_module, self._weights)))
         with contextlib.suppress(Exception):
+            guard, self._guard = self._guard, None
             self._close()
+            if guard is not None and isinstance(exception, InvalidLossError):
+                guard.refuse()  # and then it removes itself
+            elif guard is not None:
+                guard.remove()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Give Trainer and optimizers back as they were."""
         self._close()
 
     def _close(self) -> None:
-        for one in self._listening:
-            one.remove()
+        for one in (self._guard, *self._listening):
+            if one is not None:
+                one.remove()
         if self._action is not None:
             self._action.close()
-        self._action, self._listening, self._weights = None, (), ()
+        self._action, self._guard, self._listening, self._weights = None, None, (), ()
         self._record = LossRecord()
 
     def __getstate__(self) -> dict[str, Any]:

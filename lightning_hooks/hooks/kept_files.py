@@ -38,15 +38,17 @@ def keep_last(
 
     def change(entries: list[Entry]) -> list[Entry]:
         own = [e for e in entries if (e.run, e.series) == (run, series)]
-        gone: list[Entry] = []
-        if limit > 0:  # those that somebody has taken away, or a kill has left here, are none
-            gone = [e for e in own if not files.exists(files.join(directory, e.name))]
-            own = [e for e in own if e not in gone]
-        if resumed_at is not None and not (own and own[-1].iter == resumed_at):
+        there = own
+        if limit > 0:  # what somebody has taken away, or a kill has left in the list, is no file
+            there = [e for e in own if files.exists(files.join(directory, e.name))]
+        if not there or resumed_at not in (None, there[-1].iter):
             return entries
-        old = gone + superseded(own, limit)
-        if own:  # the file just written may have replaced another run's
-            old += [e for e in entries if e.name == own[-1].name and e not in own]
+        newest = there[-1]
+        old = superseded(there, limit)
+        # entries after the newest: a writer of the user's has not finished those
+        old += [e for e in own[: own.index(newest)] if e not in there]
+        # the file just written may have replaced another run's
+        old += [e for e in entries if e.name == newest.name and e not in own]
         return manifest.without(directory, entries, old)
 
     manifest.update(directory, change)

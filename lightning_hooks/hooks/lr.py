@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_hooks.hooks.param_groups import Values, of_each
 from lightning_hooks.hooks.updater import Updater
+from lightning_hooks.schedules import warm_up
 
 __all__ = ["LrUpdaterHook"]
 
@@ -63,16 +64,6 @@ class LrUpdaterHook(Updater):
 
     quantity = "learning rate"
 
-    def __init__(
-        self,
-        by_epoch: bool = True,
-        warmup: str | None = None,
-        warmup_iters: int = 0,
-        warmup_ratio: float = 0.1,
-        warmup_by_epoch: bool = False,
-    ) -> None:
-        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch)
-
     _minimum = property(attrgetter("min_lr"))
     _ratio = property(attrgetter("min_lr_ratio"))
 
@@ -98,16 +89,20 @@ class LrUpdaterHook(Updater):
         now = runner.iter
         bases: Any = self.base
         total = runner.max_iters if self.needs_length else None
+        factor = None
+        if self.warmup is not None:
+            length = self.warmup_iters or self._warmup_length(runner)
+            if now < length:
+                factor = warm_up(now, length, kind=self.warmup, ratio=self.warmup_ratio)
         if len(bases) == 1:
             rate = self.value(bases[0], now, total)
             self.regular = [rate]
-            if self.warmup is not None and now < self._warmup_length(runner):
-                rate *= self._factor(now)
-            runner.optimizer.param_groups[0]["lr"] = rate
+            groups = runner.optimizer.param_groups
+            groups[0]["lr"] = rate if factor is None else rate * factor
             return
         self.regular = rates = self._of_all(bases, now, total)
-        if self.warmup is not None and now < self._warmup_length(runner):
-            rates = list(map(partial(mul, self._factor(now)), rates))
+        if factor is not None:
+            rates = list(map(partial(mul, factor), rates))
         for group, rate in zip(runner.optimizer.param_groups, rates):  # noqa: B905
             group["lr"] = rate
 

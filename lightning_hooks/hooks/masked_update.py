@@ -22,28 +22,28 @@ class MaskedUpdate:
     used. To look at every number costs half an update more.
 
     One fused kernel does the whole: a step of SGD that maximizes, with ``value`` as the gradient
-    and a weight decay of 1, is the lerp above to the last bit, and it takes a flag to do nothing.
+    and a weight decay of 1, is the formula above, and it takes a flag to do nothing. It is faster
+    than a lerp of each tensor, and rounds in the same places.
 
     Args:
-        averages: Tensors to update.
-        values: What goes into each of them.
+        parameters: Pairs of average and value.
         left_out: Counts the updates left out, a number on the tensors' device.
         every: Look at every number.
-        copies: Tensors that take their value as it is.
-        copied: What is copied into each of them.
+        buffers: Pairs of average and value, of which only the numbers that are bad stay as they
+            were: a BatchNorm that has seen a NaN never forgets it, and ranks differ in theirs.
+        copies: Copy the buffers instead of averaging them.
     """
 
     def __init__(
         self,
-        averages: Sequence[torch.Tensor],
-        values: Sequence[torch.Tensor],
+        parameters: Sequence[tuple[torch.Tensor, torch.Tensor]],
         left_out: torch.Tensor,
         every: bool,
-        copies: Sequence[torch.Tensor] = (),
-        copied: Sequence[torch.Tensor] = (),
+        buffers: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+        copies: bool = False,
     ) -> None:
         groups: dict[tuple[torch.dtype, bool], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
-        for average, value in zip(averages, values, strict=True):
+        for average, value in parameters:
             key = value.dtype, _can_be_fused(average, value)
             group = groups.setdefault(key, ([], []))
             group[0].append(average)
@@ -51,7 +51,7 @@ class MaskedUpdate:
         self._groups = [
             (*group, None if every else _samples(group[1]), key[1]) for key, group in groups.items()
         ]
-        self._copies = [*zip(copies, copied, strict=True)]
+        self._buffers, self._copies = [*buffers], copies
         self._left_out = left_out
 
     @torch.no_grad()
@@ -66,8 +66,9 @@ class MaskedUpdate:
             else:
                 for average, value in zip(averages, values, strict=True):
                     average.copy_(torch.where(skips, average, average.lerp(value, weight)))
-        for average, value in self._copies:
-            average.copy_(torch.where(skips, average, value))
+        for average, value in self._buffers:
+            new = value if self._copies else average.lerp(value, weight)
+            average.copy_(torch.where(skips | ~new.isfinite(), average, new))
 
     @torch.no_grad()
     def mend(self) -> None:

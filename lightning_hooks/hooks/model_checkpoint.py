@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks import manifest
+from lightning_hooks import files, manifest
 from lightning_hooks.checkpoint_io import AtomicCheckpointIO, replaced
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import directory_of
 from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter
+from lightning_hooks.model import unwrap
 
 __all__ = ["ModelCheckpointHook"]
 
@@ -77,6 +80,38 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         """Remember the run: its directory is asked for after it."""
         self._runner = runner
         self._told_best = ""
+
+    # -- what is there ---------------------------------------------------------------------
+
+    @property
+    def last_checkpoint(self) -> str:
+        """The newest file that is as it was written, or an empty string.
+
+        Before the first fit the work directory is taken to be the current one.
+        """
+        return manifest.newest_valid(self.last_directory()) or ""
+
+    def export(
+        self,
+        path: str,
+        model: torch.nn.Module | Callable[[L.LightningModule], torch.nn.Module] | None = None,
+    ) -> None:
+        """Write the weights of the inner model alone, for ``load_state_dict`` and mmcv's loader.
+
+        Args:
+            path: Where to, local or fsspec's.
+            model: The model, or a function that picks it from the LightningModule of the fit; by
+                default what ``runner.model`` holds.
+
+        Raises:
+            RuntimeError: if there has been no fit, and ``model`` is no model.
+        """
+        if not isinstance(model, torch.nn.Module):
+            if self._runner is None:
+                raise RuntimeError("export() before a fit needs model=, a torch.nn.Module")
+            runner = self._runner
+            model = unwrap(runner.model) if model is None else model(runner.module)
+        files.save_torch(files.to_cpu(model.state_dict()), os.fspath(path))
 
     # -- where files are -------------------------------------------------------------------
 

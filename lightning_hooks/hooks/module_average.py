@@ -86,16 +86,16 @@ class ModuleAverage:
 
     def _prepare(self) -> list[MaskedUpdate]:
         pairs = [*zip(self.swap.others, self.swap.parameters, strict=True)]
-        first = len(pairs) - len(self._slots) if self._copies else len(pairs)
+        first = len(pairs) - len(self._slots)
         self._updates = []
         for device in dict.fromkeys(value.device for _, value in pairs):
-            lerped = [pair for pair in pairs[:first] if pair[1].device == device]
-            copied = [pair for pair in pairs[first:] if pair[1].device == device]
+            parameters = [pair for pair in pairs[:first] if pair[1].device == device]
+            buffers = [pair for pair in pairs[first:] if pair[1].device == device]
             left_out = self._left_out.setdefault(
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
             self._updates.append(
-                MaskedUpdate(*_unzip(lerped), left_out, self._check_all, *_unzip(copied))
+                MaskedUpdate(parameters, left_out, self._check_all, buffers, self._copies)
             )
         return self._updates
 
@@ -188,10 +188,6 @@ def _is_compiled_for_cuda(module: torch.nn.Module) -> bool:
         for m in module.modules()
     )
     return compiled and any(p.is_cuda for p in module.parameters())
-
-
-def _unzip(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[list[Any], list[Any]]:
-    return [one for one, _ in pairs], [other for _, other in pairs]
 
 
 def _detached(value: Any) -> Any:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import lightning as L
 import torch
-from torch.nn.utils import clip_grad_norm_
 
 from lightning_hooks import loops
 from lightning_hooks.driver import Driver
 from lightning_hooks.hook import Hook
+from lightning_hooks.hooks.clipping import check_clip, clip, clip_flattened, is_flattened
 from lightning_hooks.ownership import trains_like_mmcv
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.step import OrphanLoss
 
 __all__ = ["OptimizerHook", "optimizers_of", "parameters_in_graph"]
-
-_CLIP_ARGUMENTS = tuple(inspect.signature(clip_grad_norm_).parameters)[1:]
 
 
 def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
@@ -97,7 +94,7 @@ class OptimizerHook(Hook):
                 raise TypeError(f"grad_clip must be a dict or None, got {grad_clip!r}")
             grad_clip = dict(grad_clip)
             if type(self).clip_grads is OptimizerHook.clip_grads:
-                _check_clip(grad_clip)
+                check_clip(grad_clip)
         self.grad_clip = grad_clip
         self.detect_anomalous_params = detect_anomalous_params
 
@@ -113,7 +110,7 @@ class OptimizerHook(Hook):
         found = [p for p in params if p.requires_grad and p.grad is not None]
         if not found:
             return None
-        return clip_grad_norm_(found, **(self.grad_clip or {}))
+        return clip(found, self.grad_clip or {})
 
     def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Any) -> None:
         """Log the parameters that ``loss`` was not computed from."""
@@ -198,7 +195,11 @@ class OptimizerHook(Hook):
         if self.grad_clip is None:
             return
         if not _owned(Driver.of(trainer).runner) or loops.has_grad_scaler(trainer):
-            norm = self.clip_grads(p for g in optimizer.param_groups for p in g["params"])
+            own = type(self).clip_grads is not OptimizerHook.clip_grads
+            if is_flattened(trainer.model) and not own:
+                norm: torch.Tensor | None = clip_flattened(trainer.model, self.grad_clip)
+            else:
+                norm = self.clip_grads(p for g in optimizer.param_groups for p in g["params"])
             self._norms = (*self._norms, norm)
 
 
@@ -214,12 +215,3 @@ def _owned(runner: Any) -> bool:
         return False
     loss = getattr(runner, "outputs", {}).get("loss")
     return loss is not None and not isinstance(loss, OrphanLoss)
-
-
-def _check_clip(grad_clip: Mapping[str, Any]) -> None:
-    unknown = [key for key in grad_clip if key not in _CLIP_ARGUMENTS]
-    if unknown:
-        raise ValueError(f"grad_clip has unknown keys {unknown}; known: {list(_CLIP_ARGUMENTS)}")
-    max_norm = grad_clip.get("max_norm")
-    if not isinstance(max_norm, (int, float)) or not max_norm > 0:
-        raise ValueError(f"grad_clip needs a positive max_norm, got {dict(grad_clip)}")

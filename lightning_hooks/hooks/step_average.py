@@ -33,6 +33,9 @@ class StepAverageHook(AveragingHook):
         swap: ``"auto"`` points the parameters at the average, and copies where storage is shared
             or a compiled module may have a CUDA graph. ``"copy"`` copies always: for graphs that
             you have captured yourself.
+        check: Where to look for NaN. ``"sample"``: in all numbers of a small model and a part of
+            those of a large one, see :class:`~lightning_hooks.hooks.masked_update.MaskedUpdate`.
+            ``"all"``: everywhere, which costs half an update more.
 
     Raises:
         TypeError: for arguments of another type.
@@ -101,21 +104,22 @@ class StepAverageHook(AveragingHook):
         if self.resume_from is not None and self._loaded is None and runner.iter == 0:
             self._resume(runner, self.resume_from)
         self.start(runner.module, goes_on=runner.iter > 0)
-        average = self._average
+        average, trainer = self._average, runner.trainer
         assert average is not None
-        begun = runner.iter >= self.begin_iter and runner.epoch >= self.begin_epoch
-        if begun and average.tracks:  # since the last fit
-            average.begin()
-        average.tracks = not begun
-        self._counted = runner.trainer.global_step
+        if not self._begins(runner.iter, trainer.current_epoch):
+            average.tracks = True
+        elif average.tracks:  # the last fit ended before it
+            self._begin()
+        self._counted = trainer.global_step
 
     def after_train_iter(self, runner: Any) -> None:
         """Update the average, if there was an optimizer step."""
-        done, average = runner.trainer.global_step, self._average
+        trainer, average = runner.trainer, self._average
+        done = trainer.global_step
         if average is None or average.tracks:
             self._counted = done
-            if average and not self.begin_epoch and runner.iter + 1 >= self.begin_iter:
-                average.begin()
+            if average and self._begins(runner.iter + 1, trainer.current_epoch):
+                self._begin()
             return
         if done == self._counted:
             return
@@ -126,9 +130,17 @@ class StepAverageHook(AveragingHook):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin with the epoch that was asked for."""
-        average = self._average
-        if average and average.tracks and 0 < self.begin_epoch <= trainer.current_epoch:
-            average.begin()
+        waits = self.begin_epoch > 0 and self._average is not None and self._average.tracks
+        if waits and trainer.current_epoch >= self.begin_epoch:
+            self._begin()
+
+    def _begins(self, iterations: int, epoch: int) -> bool:
+        return iterations >= self.begin_iter and epoch >= self.begin_epoch
+
+    def _begin(self) -> None:
+        assert self._average is not None
+        self._average.begin()
+        self._steps = 0
 
     def _resume(self, runner: Any, path: str) -> None:
         runner.resume(path)
@@ -143,7 +155,9 @@ class StepAverageHook(AveragingHook):
         arguments = {name: getattr(self, name) for name in self.distinguishing}
         for name in ("buffers", "begin_iter", "begin_epoch"):
             value = getattr(self, name)
-            if value != getattr(StepAverageHook, name):  # as files of old name them, where not
+            if value != getattr(
+                StepAverageHook, name
+            ):  # a key in files: the fewer, the longer it stays
                 arguments[name] = value
         return arguments
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["is_scalar", "named", "of_first_group"]
+__all__ = ["by_group", "is_scalar", "named", "of_first_group"]
 
 
 def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
@@ -47,3 +47,25 @@ def named(tag: str, value: Any) -> dict[str, float]:
     if isinstance(value, dict):
         return {f"{tag}/{name}": each for name, each in value.items()}
     return {} if value is None else {tag: value}
+
+
+def by_group(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
+    """Return what ``read()`` tells of every parameter group, by the group's name or number.
+
+    ``learning_rate/backbone``, ``learning_rate/1``; with several optimizers the name of the
+    optimizer comes before it: ``learning_rate/generator/0``.
+    """
+    if runner.optimizer is None:
+        return {}
+    optimizers = runner.optimizer
+    if not isinstance(optimizers, dict):
+        optimizers = {"": optimizers}
+    values = read()
+    tags = {}
+    for key, optimizer in optimizers.items():
+        prefix = f"{tag}/{key}/" if key else f"{tag}/"
+        for index, (group, value) in enumerate(
+            zip(optimizer.param_groups, values[key] if key else values, strict=True)
+        ):
+            tags[f"{prefix}{group.get('name', index)}"] = value
+    return tags

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
 from lightning_hooks.writers.writer import PointWriter
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
@@ -110,9 +111,7 @@ class ClearMLLoggerHook(TrackerHook):
         ignore_last: See ``LoggerHook``.
         reset_flag: See ``LoggerHook``.
         by_epoch: Whether the run is counted in epochs.
-        run: A ``Task`` to be used and left open.
-        timeout: See ``TrackerHook``.
-        strict: See ``TrackerHook``.
+        options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
     Raises:
         ImportError: if clearml is not installed.
@@ -139,13 +138,9 @@ class ClearMLLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        *,
-        run: Any = None,
-        timeout: float = 10.0,
-        strict: bool = False,
+        **options: Unpack[TrackerOptions],
     ) -> None:
-        delivery = {"run": run, "timeout": timeout, "strict": strict}
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_clearml()
         self.init_kwargs = dict(init_kwargs or {})
 

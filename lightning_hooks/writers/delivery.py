@@ -14,7 +14,8 @@ from lightning_hooks.writers.writer import Writer
 __all__ = ["Delivery"]
 
 _CHUNK = 256  # records between two acknowledgements
-_LINGER = 0.5  # seconds in which records gather: a thread that wakes up at each would slow steps
+_LINGER = 1.0  # seconds in which records gather: a thread that wakes up at each would slow steps
+_GRACE = 0.5  # seconds after the end of the time
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
 
 
@@ -88,7 +89,8 @@ class Delivery:
 
     def wait(self) -> bool:
         """Wait until all is sent and the run is ended, or time is up; return whether it is."""
-        ended = self._done.wait(max(self._deadline - time.monotonic(), 0))
+        # the last attempt may have begun in time
+        ended = self._done.wait(max(self._deadline - time.monotonic(), 0) + _GRACE)
         if not ended:
             self._abandoned = self.given_up = True
             self.error = self.error or TimeoutError("it does not answer")
@@ -130,11 +132,11 @@ class Delivery:
                     self._spool.acknowledge(count, writer.resume())
                 if count < len(records):
                     return False
+                self._closing.wait(_LINGER)
             elif closing:
                 return True
             else:
                 self._news.wait()
-                self._closing.wait(_LINGER)
 
     def _send(self, records: list[Record]) -> int:
         """Send records; return how many the backend has for sure."""

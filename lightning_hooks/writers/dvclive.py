@@ -12,7 +12,7 @@ from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
 from lightning_hooks.writers.writer import PointWriter
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
@@ -45,7 +45,7 @@ class DvcliveWriter(PointWriter):
         """
         if run is not None:
             return cls(run)
-        from dvclive import Live
+        from dvclive.live import Live
 
         options = dict(options or {})
         if resume:
@@ -95,10 +95,8 @@ class DvcliveLoggerHook(TrackerHook):
         reset_flag: See ``LoggerHook``.
         by_epoch: Whether the run is counted in epochs.
         dvclive: A ``Live`` to be used and left open; the same as ``run``.
-        run: A ``Live``, or DVCLive's logger for Lightning, to be used and left open.
-        timeout: See ``TrackerHook``.
-        strict: See ``TrackerHook``.
-        kwargs: Arguments of ``Live``.
+        kwargs: Arguments of ``Live``, and those of ``TrackerHook``; ``run`` is a ``Live`` or
+            DVCLive's logger for Lightning, to be used and left open.
 
     Raises:
         ImportError: if dvclive is not installed.
@@ -126,16 +124,15 @@ class DvcliveLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
         dvclive: Any = None,
-        *,
-        run: Any = None,
-        timeout: float = 10.0,
-        strict: bool = False,
         **kwargs: Any,
     ) -> None:
-        if run is not None and dvclive is not None:
-            raise TypeError("dvclive and run are the same thing: give one of them")
-        delivery = {"run": dvclive or run, "timeout": timeout, "strict": strict}
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        known = TrackerOptions.__annotations__
+        options = {name: kwargs.pop(name) for name in [*kwargs] if name in known}
+        if dvclive is not None:
+            if options.get("run") is not None:
+                raise TypeError("dvclive and run are the same thing: give one of them")
+            options["run"] = dvclive
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("dvclive", type(self).__name__)
         if not (model_file is None or isinstance(model_file, (str, os.PathLike))):
             raise TypeError(f"model_file must be a path or None, got {model_file!r}")

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import torch
+from typing_extensions import Unpack
 
 from lightning_hooks.files import is_local
 from lightning_hooks.model import unwrap
@@ -14,7 +15,7 @@ from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.given import is_lightning_logger
 from lightning_hooks.writers.mlflow_writer import MlflowWriter
 from lightning_hooks.writers.packages import Package, require
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
 
 __all__ = ["MlflowLoggerHook"]
 
@@ -36,9 +37,8 @@ class MlflowLoggerHook(TrackerHook):
         ignore_last: See ``LoggerHook``.
         reset_flag: See ``LoggerHook``.
         by_epoch: Whether the run is counted in epochs.
-        run: MLflow's run, or a Lightning ``MLFlowLogger``, to be used and left open.
-        timeout: See ``TrackerHook``.
-        strict: See ``TrackerHook``.
+        options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``, to be
+            used and left open.
 
     Raises:
         ImportError: if mlflow is not installed.
@@ -69,13 +69,9 @@ class MlflowLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        *,
-        run: Any = None,
-        timeout: float = 10.0,
-        strict: bool = False,
+        **options: Unpack[TrackerOptions],
     ) -> None:
-        delivery = {"run": run, "timeout": timeout, "strict": strict}
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_mlflow()
         self.exp_name = exp_name
         self.tags = dict(tags or {})

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
 from lightning_hooks.writers.writer import PointWriter
 
 _CAPTURES = (
@@ -131,9 +132,7 @@ class NeptuneLoggerHook(TrackerHook):
         with_step: Whether the iteration is the step of each point; otherwise it is logged as
             ``global_step``.
         by_epoch: Whether the run is counted in epochs.
-        run: Neptune's run, to be used and left open.
-        timeout: See ``TrackerHook``.
-        strict: See ``TrackerHook``.
+        options: See ``TrackerHook``; ``run`` is Neptune's run, to be used and left open.
 
     Raises:
         ImportError: if neptune is not installed.
@@ -160,13 +159,9 @@ class NeptuneLoggerHook(TrackerHook):
         reset_flag: bool = True,
         with_step: bool = True,
         by_epoch: bool = True,
-        *,
-        run: Any = None,
-        timeout: float = 10.0,
-        strict: bool = False,
+        **options: Unpack[TrackerOptions],
     ) -> None:
-        delivery = {"run": run, "timeout": timeout, "strict": strict}
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_neptune()
         self.init_kwargs = dict(init_kwargs or {})
         self.with_step = with_step

@@ -13,6 +13,7 @@ from lightning_hooks.writers.records import Record
 __all__ = ["is_neptune_run", "read_neptune"]
 
 _VALUES = ("AssignFloat", "AssignInt", "AssignBool", "AssignString")
+_OWN = ("sys/", "source_code/")
 
 
 def is_neptune_run(path: str) -> bool:
@@ -24,7 +25,7 @@ def read_neptune(path: str) -> tuple[list[Record], bool]:
     """Return the records of an offline run, by step, and whether the run has failed.
 
     Series of numbers become scalars, single values parameters. A point without a step has that
-    of its place in its series. What is below ``sys`` is Neptune's own.
+    of its place in its series. What is below ``sys`` and ``source_code`` is Neptune's own.
 
     Args:
         path: The folder of the run, or of its data files.
@@ -42,7 +43,7 @@ def read_neptune(path: str) -> tuple[list[Record], bool]:
                 step = place if point.get("step") is None else int(point["step"])
                 steps.setdefault(step, {})[name] = float(point["value"])
                 times.setdefault(step, float(point["ts"]))
-        elif operation["type"] in _VALUES and not name.startswith("sys/"):
+        elif operation["type"] in _VALUES and not name.startswith(_OWN):
             params[name.removeprefix("parameters/")] = operation["value"]
         elif name == "sys/failed":
             failed = bool(operation["value"])

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from lightning_hooks.files import join
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
 from lightning_hooks.writers.writer import PointWriter
 
 __all__ = ["TensorboardLoggerHook", "TensorboardWriter"]
@@ -86,9 +87,8 @@ class TensorboardLoggerHook(TrackerHook):
         ignore_last: See ``LoggerHook``.
         reset_flag: See ``LoggerHook``.
         by_epoch: Whether the run is counted in epochs.
-        run: A ``SummaryWriter`` or a Lightning ``TensorBoardLogger``, to be used and left open.
-        timeout: See ``TrackerHook``.
-        strict: See ``TrackerHook``.
+        options: See ``TrackerHook``; ``run`` is a ``SummaryWriter`` or a Lightning
+            ``TensorBoardLogger``, to be used and left open.
 
     Raises:
         ImportError: if tensorboard is not installed.
@@ -113,13 +113,9 @@ class TensorboardLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        *,
-        run: Any = None,
-        timeout: float = 10.0,
-        strict: bool = False,
+        **options: Unpack[TrackerOptions],
     ) -> None:
-        delivery = {"run": run, "timeout": timeout, "strict": strict}
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("tensorboard", type(self).__name__)
         if not (log_dir is None or hasattr(log_dir, "__fspath__") or isinstance(log_dir, str)):
             raise TypeError(f"log_dir must be a path or None, got {log_dir!r}")

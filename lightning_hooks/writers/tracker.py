@@ -7,11 +7,12 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from lightning_hooks import loops
 from lightning_hooks.files import is_local, join, plain
 from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.hooks.tags import by_group
 from lightning_hooks.writers.given import check_run, experiment
 from lightning_hooks.writers.packages import tolerant
 from lightning_hooks.writers.params import flat
@@ -19,7 +20,17 @@ from lightning_hooks.writers.records import as_image, is_image
 from lightning_hooks.writers.sending import Sending
 from lightning_hooks.writers.writer import Writer
 
-__all__ = ["TrackerHook"]
+__all__ = ["TrackerHook", "TrackerOptions"]
+
+
+class TrackerOptions(TypedDict, total=False):
+    """The arguments that all trackers have; see :class:`TrackerHook`."""
+
+    run: Any
+    timeout: float
+    strict: bool
+    all_groups: bool
+    timings: bool
 
 
 class TrackerHook(LoggerHook):
@@ -43,6 +54,9 @@ class TrackerHook(LoggerHook):
         timeout: Seconds after the last iteration in which the backend is to take the rest; it
             has one more for each megabyte of files.
         strict: Whether what cannot be delivered is an error, for tests.
+        all_groups: Whether the learning rate and momentum of every parameter group are sent, under
+            its name or number, beside those of the first.
+        timings: Whether ``time`` and ``data_time`` are sent too, in seconds.
 
     Raises:
         ValueError: if ``timeout`` is negative.
@@ -67,7 +81,7 @@ class TrackerHook(LoggerHook):
     """Whether strings are sent too."""
 
     timeout = 10.0
-    strict = False
+    strict = all_groups = timings = False
     _client_run: Any = None
     _sending: Sending | None = None
     _peers: Sequence[TrackerHook] = ()
@@ -82,6 +96,8 @@ class TrackerHook(LoggerHook):
         run: Any = None,
         timeout: float = 10.0,
         strict: bool = False,
+        all_groups: bool = False,
+        timings: bool = False,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         if not timeout >= 0:
@@ -89,6 +105,8 @@ class TrackerHook(LoggerHook):
         self._client_run = check_run(run, self.run_has, type(self).__name__)
         self.timeout = timeout
         self.strict = strict
+        self.all_groups = all_groups
+        self.timings = timings
 
     # -- what a backend defines ------------------------------------------------------------
 
@@ -162,13 +180,21 @@ class TrackerHook(LoggerHook):
         """Put the values into the spool."""
         if self._sending is None:
             return
-        tags = self.get_loggable_tags(runner, allow_text=self.texts)
+        tags = self._tags(runner)
         scalars = {name: float(v) for name, v in tags.items() if self.is_scalar(v)}
         texts = {name: v for name, v in tags.items() if isinstance(v, str)}
         images = {name: as_image(v) for name, v in tags.items() if is_image(v)}
         self._sending.append(self.get_iter(runner), scalars=scalars, texts=texts, images=images)
         if self.strict:
             self._sending.check()
+
+    def _tags(self, runner: Any) -> dict[str, Any]:
+        skipped = () if self.timings else ("time", "data_time")
+        tags = self.get_loggable_tags(runner, allow_text=self.texts, tags_to_skip=skipped)
+        if self.all_groups:
+            tags.update(by_group("learning_rate", runner, runner.current_lr))
+            tags.update(by_group("momentum", runner, runner.current_momentum))
+        return tags
 
     def after_run(self, runner: Any) -> None:
         """See that the rest is sent, by all trackers at once: all wait while one does."""

@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from typing_extensions import Unpack
+
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
 from lightning_hooks.writers.writer import Writer
 
 __all__ = ["VisdomLoggerHook", "VisdomWriter"]
@@ -102,9 +104,7 @@ class VisdomLoggerHook(TrackerHook):
         ignore_last: See ``LoggerHook``.
         reset_flag: See ``LoggerHook``.
         by_epoch: Whether the run is counted in epochs.
-        run: A ``Visdom`` client to be used.
-        timeout: See ``TrackerHook``.
-        strict: See ``TrackerHook``.
+        options: See ``TrackerHook``; ``run`` is a ``Visdom`` client to be used.
 
     Raises:
         ImportError: if visdom is not installed.
@@ -126,13 +126,9 @@ class VisdomLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        *,
-        run: Any = None,
-        timeout: float = 10.0,
-        strict: bool = False,
+        **options: Unpack[TrackerOptions],
     ) -> None:
-        delivery = {"run": run, "timeout": timeout, "strict": strict}
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("visdom", type(self).__name__)
         self.init_kwargs = dict(init_kwargs or {})
 

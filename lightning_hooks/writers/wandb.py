@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from typing_extensions import Unpack
+
 from lightning_hooks.files import is_local, join
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, require
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
 from lightning_hooks.writers.wandb_writer import WandbWriter
 from lightning_hooks.writers.work_files import check_suffix, files_of_run
 
@@ -40,9 +42,8 @@ class WandbLoggerHook(TrackerHook):
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
         out_suffix: How the names of these files end.
         define_metric_cfg: A summary (min, max, mean, best, last or none) by metric.
-        run: W&B's run or a Lightning ``WandbLogger``, to be used and left open.
-        timeout: See ``TrackerHook``.
-        strict: See ``TrackerHook``.
+        options: See ``TrackerHook``; ``run`` is W&B's run or a Lightning ``WandbLogger``, to be
+            used and left open.
 
     Raises:
         ImportError: if wandb is not installed.
@@ -76,13 +77,9 @@ class WandbLoggerHook(TrackerHook):
         log_artifact: bool = True,
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
-        *,
-        run: Any = None,
-        timeout: float = 10.0,
-        strict: bool = False,
+        **options: Unpack[TrackerOptions],
     ) -> None:
-        delivery = {"run": run, "timeout": timeout, "strict": strict}
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **delivery)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_wandb()
         self.init_kwargs = dict(init_kwargs or {})
         self.commit = commit

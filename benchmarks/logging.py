@@ -1,0 +1,217 @@
+"""What it costs to log: five scalars a step, and all eight backends at once.
+
+All cases run in one process, in turns, and are compared with the loop of the same round that
+does not log, but returns the same. The peer is Lightning's ``self.log`` with its ``CSVLogger``.
+What five scalars cost is the processor time of the thread that trains. Of eight backends both
+are shown: time on the clock, which is what the user sees, and processor time of all threads, which
+does not depend on what else the machine does.
+
+    python benchmarks/logging.py [scalars] [backends] [dead]
+"""
+
+from __future__ import annotations
+
+import sys
+
+sys.path.pop(0)  # this folder, in which this file bears the name of a module of Python's
+
+import functools
+import logging
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.loggers import CSVLogger
+from rich.console import Console
+from rich.table import Table
+from torch.utils.data import DataLoader
+
+from lightning_hooks import (
+    ClearMLLoggerHook,
+    DvcliveLoggerHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    MlflowLoggerHook,
+    NeptuneLoggerHook,
+    TensorboardLoggerHook,
+    TextLoggerHook,
+    VisdomLoggerHook,
+    WandbLoggerHook,
+)
+from lightning_hooks.writers.tracker import TrackerHook
+
+INTERVAL, KEYS = 50, 5
+Times = tuple[float, ...]
+
+
+class Module(L.LightningModule):
+    """One linear layer; ``how`` says who logs its numbers, ``work`` how much else a step does."""
+
+    def __init__(self, how: str, work: int = 0) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(8, 2)
+        self.how, self.work = how, work
+        self.matrix = torch.rand(256, 256)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.net(batch).square().mean()
+        for _ in range(self.work):  # as a model does: mostly without the interpreter's lock
+            self.matrix @ self.matrix
+        values = {f"loss_{i}": loss.detach() for i in range(KEYS)}
+        if self.how == "self.log":
+            for name, value in values.items():
+                self.log(name, value)
+        return {"loss": loss, "log_vars": values} if self.how == "log_vars" else loss
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Clock(Hook):
+    """Notes the time on the clock, of this thread, and of all: of ``steps`` steps."""
+
+    reads_step = False
+    priority = "LOWEST"
+
+    def __init__(self, trackers: list[TrackerHook], steps: int) -> None:
+        self.trackers, self.steps = trackers, steps
+        self.times: list[tuple[float, float, float]] = []
+
+    def after_train_iter(self, runner: Any) -> None:
+        if not self.times and (runner.iter < 50 or not self.all_have_started()):
+            return
+        self.times.append((time.perf_counter(), time.thread_time(), time.process_time()))
+        runner.should_stop = len(self.times) > self.steps
+
+    def all_have_started(self) -> bool:
+        """Whether each backend has taken something, or has failed to."""
+        states = [tracker.status() for tracker in self.trackers]
+        return all(state["sent"] or state["error"] for state in states)
+
+    @property
+    def means(self) -> Times:
+        """Seconds per step."""
+        spans = zip(self.times[0], self.times[-1], strict=True)
+        return tuple((last - first) / self.steps for first, last in spans)
+
+
+def fit(steps: int, how: str, hooks: list[Any], logger: bool = False, work: int = 0) -> Times:
+    """Train; return the seconds per step of :class:`Clock`."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        clock = Clock([hook for hook in hooks if isinstance(hook, TrackerHook)], steps)
+        trainer = L.Trainer(
+            max_epochs=1,
+            accelerator="cpu",
+            logger=CSVLogger(folder) if logger else False,
+            log_every_n_steps=INTERVAL,
+            callbacks=[HookAdapter([*hooks, clock], work_dir=folder)],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+        loader = DataLoader(torch.rand(2 * (5001 + steps), 8), batch_size=2)
+        trainer.fit(Module(how, work), loader)
+    return clock.means
+
+
+def in_turns(cases: dict[str, Callable[[], Times]], rounds: int) -> dict[str, list[Times]]:
+    """Run all cases in turns; return the times of each."""
+    found: dict[str, list[Times]] = {name: [] for name in cases}
+    for turn in range(rounds + 1):
+        for name, case in cases.items():
+            times = case()
+            if turn:  # the first round imports and warms up
+                found[name].append(times)
+    return found
+
+
+def scalars() -> None:
+    """Five scalars a step, an average of 50 steps each logged once: goal at most 0.05."""
+    steps = 600
+    cases = {
+        "self.log, none": lambda: fit(steps, "", [], logger=True),
+        "self.log": lambda: fit(steps, "self.log", [], logger=True),
+        "log_vars, none": lambda: fit(steps, "log_vars", [], logger=True),
+        "log_vars, text": lambda: fit(
+            steps, "log_vars", [IterTimerHook(), TextLoggerHook(interval=INTERVAL)], logger=True
+        ),
+        "log_vars, tensorboard": lambda: fit(
+            steps, "log_vars", [IterTimerHook(), TensorboardLoggerHook(interval=INTERVAL)], True
+        ),
+    }
+    found = in_turns(cases, 7)
+    extra = {}
+    for name, times in found.items():
+        twin = found[f"{name.partition(',')[0]}, none"]
+        pairs = zip(times, twin, strict=True)
+        extra[name] = statistics.median(a[1] - b[1] for a, b in pairs) * 1e6
+    table = Table("case", "us per step, extra", "of self.log's")
+    for name, cost in extra.items():
+        table.add_row(name, f"{cost:.1f}", f"{cost / extra['self.log']:.3f}")
+    Console().print(table)
+
+
+def backends(dead: bool = False, interval: int = 10) -> None:
+    """A step of 20 ms with all eight backends: goal less than 5 % slower."""
+    steps = 300
+    if dead:
+        os.environ["MLFLOW_TRACKING_URI"] = "http://127.0.0.1:9"
+
+    def all_eight() -> list[Any]:
+        return [
+            IterTimerHook(),
+            TextLoggerHook(interval=interval),
+            TensorboardLoggerHook(interval=interval),
+            WandbLoggerHook(interval=interval, log_artifact=False),
+            MlflowLoggerHook(interval=interval, log_model=False, timeout=1.0 if dead else 60.0),
+            NeptuneLoggerHook(interval=interval),
+            DvcliveLoggerHook(interval=interval, by_epoch=False),
+            VisdomLoggerHook(interval=interval),
+            ClearMLLoggerHook(interval=interval),
+        ]
+
+    matrix = torch.rand(256, 256)
+    start = time.thread_time()
+    for _ in range(400):
+        matrix @ matrix
+    work = max(int(400 * 0.02 / (time.thread_time() - start)), 1)
+
+    cases = {
+        "no hooks": lambda: fit(steps, "log_vars", [], work=work),
+        "all eight": lambda: fit(steps, "log_vars", all_eight(), work=work),
+    }
+    found = in_turns(cases, 3)
+    table = Table("case", "ms per step", "ratio", "ms of processors", "ratio")
+    table.title = f"interval {interval}" + (", MLflow's server dead" if dead else "")
+    for name, each in found.items():
+        cells = []
+        for clock in (0, 2):
+            pairs = zip(each, found["no hooks"], strict=True)
+            ratio = statistics.median(a[clock] / b[clock] for a, b in pairs)
+            cells += [f"{statistics.median(t[clock] for t in each) * 1e3:.2f}", f"{ratio:.3f}"]
+        table.add_row(name, *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", NEPTUNE_MODE="offline")
+    os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DVC_NO_ANALYTICS="1")
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    runs: dict[str, Callable[[], None]] = {
+        "scalars": scalars,
+        "backends": backends,
+        "every": functools.partial(backends, interval=1),
+        "dead": functools.partial(backends, dead=True),
+    }
+    for name in sys.argv[1:] or runs:
+        runs[name]()

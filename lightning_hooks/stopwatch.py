@@ -1,0 +1,139 @@
+"""A stopwatch that splits time among accounts, on the host and on a GPU, without waiting for it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["Account", "GpuClock", "Stopwatch"]
+
+Account = tuple[str, str]
+"""A phase, and whose time in it; the name is empty where it is nobody's in particular."""
+
+
+class Stopwatch:
+    """Charges every moment to one account: they add up to the time that went by.
+
+    ``enter(account)`` and ``leave()`` go around a piece of work; what is entered inside it is
+    charged to the inner account only. ``switch(account)`` charges what is outside of all pieces.
+
+    Args:
+        account: The first to be charged.
+        gpu: A second clock, which is told of every change of phase.
+        clock: Returns seconds.
+
+    >>> now = iter([0.0, 1.0, 3.0, 3.5])
+    >>> watch = Stopwatch(("data", ""), clock=lambda: next(now))
+    >>> watch.enter(("hooks", "EMAHook")); watch.leave(); watch.switch(("other", ""))
+    >>> watch.seconds
+    {('data', ''): 1.5, ('hooks', 'EMAHook'): 2.0}
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        gpu: GpuClock | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.seconds: dict[Account, float] = {}
+        self.calls: dict[Account, int] = {}
+        self.gpu = gpu
+        self._clock = clock
+        self._open = [account]
+        self._since = clock()
+        if gpu is not None:
+            gpu.mark(account[0])
+
+    def enter(self, account: Account) -> None:
+        """Charge what follows to this account; a phase inside itself goes on with its name."""
+        current = self._open[-1]
+        if not account[1] and account[0] == current[0]:
+            account = current
+        else:
+            self.calls[account] = self.calls.get(account, 0) + 1
+        self._charge(account)
+        self._open.append(account)
+
+    def leave(self) -> None:
+        """Charge what follows to the account that was charged before."""
+        if len(self._open) > 1:  # else an error has left it before, and a switch has cleaned up
+            self._charge(self._open[-2])
+            self._open.pop()
+
+    def switch(self, account: Account) -> None:
+        """Close all that is open and charge what follows to this account."""
+        self._charge(account)
+        self._open = [account]
+
+    def read(self) -> dict[Account, float]:
+        """Return the seconds of all accounts up to now."""
+        self._charge(self._open[-1])
+        return dict(self.seconds)
+
+    def reset(self) -> None:
+        """Start again from zero, in the account that is charged now."""
+        self._charge(self._open[-1])
+        self.seconds.clear()
+        self.calls.clear()
+        if self.gpu is not None:
+            self.gpu.reset(self._open[-1][0])
+
+    def _charge(self, following: Account) -> None:
+        now, account = self._clock(), self._open[-1]
+        self.seconds[account] = self.seconds.get(account, 0.0) + now - self._since
+        self._since = now
+        if self.gpu is not None and following[0] != account[0]:
+            self.gpu.mark(following[0])
+
+
+class GpuClock:
+    """The time of a GPU's stream in each phase, from events that it passes.
+
+    Work is queued ahead of the GPU: an event is recorded behind the work of a phase, and the time
+    between two is read when the GPU has passed both, without waiting. Time in which the GPU waits
+    for the host, as for a batch of data, is in the phase in which the host kept it waiting.
+
+    Args:
+        new_event: Makes an event with ``record``, ``query``, ``elapsed_time`` (milliseconds) and
+            ``synchronize``.
+    """
+
+    def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._new_event = new_event or _cuda_event
+        self._marks: deque[tuple[str, Any]] = deque()  # a phase, and the event of its start
+        self._spare: list[Any] = []
+
+    def mark(self, phase: str) -> None:
+        """Let the phase begin behind the work queued so far."""
+        event = self._spare.pop() if self._spare else self._new_event()
+        event.record()
+        self._marks.append((phase, event))
+
+    def collect(self, wait: bool = False) -> None:
+        """Add up the phases that the GPU has finished.
+
+        Args:
+            wait: Wait for those that it has not: for the end of a run.
+        """
+        if wait and self._marks:
+            self._marks[-1][1].synchronize()
+        while len(self._marks) > 1 and self._marks[1][1].query():
+            phase, start = self._marks.popleft()
+            spent = start.elapsed_time(self._marks[0][1]) / 1e3
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+            self._spare.append(start)
+
+    def reset(self, phase: str) -> None:
+        """Start again from zero, in this phase."""
+        self.seconds.clear()
+        self._marks.clear()
+        self.mark(phase)
+
+
+def _cuda_event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
