@@ -79,6 +79,19 @@ def test_after_train_comes_also_when_training_raises(tmp_path: Path) -> None:
         d2.get_event_storage()
 
 
+def test_after_train_comes_also_when_the_user_stops_the_run(tmp_path: Path) -> None:
+    class Interrupt(d2.HookBase):
+        def after_step(self) -> None:
+            if self.trainer.iter == 1:
+                raise KeyboardInterrupt
+
+    hook, words = Trace(), LastWords()
+    with pytest.raises(SystemExit):  # Lightning's way to end
+        fit(tmp_path, hook, Interrupt(), words)
+    assert hook.calls[-1] == ("after_train", 1)
+    assert words.words == "failed at 1"
+
+
 def test_a_hook_that_raises_is_named_and_the_others_still_end(tmp_path: Path) -> None:
     class Bad(d2.HookBase):
         ended = 0
