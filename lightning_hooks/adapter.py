@@ -35,7 +35,9 @@ class HookAdapter(Participant):
 
     Args:
         hooks: One hook or several.
-        dialect: The dialect the hooks are written in; ``"auto"`` tells by class and methods.
+        dialect: What the hooks are written in: ``"mmcv"``, ``"mmengine"``, ``"detectron2"``,
+            ``"cvpods"``, ``"pet"`` or ``"pointrix"`` (see :mod:`lightning_hooks.dialects`);
+            ``"auto"`` tells each by class and methods.
         work_dir: Where hooks write; the Trainer's ``default_root_dir`` by default.
         by_epoch: Whether the run is counted in epochs (mmcv's EpochBasedRunner) or in iterations
             (IterBasedRunner).

@@ -7,6 +7,8 @@ import copy
 import json
 import pickle
 import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,19 @@ def test_after_train_comes_also_when_training_raises(tmp_path: Path) -> None:
     assert words.words == "failed at 2"
     with pytest.raises(AssertionError, match="from before_train to after_train"):
         d2.get_event_storage()
+
+
+def test_after_train_comes_also_when_the_user_stops_the_run(tmp_path: Path) -> None:
+    class Interrupt(d2.HookBase):
+        def after_step(self) -> None:
+            if self.trainer.iter == 1:
+                raise KeyboardInterrupt
+
+    hook, words = Trace(), LastWords()
+    with pytest.raises(SystemExit):  # Lightning's way to end
+        fit(tmp_path, hook, Interrupt(), words)
+    assert hook.calls[-1] == ("after_train", 1)
+    assert words.words == "failed at 1"
 
 
 def test_a_hook_that_raises_is_named_and_the_others_still_end(tmp_path: Path) -> None:
@@ -434,3 +449,18 @@ def test_bad_arguments(make: Any, message: str) -> None:
 def test_an_evaluation_that_gives_no_numbers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got ap='high'"):
         fit(tmp_path, d2.EvalHook(1, lambda: {"ap": "high"}))
+
+
+def test_the_librarys_own_hooks_find_the_storage(tmp_path: Path, monkeypatch: Any) -> None:
+    events: Any = types.ModuleType("detectron2.utils.events")  # as far as it matters here
+    events._CURRENT_STORAGE_STACK = []
+    monkeypatch.setitem(sys.modules, "detectron2.utils.events", events)
+    found = []
+
+    class Reads(d2.HookBase):
+        def after_step(self) -> None:
+            found.append(events._CURRENT_STORAGE_STACK[-1] is d2.get_event_storage())
+
+    fit(tmp_path, Reads(), max_epochs=1)
+    assert found == [True] * 3
+    assert events._CURRENT_STORAGE_STACK == []

@@ -89,6 +89,14 @@ def test_what_cannot_be_told_is_refused_with_what_it_may_be() -> None:
         detect(Steps(), "detectron")
 
 
+def test_native_hooks_are_themselves_in_an_adapter_of_any_dialect(tmp_path: Path) -> None:
+    recorder, hook = Recorder(), cvpods_style.Trace()
+    adapter = HookAdapter([recorder, dict(type="IterTimerHook"), hook], dialect="cvpods")
+    make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader(2))
+    assert recorder.points.count("after_train_iter") == 2
+    assert len(hook.calls) == 6
+
+
 def test_all_dialects_in_one_trainer(tmp_path: Path) -> None:
     hooks = {name: cls() for name, cls in TRACES.items()}
     recorder = Recorder()

@@ -93,6 +93,7 @@ def get_event_storage() -> EventStorage:
 
 class _Facade(TrainerFacade):
     storage_class = EventStorage
+    library = "cvpods.utils.dump.events"
 
 
 def _no_arguments(facade: Facade, point: str, method: Any) -> Arguments:

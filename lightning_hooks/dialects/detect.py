@@ -55,10 +55,18 @@ def detect(hook: Any, dialect: str, methods: Mapping[str, frozenset[str]]) -> st
                 f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
             )
         return told
+    if _is_native(hook):
+        return "mmcv"
     if not points & known[dialect] and _by_base(hook) != dialect:
         listing = sorted(points) or "none of a hook"
         raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {listing}")
     return dialect
+
+
+def _is_native(hook: Any) -> bool:
+    """Whether a hook is a Callback of ours: it is what it is, in every adapter."""
+    modules = [base.__module__ for base in type(hook).__mro__]
+    return "lightning_hooks.participants" in modules
 
 
 def _by_base(hook: Any) -> str | None:

@@ -111,6 +111,7 @@ def get_event_storage() -> EventStorage:
 
 class _Facade(TrainerFacade):
     storage_class = EventStorage
+    library = "detectron2.utils.events"
 
 
 def _no_arguments(facade: Facade, point: str, method: Any) -> Arguments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from typing import Any
@@ -138,8 +139,22 @@ class StepFacade(Facade):
 class TrainerFacade(StepFacade):
     """A trainer that its hooks find as ``self.trainer``."""
 
+    library: str = ""
+    """The library's module of storages: where it is loaded, its own hooks and writers ask there."""
+
     def begin(self) -> None:
         """Give the hooks the trainer: weakly, as their library does."""
         super().begin()
         for hosted in self.hosted():
             hosted.foreign_hook.trainer = weakref.proxy(self)
+        self._library_stack().append(self.storage)
+
+    def end(self) -> None:
+        """Take the storage out of the library's hands."""
+        stack = self._library_stack()
+        stack[:] = [storage for storage in stack if storage is not self.storage]
+        super().end()
+
+    def _library_stack(self) -> list[Any]:
+        stack = getattr(sys.modules.get(self.library), "_CURRENT_STORAGE_STACK", None)
+        return stack if isinstance(stack, list) else []

@@ -62,8 +62,9 @@ class EventStorage:
                 f"the scalar {name!r} was put with smoothing_hint={not smoothing_hint}, "
                 f"now with {smoothing_hint}"
             )
-        history = self._history.setdefault(name, HistoryBuffer())
-        history.update(value, self._iter if cur_iter is None else cur_iter)
+        if name not in self._history:
+            self._history[name] = HistoryBuffer()
+        self._history[name].update(value, self._iter if cur_iter is None else cur_iter)
 
     def put_scalars(
         self, *, smoothing_hint: bool = True, cur_iter: int | None = None, **scalars: Any
