@@ -265,7 +265,7 @@ def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
     assert len(module.losses) == 4
     (warning,) = told(caplog)
     (path,) = spools(tmp_path)
-    command = f"python -m lightning_hooks.writers.replay {path}"
+    command = f"lightning-hooks replay {path}"
     assert any(command in text for text in [warning, *told(caplog, "INFO")])
     later = Kept()
     assert replay(str(path), to=later) == 5

@@ -140,7 +140,7 @@ def test_a_folder_that_is_removed_costs_a_warning(
     assert not quiet(caplog)
     (path,) = work.glob("spool/*.jsonl")
     (work / "tf_logs").unlink()
-    command = [sys.executable, "-m", "lightning_hooks.writers.replay", str(path)]
+    command = [sys.executable, "-m", "lightning_hooks.cli", "replay", str(path)]
     assert subprocess.check_output(command, text=True) == "5 records sent\n"
     assert read_tensorboard(work / "tf_logs")[0].keys() == {1, 2, 3, 4, 5}
     assert not path.exists()

@@ -23,8 +23,8 @@ class Backend:
     """Sends values to a backend from a thread of its own, in order.
 
     What is sent is appended to a file first. A backend that is slow, hangs or is not there costs a
-    warning; what it has not taken stays in the file, and ``python -m
-    lightning_hooks.writers.replay FILE`` sends it later.
+    warning; what it has not taken stays in the file, and ``lightning-hooks replay
+    FILE`` sends it later.
 
     Args:
         writer_class: What writes to the backend.

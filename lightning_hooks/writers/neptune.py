@@ -119,10 +119,10 @@ class NeptuneLoggerHook(TrackerHook):
     """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` unless told otherwise.
 
     Neptune's hosted service closed in March 2026, and the hook says so: ``mode="async"`` or
-    ``"sync"`` needs a private deployment; where none answers, the run is offline. ``python -m
-    lightning_hooks.writers.replay {work_dir}/.neptune/offline/run__... --to mlflow`` brings an
-    offline run to MLflow, W&B or TensorBoard. The keys are those of ``get_loggable_tags``; the
-    module's hyper-parameters are below ``parameters``.
+    ``"sync"`` needs a private deployment; where none answers, the run is offline. ``lightning-hooks
+    replay {work_dir}/.neptune/offline/run__... --to mlflow`` brings an offline run to MLflow, W&B
+    or TensorBoard. The keys are those of ``get_loggable_tags``; the module's hyper-parameters are
+    below ``parameters``.
 
     Args:
         init_kwargs: Arguments of ``neptune.init_run``.

@@ -1,4 +1,4 @@
-"""Send what was logged but not delivered: ``python -m lightning_hooks.writers.replay FILE``."""
+"""Send what was logged but not delivered: ``lightning-hooks replay FILE``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.spool import read_spool
 from lightning_hooks.writers.writer import Writer
 
-__all__ = ["WRITERS", "open_writer", "read", "replay"]
+__all__ = ["WRITERS", "main", "open_writer", "read", "replay"]
 
 WRITERS: Mapping[str, str] = {
     "clearml": "clearml.ClearMLWriter",
@@ -126,10 +126,9 @@ def _send(writer: Writer, records: Sequence[Record]) -> None:
     writer.flush()
 
 
-def _main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(
-        "python -m lightning_hooks.writers.replay", description=__doc__
-    )
+def main(arguments: Sequence[str]) -> None:
+    """Run ``lightning-hooks replay`` with these arguments."""
+    parser = argparse.ArgumentParser("lightning-hooks replay", description=__doc__)
     parser.add_argument("path", help="a spool, or an offline run of Neptune's")
     parser.add_argument("--to", choices=list(WRITERS), help="another backend than the spool's own")
     parser.add_argument("--uri", help="MLflow's tracking URI")
@@ -149,7 +148,3 @@ def _main(arguments: Sequence[str]) -> None:
     except (OSError, ValueError, ImportError) as error:
         sys.exit(f"replay: {error}")
     print(f"{sent} records sent")
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1:])

@@ -15,7 +15,7 @@ from lightning_hooks.writers.writer import Writer
 
 __all__ = ["Sending", "UndeliveredError"]
 
-REPLAY = "python -m lightning_hooks.writers.replay"
+REPLAY = "lightning-hooks replay"
 
 
 class UndeliveredError(RuntimeError):

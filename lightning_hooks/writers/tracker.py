@@ -39,8 +39,8 @@ class TrackerHook(LoggerHook):
     What is logged is appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``, which takes
     some ten microseconds; a thread brings it from there to the backend. A backend that is slow,
     hangs, raises or is not there costs a warning and slows no step. What it has not taken when
-    the run ends, or is killed, stays in that file, and ``python -m
-    lightning_hooks.writers.replay FILE`` sends it later; otherwise the file is removed.
+    the run ends, or is killed, stays in that file, and ``lightning-hooks replay
+    FILE`` sends it later; otherwise the file is removed.
 
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
