@@ -1,7 +1,7 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-.PHONY: demo test slow notebooks check fmt golden golden-check clean
+.PHONY: demo test slow old-code notebooks check fmt golden golden-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,6 +27,10 @@ test: $(INSTALLED)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# hooks of real packages of the mmcv 1.x era, downloaded from PyPI
+old-code: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow tests/old_code $(ARGS)
 
 # runs the notebooks anew and keeps their outputs
 notebooks: $(INSTALLED)
@@ -55,4 +59,4 @@ golden-check: .oracle/recipe
 	tests/golden/oracle.sh traces
 
 clean:
-	rm -rf .venv .oracle build *.egg-info demo_output
+	rm -rf .venv .oracle .old_code build *.egg-info demo_output

@@ -1,6 +1,7 @@
 """Your mmcv hooks, as Lightning callbacks; your old hook files, unchanged."""
 
 from lightning_hooks import schedules as schedules
+from lightning_hooks import standin as standin
 from lightning_hooks.adapter import HookAdapter as HookAdapter
 from lightning_hooks.config import register_training_hooks as register_training_hooks
 from lightning_hooks.hook import Hook as Hook

@@ -48,6 +48,11 @@ class BackgroundSaver:
         except BaseException as error:  # the next save or the end of the fit raises it
             self._error = error
 
+    def is_writing(self, what: str) -> bool:
+        """Whether this is still to be written, or could not be; what lies there is older."""
+        is_alive = self._thread is not None and self._thread.is_alive()  # first: it may end now
+        return (is_alive or self._error is not None) and self._what == what
+
     def wait(self) -> None:
         """Wait until everything is written.
 

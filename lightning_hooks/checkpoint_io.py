@@ -40,6 +40,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self._write = write
         self._for_fit = for_fit
 
+    @property
+    def knows_fit(self) -> bool:
+        """Whether it can tell a file that a run is to go on from."""
+        return self._for_fit is not None
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:

@@ -19,7 +19,7 @@ from lightning_hooks.hook_configs import (
 from lightning_hooks.priority import is_family
 from lightning_hooks.trainer_arguments import evaluates_every, run_length, validation
 
-__all__ = ["register_training_hooks"]
+__all__ = ["from_file", "register_training_hooks"]
 
 TIMER = {"type": "IterTimerHook"}
 
@@ -141,3 +141,15 @@ def register_training_hooks(
     trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
     made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
     return made
+
+
+def from_file(path: str, **arguments: Any) -> HookAdapter:
+    """Return the adapter of a whole config file, as ``hooks_from_config(path)`` does.
+
+    Args:
+        path: A ``.py``, YAML or JSON file, with all that it inherits.
+        arguments: Those of :func:`~lightning_hooks.whole_config.hooks_from_config`.
+    """
+    from lightning_hooks.whole_config import hooks_from_config  # which builds on this module
+
+    return hooks_from_config(path, **arguments)

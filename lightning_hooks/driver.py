@@ -122,7 +122,8 @@ class Driver(Callback):
         if trainer.state.fn != TrainerFn.FITTING:
             return
         if self._runner is None:
-            self._runner = _make_runner(trainer, pl_module, wishes)
+            self._runner = wishes.runner or _make_runner(trainer, pl_module, wishes)
+            assert self._runner is not None
             self._calls = Calls(self._runner)
             self._runner.hooks.on_change = self._wake
             self._runner.on_model_change = self._note_model
@@ -176,9 +177,7 @@ class Driver(Callback):
         self._ownership.start()
         self._in_run = True
         self._calls.capture_flags()
-        runner.logger.info(
-            "Hooks will be executed in the following order:\n%s", runner.get_hook_info()
-        )
+        runner.announce()
         self._model.guard()
         keys = self._buffers.keys(pl_module)
         self._calls.now("before_run")
@@ -222,7 +221,8 @@ class Driver(Callback):
 
     def _begin_run_by_iter(self) -> None:
         runner = self.runner
-        runner._epoch = runner.trainer.current_epoch
+        assert isinstance(runner, IterRunner)
+        runner.begin_run()
         trainer = runner.trainer
         here = loops.is_resuming_mid_epoch(trainer) and not loops.is_last_batch(trainer)
         if here:
@@ -267,10 +267,7 @@ class Driver(Callback):
             self._model.take()
         if isinstance(runner, IterRunner):
             runner.mode = "train"
-            # mmcv reads the loader's passes before it fetches the batch
-            runner._epoch = max(trainer.current_epoch - (batch_idx == 0), 0)
-            validates = trainer.enable_validation
-            runner._inner_iter = runner.iter - runner.last_val_iter if validates else 0
+            runner.begin_batch(batch_idx)
             if trains_like_mmcv(pl_module):
                 pl_module.train()
         runner.data_batch = batch
@@ -315,11 +312,8 @@ class Driver(Callback):
         runner.data_batch = batch
         self._calls.each_batch("after_train_iter", self._step.calls_after())
         del runner.data_batch
-        if isinstance(runner, IterRunner) and self._ownership:
-            # Lightning counts the hooks' steps, not iterations
-            limit = runner._max_iters
-            if limit is not None and runner.iter + 1 >= limit:
-                runner.should_stop = True
+        if self._ownership and isinstance(runner, IterRunner) and runner.ends_with_batch():
+            runner.should_stop = True  # Lightning counts the hooks' steps, not iterations
         self._calls.settle_stop()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -335,7 +329,8 @@ class Driver(Callback):
             with torch.enable_grad():
                 self._close_epoch()
             loops.evaluate_as_before(trainer)
-        runner._inner_iter = loops.batch_idx(trainer)
+        if not runner.validates_again:  # else it is that of the validation before, as in mmcv
+            runner._inner_iter = loops.batch_idx(trainer)
         runner.mode = "val"
         self._calls.now("before_val_epoch")
         if self._model.is_assigned:
@@ -412,7 +407,7 @@ class Driver(Callback):
         """``after_run``."""
         runner = self.runner
         if isinstance(runner, IterRunner):
-            runner._inner_iter += 1
+            runner.end_run()
             self._calls.now("after_epoch")
         self._calls.now("after_run")
         self._in_run = False

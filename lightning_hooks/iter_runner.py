@@ -73,6 +73,27 @@ class IterRunner(Runner):
         if value is not None:
             loops.set_max_steps(self.trainer, value)
 
+    # -- what the driver tells ---------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """The run begins."""
+        self._epoch = self.trainer.current_epoch
+
+    def begin_batch(self, batch_idx: int) -> None:
+        """A training batch begins, the ``batch_idx``-th of its pass."""
+        # mmcv reads the loader's passes before it fetches the batch
+        self._epoch = max(self.trainer.current_epoch - (batch_idx == 0), 0)
+        validates = self.trainer.enable_validation
+        self._inner_iter = self.iter - self.last_val_iter if validates else 0
+
+    def ends_with_batch(self) -> bool:
+        """Whether the batch that ends is the run's last."""
+        return self.max_iters is not None and self.iter + 1 >= self.max_iters
+
+    def end_run(self) -> None:
+        """The run ends."""
+        self._inner_iter += 1
+
     @property
     def data_loader(self) -> Any:
         """The loader that is iterated now, as mmcv's endless IterLoader."""

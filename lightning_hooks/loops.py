@@ -43,8 +43,11 @@ __all__ = [
     "restore_minimum",
     "restore_train_data",
     "restore_val_data",
+    "run_validation",
+    "set_batches",
     "set_epoch",
     "set_max_steps",
+    "set_train_length",
     "step_metrics",
     "train_as_before_validation",
     "train_data",
@@ -133,6 +136,12 @@ def set_epoch(trainer: L.Trainer, epoch: int) -> None:
     """Make ``epoch`` the current one, as far as Lightning's epoch loop is concerned."""
     progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = epoch
+
+
+def set_batches(trainer: L.Trainer, number: int) -> None:
+    """Begin the run with so many training batches behind us."""
+    total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
+    total.ready = total.started = total.processed = total.completed = number
 
 
 def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
@@ -251,6 +260,29 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
     loop.setup_data()
     for inner in train_loaders(trainer):
         _set_sampler_epoch(inner, trainer.current_epoch)
+
+
+def set_train_length(trainer: L.Trainer, batches: int) -> None:
+    """Make the epoch that begins this long, whatever its loader said at the start of the run."""
+    loop: Any = trainer.fit_loop
+    loop.max_batches = batches
+    loop._combined_loader.limits = batches
+
+
+def run_validation(trainer: L.Trainer, loader: Any) -> None:
+    """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    connector = trainer._logger_connector
+    data = loop._data_source, loop._combined_loader, loop._max_batches
+    first_iteration = connector._first_loop_iter
+    loop._data_source, loop._combined_loader = _DataLoaderSource(loader, ""), None
+    trainer.validating = True
+    try:
+        loop.run()
+    finally:
+        trainer.training = True
+        connector._first_loop_iter = first_iteration
+        restore_val_data(trainer, data)
 
 
 def train_as_before_validation(trainer: L.Trainer) -> None:

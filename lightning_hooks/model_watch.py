@@ -31,7 +31,8 @@ class ModelWatch:
     def guard(self) -> None:
         """See to it that what hooks from elsewhere run of the model leaves no trace."""
         runner = self._runner
-        if self._guards is None and not all(is_ours(hook) for hook in runner.hooks):
+        foreign = not all(is_ours(hook) for hook in runner.hooks)
+        if runner.guards_model and foreign and self._guards is None:
             self._guards = Guards(runner, runner.module, unwrap(runner.model))
 
     def unguard(self) -> None:

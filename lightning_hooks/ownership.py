@@ -148,7 +148,8 @@ class Ownership:
             )
         self.loss_class = strategy_loss_class(runner.trainer.strategy)
         runner.use_optimizer(optimizers_of_hooks(runner.module))
-        runner.model.wrap_outputs = self.with_strategy_loss
+        if hasattr(runner.model, "wrap_outputs"):
+            runner.model.wrap_outputs = self.with_strategy_loss
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return a step's outputs with a loss whose backward goes through the strategy."""

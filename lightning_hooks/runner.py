@@ -47,6 +47,15 @@ class Runner:
     data_batch: Any
     """The batch; there only within an iteration."""
 
+    fills_log_buffer: bool = False
+    """Whether the steps fill the log buffer themselves, as those of the stand-in's runners do."""
+
+    validates_again: bool = False
+    """Whether no training epoch was run since the last validation; Lightning's has none such."""
+
+    guards_model: bool = True
+    """Whether what hooks run of the model leaves no trace."""
+
     calls_hooks: bool = False
     """Whether it is a hook that is running: what it runs of the model is not the training's."""
 
@@ -310,6 +319,10 @@ class Runner:
     def get_hook_info(self) -> str:
         """mmcv's table of the stages with their hooks."""
         return hook_info(self._hooks)
+
+    def announce(self) -> None:
+        """Log what is about to be run."""
+        self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""

@@ -21,6 +21,7 @@ class Settings:
     model: Callable[[Any], torch.nn.Module] | None = None
     attributes: dict[str, Any] | None = None
     owns_backward: bool | Literal["auto"] | None = None
+    runner: Any = None
 
 
 def merge(wishes: Sequence[Settings]) -> Settings:

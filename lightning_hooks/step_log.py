@@ -33,6 +33,8 @@ def orphaned(outputs: dict[str, Any]) -> dict[str, Any]:
 def feed_log_buffer(runner: Runner) -> None:
     """Give the log buffer the step's ``log_vars``, else its loss and what the module logged."""
     outputs = getattr(runner, "outputs", None) or {}
+    if runner.fills_log_buffer:
+        return
     if "log_vars" in outputs:
         runner.log_buffer.update(outputs["log_vars"], outputs.get("num_samples", 1))
         return

@@ -544,6 +544,21 @@ def test_apply_to_and_export(tmp_path):
     assert equal(weights(bare), ema.ema_state_dict())
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_a_run_that_is_over_when_it_is_resumed_gives_the_average_of_its_file(tmp_path, used):
+    first, again = EMAHook(momentum=0.1), EMAHook(momentum=0.1)
+    trainer = make_trainer(tmp_path, first)
+    trainer.fit(TinyModule(), make_loader())
+    trainer.save_checkpoint(tmp_path / "last.ckpt", weights_only=False)
+    if used:
+        make_trainer(tmp_path, again).fit(TinyModule(seed=1), make_loader())
+    module = TinyModule()
+    make_trainer(tmp_path, again).fit(module, make_loader(), ckpt_path=tmp_path / "last.ckpt")
+    assert equal(again.ema_state_dict(), first.ema_state_dict())
+    again.apply_to(module)
+    assert equal(weights(module), first.ema_state_dict())
+
+
 def test_fits_twice_as_one_fit(tmp_path):
     whole, ema = EMAHook(momentum=0.1), EMAHook(momentum=0.1)
     make_trainer(tmp_path, whole, max_epochs=4).fit(TinyNormModule(), make_loader())

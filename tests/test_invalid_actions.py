@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from lightning_hooks import (
     HookAdapter,
     InvalidLossError,
     OptimizerHook,
+    durable,
 )
 
 KINDS = pytest.mark.parametrize("kind", [LOSS, GRADIENTS, INPUT], ids=["loss", "grad", "input"])
@@ -265,6 +267,63 @@ def test_a_file_of_an_earlier_fit_is_not_gone_back_to(action: str, tmp_path: Pat
     trainer = make_trainer(tmp_path / "other", hook, saver)
     trainer.fit(module, loader(batches(4, {1: LOSS})))
     assert trainer.state.finished
+
+
+def test_restore_in_a_second_fit_begins_the_average_anew(tmp_path: Path) -> None:
+    hook, ema = CheckInvalidLossHook(interval=3, action="restore"), EMAHook(momentum=0.5)
+    make_trainer(tmp_path, hook, ema).fit(BadModule(), loader(batches(6)))
+    module = BadModule()
+    with torch.no_grad():
+        module.net.weight.fill_(7.0)
+    make_trainer(tmp_path, hook, ema).fit(module, loader(batches(3, {0: INPUT})))
+    assert_equal(dict(ema.ema_state_dict()), dict(module.state_dict()))
+    assert (module.net.weight == 7).all()
+
+
+def test_restore_in_a_resumed_run_has_the_average_of_the_file(tmp_path: Path) -> None:
+    def fit(data: Any, epochs: int, ckpt: Any = None) -> Any:
+        hook, ema = CheckInvalidLossHook(interval=4, action="restore"), EMAHook(momentum=0.1)
+        saver = CheckpointHook(1, save_last=False)
+        trainer = make_trainer(tmp_path, hook, ema, saver, max_epochs=epochs)
+        trainer.fit(BadModule(), loader(data), ckpt_path=ckpt)
+        return ema
+
+    fit(batches(4), 1)
+    saved = torch.load(tmp_path / "epoch_1.pth", weights_only=True)
+    raw, mean = (saved[key]["net.weight"] for key in ("state_dict", "ema_state_dict"))
+    ema = fit(batches(4, {0: INPUT}), 2, tmp_path / "epoch_1.pth")
+    average = ema.ema_state_dict()["net.weight"]
+    assert (average - mean).abs().max() < 0.2 * (raw - mean).abs().max()
+
+
+@BOTH
+def test_a_file_that_is_still_being_written_is_not_gone_back_to(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(module: Any, data: Any, *hooks: Any) -> None:
+        saver = CheckpointHook(2, by_epoch=False, background=True, create_symlink=False)
+        make_trainer(tmp_path, *hooks, saver).fit(module, loader(data))
+
+    class Late(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.iter == 2:
+                assert (tmp_path / "iter_2.pth").exists()  # the earlier run's
+                bad_step_is_read.set()
+
+    wanted, other = BadModule(), BadModule()
+    with torch.no_grad():
+        other.net.weight.fill_(100.0)
+    fit(other, batches(2))  # leaves an iter_2.pth
+    write, bad_step_is_read = durable.save_announced, threading.Event()
+
+    def wait(*args: Any) -> None:
+        bad_step_is_read.wait(timeout=30)
+        write(*args)
+
+    monkeypatch.setattr(durable, "save_announced", wait)
+    hook = CheckInvalidLossHook(interval=3, action=action)
+    fit(wanted, batches(3, {2: LOSS}), hook, Late())
+    assert wanted.net.weight.abs().max() < 10
 
 
 # -- files -----------------------------------------------------------------------------------

@@ -143,6 +143,14 @@ def test_the_trainers_reader_is_put_back(tmp_path):
     assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
 
 
+def test_the_trainers_reader_is_put_back_by_two_hooks_too(tmp_path):
+    callbacks = [CheckpointHook(interval=1), BestCheckpointHook("val_loss")]
+    trainer = trainer_of(tmp_path, *callbacks, num_sanity_val_steps=0)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
+    pickle.dumps(trainer.callbacks)
+
+
 def test_the_users_own_writer_stays_and_its_files_are_kept_count_of(tmp_path):
     class Own(TorchCheckpointIO):
         pass

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from lightning_hooks import (
+from lightning_hooks.config import from_file
     HOOKS,
     EvalHook,
     Hook,
@@ -89,6 +90,13 @@ def test_a_file_with_its_bases_trains(tmp_path: Path) -> None:
     assert files == ["best_val_loss_epoch_2.pth", "epoch_2.pth", "latest.pth"]
     (log,) = (tmp_path / "work").glob("*.log.json")
     assert [json.loads(line).get("mode") for line in log.read_text().splitlines()].count("val") == 2
+
+
+def test_a_file_is_read_by_configs_own_name_for_it_too(tmp_path: Path) -> None:
+    path = str(write_config(tmp_path))
+    found, same = from_file(path), hooks_from_config(path)
+    assert names(found) == names(same)
+    assert found.trainer_kwargs == same.trainer_kwargs
 
 
 def test_a_dict_and_an_object_are_taken_too_and_stay_as_they_are(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ class AveragingHook(Hook):
         Raises:
             RuntimeError: if there is no average before the first fit.
         """
+        if self._loaded:  # and not trained with: the run that was to go on is over
+            return dict(self._loaded)
         if self._average is None:
             name = type(self).__name__
             raise RuntimeError(f"{name} has no average yet: it starts with Trainer.fit()")

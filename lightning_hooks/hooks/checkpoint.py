@@ -223,6 +223,10 @@ class CheckpointHook(ModelCheckpointHook):
             link_latest(target.directory, target.name)
         keep_last(target.directory, target.run, target.series, self.max_keep_ckpts)
 
+    def is_writing(self, path: str) -> bool:
+        """Whether the thread is not done with this file, or has failed to write it."""
+        return self._background is not None and self._background.is_writing(path)
+
     # -- state -----------------------------------------------------------------------------
 
     def state_arguments(self) -> dict[str, Any]:

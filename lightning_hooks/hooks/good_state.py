@@ -15,6 +15,7 @@ from torch import nn
 
 from lightning_hooks import files
 from lightning_hooks.hooks.averaging import AveragingHook
+from lightning_hooks.hooks.checkpoint import CheckpointHook
 
 __all__ = ["GoodState"]
 
@@ -48,7 +49,8 @@ class GoodState:
     def keep(self) -> None:
         """Copy the state, which is good, until there is a file."""
         if not self._has_file:  # asked once: it may be far away
-            self._has_file = not self._shards and self._newest() is not None
+            newest = None if self._shards else self._trainer.strategy.broadcast(self._newest())
+            self._has_file = newest is not None
         self._copy = None  # first: there is no time at which there are two
         if not self._has_file:
             self._copy = _copy_of(self._trainer)
@@ -78,7 +80,13 @@ class GoodState:
 
     def _newest(self) -> str | None:
         """Return the newest file that is there: some are deleted, some are still being written."""
-        return next((path for path in reversed(self._paths) if _is_file(path)), None)
+        callbacks: list[Any] = self._trainer.callbacks  # type: ignore[attr-defined]
+        savers = [callback for callback in callbacks if isinstance(callback, CheckpointHook)]
+        for path in reversed(self._paths):
+            # until it is written, an earlier run's file may have its name
+            if not any(saver.is_writing(path) for saver in savers) and _is_file(path):
+                return path
+        return None
 
 
 def _is_file(path: str) -> bool:

@@ -97,8 +97,14 @@ class Restore(Action):
     def __init__(self, hook: Any, runner: Any) -> None:
         super().__init__(hook, runner)
         self._good = GoodState(runner.trainer)
-        self._good.keep()
+        self._is_first = True
         self._count = 0
+
+    def before_batch(self) -> None:
+        """Keep the state at the start: now all hooks are ready, averages too."""
+        if self._is_first:
+            self._is_first = False
+            self._good.keep()
 
     def settle(self, reading: Reading, at_interval: bool) -> None:
         """Go back, or keep what is good."""

@@ -149,7 +149,7 @@ class CheckInvalidLossHook(Hook):
         self._steps_are_made = runner.module.automatic_optimization
         # Lightning skips what is None; the driver puts the events back
         unused = {
-            "on_train_batch_start": not self._action.skips and self.dump_dir is None,
+            "on_train_batch_start": not (self._needs_each_batch() or self._action.keeps),
             "on_before_backward": not self._action.skips,
             "on_before_optimizer_step": not self._action.skips,
             "on_train_batch_end": self._steps_are_made,
@@ -166,6 +166,11 @@ class CheckInvalidLossHook(Hook):
         self._action.before_batch()
         if self.dump_dir is not None:
             self._record.rng_state = rng.get_rng_state()
+        if self._action.keeps and not self._needs_each_batch():
+            self.__dict__["on_train_batch_start"] = None  # it was for the first
+
+    def _needs_each_batch(self) -> bool:
+        return self.dump_dir is not None or (self._action is not None and self._action.skips)
 
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor

@@ -48,8 +48,9 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Have the Trainer read checkpoints as they were written, or not at all."""
-        io = AtomicCheckpointIO(for_fit=lambda: trainer.state.fn == TrainerFn.FITTING)
-        if self._take_back_io is None:
+        # once for all such hooks: taken back in their order, the first's would stay for good
+        if not getattr(trainer.strategy.checkpoint_io, "knows_fit", False):
+            io = AtomicCheckpointIO(for_fit=lambda: trainer.state.fn == TrainerFn.FITTING)
             self._take_back_io = replaced(trainer.strategy, io)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if self.hosted_at is not None and any(map(_is_default, callbacks)) and not self._warned:

@@ -16,6 +16,8 @@ RECORDERS = {
     "hook_info": "record_hook_info",
     "log_buffer": "record_log_buffer",
     "evaluation": "record_evaluation",
+    "old_script": "record_old_script",
+    "old_code": "record_old_code",
 }
 COMMAND = "tests/golden/oracle.sh"
 WIDTH = 160

@@ -1,0 +1,167 @@
+"""mmcv's DataContainer: what is batched in another way than by stacking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils.data import default_collate
+
+__all__ = ["DataContainer", "collate", "scatter", "scatter_kwargs"]
+
+
+class DataContainer:
+    """Wraps a sample's field, and says how it is batched and moved.
+
+    Args:
+        data: The field.
+        stack: Whether fields are stacked into one tensor, filled up to the same size.
+        padding_value: What they are filled up with.
+        cpu_only: Whether it stays where it is, as meta data do.
+        pad_dims: How many of the last dimensions may differ: 1 to 3, or None for none.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        stack: bool = False,
+        padding_value: float = 0,
+        cpu_only: bool = False,
+        pad_dims: int | None = 2,
+    ) -> None:
+        if pad_dims not in (None, 1, 2, 3):
+            raise AssertionError(f"pad_dims must be None, 1, 2 or 3, got {pad_dims!r}")
+        self._data = data
+        self._stack = stack
+        self._padding_value = padding_value
+        self._cpu_only = cpu_only
+        self._pad_dims = pad_dims
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.data!r})"
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    data = property(lambda self: self._data)
+    stack = property(lambda self: self._stack)
+    padding_value = property(lambda self: self._padding_value)
+    cpu_only = property(lambda self: self._cpu_only)
+    pad_dims = property(lambda self: self._pad_dims)
+
+    @property
+    def datatype(self) -> Any:
+        """The tensor's type by name, or the class of anything else."""
+        return self.data.type() if isinstance(self.data, torch.Tensor) else type(self.data)
+
+    def size(self, *args: Any, **kwargs: Any) -> Any:
+        """The size of the tensor inside."""
+        return self._tensor("size").size(*args, **kwargs)
+
+    def dim(self) -> int:
+        """The number of its dimensions."""
+        return self._tensor("dim").dim()
+
+    def _tensor(self, asked: str) -> torch.Tensor:
+        if not isinstance(self.data, torch.Tensor):
+            name = type(self).__name__
+            raise AttributeError(f"{name} has no attribute {asked} for type {self.datatype}")
+        return self.data
+
+
+def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
+    """Make a batch of samples; containers become one with a list of groups.
+
+    Args:
+        batch: The samples.
+        samples_per_gpu: How many of them make a group.
+    """
+    if not isinstance(batch, Sequence):
+        raise TypeError(f"a batch must be a sequence of samples, got {type(batch).__name__}")
+    first = batch[0]
+    if isinstance(first, DataContainer):
+        groups = [batch[i : i + samples_per_gpu] for i in range(0, len(batch), samples_per_gpu)]
+        if first.cpu_only or not first.stack:
+            data: list[Any] = [[sample.data for sample in group] for group in groups]
+        else:
+            data = [_stacked(group) for group in groups]
+        return DataContainer(data, first.stack, first.padding_value, cpu_only=first.cpu_only)
+    if isinstance(first, Sequence) and not isinstance(first, (str, bytes)):
+        columns: Any = zip(*batch, strict=True)
+        return [collate(samples, samples_per_gpu) for samples in columns]
+    if isinstance(first, Mapping):
+        return {key: collate([sample[key] for sample in batch], samples_per_gpu) for key in first}
+    return default_collate(list(batch))
+
+
+def _stacked(group: Sequence[DataContainer]) -> Any:
+    dims = group[0].pad_dims
+    if dims is None:
+        return default_collate([sample.data for sample in group])
+    if group[0].dim() <= dims:
+        raise AssertionError(f"pad_dims={dims} needs a tensor of more dimensions than that")
+    if len({sample.data.shape[:-dims] for sample in group}) > 1:
+        raise AssertionError(f"samples differ in more than their last {dims} dimensions")
+    largest = [max(sample.size(-d) for sample in group) for d in range(1, dims + 1)]
+    padded = [
+        functional.pad(
+            sample.data,
+            [n for d, size in enumerate(largest, 1) for n in (0, size - sample.size(-d))],
+            value=sample.padding_value,
+        )
+        for sample in group
+    ]
+    return default_collate(padded)
+
+
+def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Any:
+    """Give each device its part of the inputs: a tuple of as many as there are devices.
+
+    Tensors are cut along ``dim`` and moved; a container's groups are dealt out. The device
+    ``[-1]`` is the CPU.
+    """
+    devices = [torch.device("cpu" if i == -1 else f"cuda:{i}") for i in target_gpus]
+    return _scattered(inputs, devices, dim)
+
+
+def _scattered(value: Any, devices: list[torch.device], dim: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        if len(devices) == 1:
+            return (_moved(value, devices[0]),)
+        parts = value.chunk(len(devices), dim)
+        return tuple(_moved(part, d) for part, d in zip(parts, devices, strict=False))
+    if isinstance(value, DataContainer):
+        if value.cpu_only:
+            return value.data
+        share = -(-len(value.data) // len(devices))
+        return tuple(_moved(part, devices[i // share]) for i, part in enumerate(value.data))
+    if isinstance(value, (tuple, list)) and value:
+        dealt = zip(*(_scattered(item, devices, dim) for item in value), strict=False)
+        return [type(value)(part) if type(value) in (tuple, list) else part for part in dealt]
+    if isinstance(value, dict) and value:
+        found = zip(*(_scattered(item, devices, dim) for item in value.items()), strict=False)
+        return [type(value)(items) for items in found]
+    return [value for _ in devices]
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_moved(item, device) for item in value]
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"only tensors are moved to a device, got {type(value).__name__}")
+    if device.type == "cpu":
+        return value.contiguous()
+    return value.contiguous().to(device, non_blocking=True)
+
+
+def scatter_kwargs(
+    inputs: Any, kwargs: Any, target_gpus: Sequence[int], dim: int = 0
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Scatter positional and keyword arguments: as many of the ones as of the others."""
+    args = list(scatter(inputs, target_gpus, dim)) if inputs else []
+    named = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
+    args += [()] * (len(named) - len(args))
+    named += [{}] * (len(args) - len(named))
+    return tuple(args), tuple(named)

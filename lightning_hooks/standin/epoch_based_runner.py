@@ -1,0 +1,106 @@
+"""``EpochBasedRunner``: mmcv's runner that counts epochs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from lightning_hooks.epoch_runner import EpochRunner
+from lightning_hooks.standin.base_runner import BaseRunner
+from lightning_hooks.standin.builder import RUNNERS
+
+__all__ = ["EpochBasedRunner", "Runner"]
+
+
+@RUNNERS.register_module()
+class EpochBasedRunner(BaseRunner, EpochRunner):
+    """Trains epoch by epoch.
+
+    Its arguments are those of :class:`~lightning_hooks.standin.base_runner.BaseRunner`.
+
+    Note:
+        Departures from mmcv: those of ``BaseRunner``.
+    """
+
+    stands_for: ClassVar[Any] = EpochRunner
+    _steps: Iterator[tuple[str, Any]] = iter(())
+
+    def run(
+        self, data_loaders: Any, workflow: Any, max_epochs: int | None = None, **kwargs: Any
+    ) -> None:
+        """Train and validate until ``max_epochs`` epochs are trained.
+
+        Args:
+            data_loaders: A list of loaders, one for each part of the workflow.
+            workflow: A list of ``("train", epochs)`` and ``("val", epochs)``, gone through again
+                and again.
+            max_epochs: Deprecated: the constructor's.
+            **kwargs: Passed on to ``train_step``.
+        """
+        self._check_workflow(data_loaders, workflow)
+        if max_epochs is not None:
+            warnings.warn(
+                "setting max_epochs in run is deprecated, please set max_epochs in runner_config",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            self._max_epochs = max_epochs
+        if self._max_epochs is None:
+            raise AssertionError("max_epochs must be specified during instantiation")
+        training = [
+            x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
+        ]
+        self._steps = self._plan(list(zip(workflow, data_loaders, strict=True)))
+        self._step_kwargs = kwargs
+        self.data_loader = (training or data_loaders)[0]
+        if training:
+            self._max_iters = self._max_epochs * len(training[0])
+        self._fit(workflow, f"{self._max_epochs} epochs")
+
+    def _plan(self, parts: list[tuple[tuple[str, int], Any]]) -> Iterator[tuple[str, Any]]:
+        """Yield the epochs to run, as long as there are any to train."""
+        trains = any(mode == "train" for (mode, _), _ in parts)
+        while self.epoch < self._max_epochs:
+            for (mode, times), loader in parts:
+                for _ in range(times):
+                    if mode == "train" and self.epoch >= self._max_epochs:
+                        break
+                    yield mode, loader
+            if not trains:
+                return
+
+    def go_on(self) -> None:
+        """Validate as the workflow has it, up to the next training epoch or the end."""
+        self.validates_again = False
+        for mode, loader in self._steps:
+            self.data_loader = loader
+            if mode == "train":
+                self._max_iters = self._max_epochs * len(loader)
+                return
+            self._engine.validate()
+            self.validates_again = True
+        self.trainer.should_stop = True
+
+    begin_workflow = go_on
+
+    def batches(self) -> Iterator[Any]:
+        """The batches of the epoch."""
+        yield from self.data_loader
+
+    def number_of_batches(self) -> int:
+        """How many they are."""
+        return len(self.data_loader)
+
+
+@RUNNERS.register_module()
+class Runner(EpochBasedRunner):
+    """The old name of EpochBasedRunner."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            "Runner was deprecated, please use EpochBasedRunner instead",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        super().__init__(*args, **kwargs)

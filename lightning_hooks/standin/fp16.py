@@ -1,0 +1,193 @@
+"""mmcv's half precision of single methods: decorators that cast, over torch's autocast."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+__all__ = [
+    "LossScaler",
+    "auto_fp16",
+    "cast_tensor_type",
+    "force_fp32",
+    "patch_norm_fp32",
+    "wrap_fp16_model",
+]
+
+
+def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) -> Any:
+    """Return inputs with their tensors of one type cast to another."""
+    if isinstance(inputs, torch.Tensor):
+        return inputs.to(dst_type) if inputs.dtype == src_type else inputs
+    if isinstance(inputs, (nn.Module, str, bytes, np.ndarray)):
+        return inputs
+    if isinstance(inputs, Mapping):
+        found = {k: cast_tensor_type(v, src_type, dst_type) for k, v in inputs.items()}
+        return type(inputs)(found)  # type: ignore[call-arg]
+    if isinstance(inputs, tuple) and hasattr(inputs, "_fields"):
+        return type(inputs)(*(cast_tensor_type(x, src_type, dst_type) for x in inputs))
+    if isinstance(inputs, (list, tuple, set)):
+        return type(inputs)(cast_tensor_type(x, src_type, dst_type) for x in inputs)
+    return inputs
+
+
+def _casting(
+    apply_to: Iterable[str] | None,
+    back: bool,
+    supported_types: tuple[type, ...],
+    types: tuple[torch.dtype, torch.dtype],
+    enabled: bool,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    source, target = types
+
+    def decorator(method: Callable[..., Any]) -> Callable[..., Any]:
+        names = inspect.getfullargspec(method).args
+
+        @functools.wraps(method)
+        def cast(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not isinstance(self, supported_types):
+                raise TypeError(
+                    f"{method.__name__} of a {type(self).__name__} cannot be decorated so: it is "
+                    f"for methods of {', '.join(t.__name__ for t in supported_types)}"
+                )
+            if not getattr(self, "fp16_enabled", False):
+                return method(self, *args, **kwargs)
+            wanted = None if apply_to is None else set(apply_to)
+
+            def one(name: str | None, value: Any) -> Any:
+                cast_it = wanted is None or name in wanted
+                return cast_tensor_type(value, source, target) if cast_it else value
+
+            positions = [*names[1:], *[None] * len(args)]
+            new_args = [one(name, x) for name, x in zip(positions, args, strict=False)]
+            new_kwargs = {name: one(name, value) for name, value in kwargs.items()}
+            tensors = list(getattr(self, "parameters", list)())
+            device = tensors[0].device.type if tensors else "cpu"
+            with torch.autocast(device, dtype=torch.float16, enabled=enabled):
+                output = method(self, *new_args, **new_kwargs)
+            return cast_tensor_type(output, target, source) if back else output
+
+        return cast
+
+    return decorator
+
+
+def auto_fp16(
+    apply_to: Iterable[str] | None = None,
+    out_fp32: bool = False,
+    supported_types: tuple[type, ...] = (nn.Module,),
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a method that runs in half precision where ``self.fp16_enabled`` is true.
+
+    Args:
+        apply_to: Names of the arguments that are cast; all by default.
+        out_fp32: Whether the result is cast back.
+        supported_types: Classes whose methods may be decorated.
+    """
+    half = (torch.float, torch.half)
+    return _casting(apply_to, out_fp32, supported_types, half, enabled=True)
+
+
+def force_fp32(
+    apply_to: Iterable[str] | None = None,
+    out_fp16: bool = False,
+    supported_types: tuple[type, ...] = (nn.Module,),
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a method that runs in full precision where ``self.fp16_enabled`` is true.
+
+    Args:
+        apply_to: Names of the arguments that are cast; all by default.
+        out_fp16: Whether the result is cast back.
+        supported_types: Classes whose methods may be decorated.
+    """
+    full = (torch.half, torch.float)
+    return _casting(apply_to, out_fp16, supported_types, full, enabled=False)
+
+
+def wrap_fp16_model(model: nn.Module) -> None:
+    """Switch the decorated methods of a model on."""
+    module: Any
+    for module in model.modules():
+        if hasattr(module, "fp16_enabled"):
+            module.fp16_enabled = True
+
+
+def patch_norm_fp32(module: nn.Module) -> nn.Module:
+    """Give the norm layers of a model full precision."""
+    for part in module.modules():
+        if isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm)):
+            part.float()
+    return module
+
+
+class LossScaler:
+    """The factor of a loss in half precision: up after a while, down when gradients overflow.
+
+    Args:
+        init_scale: The factor at the start.
+        mode: ``"dynamic"``, or ``"static"`` for one that stays.
+        scale_factor: By how much it goes up and down.
+        scale_window: Iterations without overflow before it goes up.
+    """
+
+    _STATE = (
+        "cur_scale",
+        "cur_iter",
+        "mode",
+        "last_overflow_iter",
+        "scale_factor",
+        "scale_window",
+    )
+
+    def __init__(
+        self,
+        init_scale: float = 2**32,
+        mode: str = "dynamic",
+        scale_factor: float = 2.0,
+        scale_window: int = 1000,
+    ) -> None:
+        if mode not in ("dynamic", "static"):
+            raise AssertionError(f"mode can only be dynamic or static, got {mode!r}")
+        self.cur_scale = init_scale
+        self.cur_iter = 0
+        self.mode = mode
+        self.last_overflow_iter = -1
+        self.scale_factor = scale_factor
+        self.scale_window = scale_window
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor."""
+        return self.cur_scale
+
+    def has_overflow(self, params: Iterable[nn.Parameter]) -> bool:
+        """Whether a gradient is not finite; never in static mode."""
+        if self.mode != "dynamic":
+            return False
+        return any(p.grad is not None and not bool(p.grad.isfinite().all()) for p in params)
+
+    def update_scale(self, overflow: bool) -> None:
+        """Adapt the factor after an iteration."""
+        if self.mode != "dynamic":
+            return
+        if overflow:
+            self.cur_scale = max(self.cur_scale / self.scale_factor, 1)
+            self.last_overflow_iter = self.cur_iter
+        elif (self.cur_iter - self.last_overflow_iter) % self.scale_window == 0:
+            self.cur_scale *= self.scale_factor
+        self.cur_iter += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+        return {name: getattr(self, name) for name in self._STATE}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take a state."""
+        for name in self._STATE:
+            setattr(self, name, state_dict[name])

@@ -1,0 +1,47 @@
+"""``TextLoggerHook`` under the stand-in's runners: the JSON has mmcv's five decimals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_hooks.standin.checkpoint_hook import writes_mmcv_files
+from lightning_hooks.writers import text
+
+__all__ = ["TextLoggerHook"]
+
+
+class TextLoggerHook(text.TextLoggerHook):
+    """The stand-in's TextLoggerHook.
+
+    In a Trainer, without a runner of the stand-in's, it is :class:`lightning_hooks.TextLoggerHook`,
+    where the arguments are described.
+
+    Source: mmcv's ``TextLoggerHook``; NaN and infinity stay ``null`` in the JSON.
+    """
+
+    def after_val_epoch(self, runner: Any) -> None:
+        """Average and log the validation; its values stay until the next epoch, as in mmcv."""
+        if not writes_mmcv_files(runner):
+            super().after_val_epoch(runner)
+            return
+        runner.log_buffer.average()
+        self.log(runner)
+        if self.reset_flag:
+            runner.log_buffer.clear_output()
+
+    def get_epoch(self, runner: Any) -> int:
+        """The number of the epoch, from 1; before any, of a validation, 0."""
+        if writes_mmcv_files(runner) and runner.mode == "val":
+            return int(runner.epoch)
+        return super().get_epoch(runner)
+
+    def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
+        if writes_mmcv_files(runner):
+            log_dict = {key: _to_five_decimals(value) for key, value in log_dict.items()}
+        super()._dump_log(log_dict, runner)
+
+
+def _to_five_decimals(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_to_five_decimals(item) for item in value]
+    return round(value, 5) if isinstance(value, float) else value

@@ -1,0 +1,62 @@
+"""Version numbers as tuples that compare."""
+
+from __future__ import annotations
+
+import subprocess
+
+__all__ = ["MMCV_VERSION", "digit_version", "get_git_hash", "parse_version_info", "version_info"]
+
+MMCV_VERSION = "1.7.2"
+"""The mmcv that the stand-in says to be."""
+
+version_info = (1, 7, 2)
+
+
+def _release(version: str, length: int) -> tuple[list[int], tuple[str, int] | None, int | None]:
+    from packaging.version import parse
+
+    found = parse(version)
+    release = [*found.release, *[0] * length][:length]
+    pre = found.pre if found.pre or not found.is_prerelease else ("dev", 0)
+    return release, pre, found.post
+
+
+def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
+    """Return a version as numbers; a pre-release sorts before its release.
+
+    >>> digit_version("1.7.2"), digit_version("2.0.0rc1") < digit_version("2.0.0")
+    ((1, 7, 2, 0, 0, 0), True)
+    """
+    release, pre, post = _release(version_str, length)
+    if pre is not None:
+        order = {"a": -3, "b": -2, "rc": -1}
+        return (*release, order.get(pre[0], -4), pre[1])
+    return (*release, 0, 0) if post is None else (*release, 1, post)
+
+
+def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ...]:
+    """Return a version as numbers, with the name of a pre-release.
+
+    >>> parse_version_info("2.0.0rc1")
+    (2, 0, 0, 0, 'rc', 1)
+    """
+    release, pre, post = _release(version_str, length)
+    if pre is not None:
+        return (*release, *pre)
+    return (*release, 0, 0) if post is None else (*release, "post", post)
+
+
+def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
+    """Return the commit of the repository that the program runs in.
+
+    Args:
+        fallback: What is returned without git or outside a repository.
+        digits: How many of its digits.
+    """
+    if digits is not None and not isinstance(digits, int):
+        raise TypeError(f"digits must be an int or None, got {digits!r}")
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return fallback
+    return done.stdout.decode("ascii").strip()[:digits]

@@ -1,0 +1,39 @@
+"""Record what hooks of real packages do under real mmcv; the packages come from PyPI."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+OLD_CODE = HERE.parent / "old_code"
+DOWNLOADS = HERE.parents[1] / ".old_code"
+
+
+def run(which: str) -> dict[str, Any]:
+    """Run all hooks in a process of their own; return what they did."""
+    sys.path.insert(0, str(OLD_CODE))
+    from packages import fetch
+
+    fetch(DOWNLOADS)
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "out.json"
+        job = [str(OLD_CODE / "run_hooks.py"), which, str(DOWNLOADS / "src"), str(out)]
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run(
+            [sys.executable, "-W", "ignore", *job],
+            env=environment,
+            check=True,
+            timeout=500,
+            capture_output=True,
+        )
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
+
+
+def record() -> dict[str, Any]:
+    """Record every case."""
+    return {"cases": run("mmcv")}

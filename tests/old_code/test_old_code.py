@@ -1,0 +1,58 @@
+"""Hooks of real packages of the mmcv 1.x era, loaded from their own files, do what they did.
+
+``make old-code`` downloads the packages from PyPI and runs every hook of ``cases.py`` twice:
+under the stand-in's runners, and in an adapter in a ``lightning.Trainer``. What it does (rates,
+weights, files, calls of the model) must be what it did under real mmcv's runner.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import CASES
+from record_old_code import run
+
+pytestmark = pytest.mark.slow
+GOLDEN = Path(__file__).parents[1] / "golden" / "old_code.json"
+
+
+@pytest.fixture(scope="module", params=["runner", "trainer"])
+def results(request: pytest.FixtureRequest) -> dict[str, Any]:
+    try:
+        return run(request.param)
+    except subprocess.CalledProcessError as error:
+        if "pip" in error.cmd:
+            pytest.skip("PyPI cannot be reached")
+        raise
+
+
+def assert_close(ours: Any, theirs: Any) -> None:
+    """Compare nested values: floats nearly, all else exactly."""
+    if isinstance(theirs, dict):
+        assert set(ours) == set(theirs)
+        for key in theirs:
+            assert_close(ours[key], theirs[key])
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_close(one, other)
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_hook_does_what_it_did(case: str, results: dict[str, Any]) -> None:
+    want = json.loads(GOLDEN.read_text())["cases"][case]
+    found = results[case]
+    assert "error" not in found, found["error"]
+    assert "error" not in want
+    for ours, theirs in zip(found["notes"], want["notes"], strict=True):
+        assert ours["at"] == theirs["at"]
+        assert ours["lr"] == theirs["lr"]  # plain Python: to the last bit
+    assert_close(found, want)
