@@ -133,8 +133,8 @@ def test_the_schedulers_state_goes_on(tmp_path: Path) -> None:
     ("make", "message"),
     [
         (lambda: pet.PeriodicWriter([1], 3), "writers must be EventWriters"),
-        (lambda: pet.PeriodicWriter([], 0), "max_iter must be an int of at least 1"),
-        (lambda: pet.IterationTimer(3, warmup_iter=-1), "warmup_iter must be an int of at least 0"),
+        (lambda: pet.PeriodicWriter([], 0), "max_iter must be at least 1"),
+        (lambda: pet.IterationTimer(3, warmup_iter=-1), "warmup_iter must be at least 0"),
         (lambda: pet.LRScheduler(None, None), "scheduler must have step"),
         (lambda: pet.PreciseBN([1, 2], 1, 1, 1), "precise_bn_args must be a model, a loader"),
         (lambda: pet.TestHook(logperiod=0), "logperiod must be"),

@@ -20,7 +20,14 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from lightning_hooks.dialects import event_writers, step_files, step_hooks, visdom_writer
+from lightning_hooks.dialects import (
+    event_writers,
+    step_files,
+    step_hooks,
+    step_lr,
+    step_timer,
+    visdom_writer,
+)
 from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
 from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
@@ -133,8 +140,8 @@ DIALECT = Dialect(
 # -- hooks -------------------------------------------------------------------------------------
 
 
-class IterationTimer(step_hooks.IterationTimer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.IterationTimer`."""
+class IterationTimer(step_timer.IterationTimer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_timer.IterationTimer`."""
 
 
 class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
@@ -145,8 +152,8 @@ class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
     """detectron2's :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`."""
 
 
-class LRScheduler(step_hooks.LRScheduler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.LRScheduler`."""
+class LRScheduler(step_lr.LRScheduler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_lr.LRScheduler`."""
 
 
 class AutogradProfiler(step_files.AutogradProfiler, HookBase):

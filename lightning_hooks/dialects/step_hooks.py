@@ -5,9 +5,6 @@ Each dialect derives its own class from these and from its ``HookBase``.
 
 from __future__ import annotations
 
-import datetime
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,14 +15,11 @@ from lightning_hooks.population_stats import bn_layers, update_bn_stats
 __all__ = [
     "CallbackHook",
     "EvalHook",
-    "IterationTimer",
-    "LRScheduler",
     "PeriodicWriter",
     "PreciseBN",
-    "StepTimer",
+    "at_least",
     "flat",
     "is_due",
-    "reported_group",
 ]
 
 
@@ -52,106 +46,13 @@ def flat(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{key}", value
 
 
-def reported_group(optimizer: torch.optim.Optimizer) -> int:
-    """Return which parameter group's learning rate is to stand for all.
-
-    It is the first of the groups with most parameters; where each has a single one, the first
-    with the most common learning rate.
-    """
-    sizes = [len(group["params"]) for group in optimizer.param_groups]
-    if max(sizes) > 1:
-        return sizes.index(max(sizes))
-    rates = [group["lr"] for group in optimizer.param_groups]
-    return rates.index(Counter(rates).most_common(1)[0][0])
-
-
-def _period(name: str, value: Any, least: int) -> int:
+def at_least(name: str, value: Any, least: int) -> int:
+    """Return an argument, if it is an int that is large enough."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     return value
-
-
-class StepTimer:
-    """The times of steps, and the sum of them, without what hooks take between them.
-
-    Args:
-        warmup_iter: The first step that counts, from 1.
-    """
-
-    def __init__(self, warmup_iter: int) -> None:
-        self.warmup_iter = _period("warmup_iter", warmup_iter, 0)
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin anew."""
-        self.began = self.step_began = time.perf_counter()
-        self.in_steps = 0.0
-        self.done = self.counted = 0
-
-    def start_step(self) -> None:
-        """A step begins."""
-        self.step_began = time.perf_counter()
-
-    def end_step(self) -> float | None:
-        """A step has ended; return its seconds if it counts."""
-        now = time.perf_counter()
-        self.done += 1
-        if self.done < self.warmup_iter:
-            self.began = now
-            return None
-        self.counted += 1
-        self.in_steps += now - self.step_began
-        return now - self.step_began
-
-    def summary(self) -> Iterator[str]:
-        """Yield the lines with the speed and the total time."""
-        total = time.perf_counter() - self.began
-        if self.counted and self.in_steps > 0:
-            yield (
-                f"Overall training speed: {self.counted} iterations in "
-                f"{_clock(self.in_steps)} ({self.in_steps / self.counted:.4f} s / it)"
-            )
-        yield f"Total training time: {_clock(total)} ({_clock(total - self.in_steps)} on hooks)"
-
-
-def _clock(seconds: float) -> str:
-    return str(datetime.timedelta(seconds=int(seconds)))
-
-
-class IterationTimer:
-    """Puts each step's seconds into the storage as ``time``; tells speed and total at the end.
-
-    It stands first among the hooks, so that what the others take between steps is told apart.
-
-    Args:
-        warmup_iter: The first iteration that is timed, from 1.
-    """
-
-    trainer: Any
-
-    def __init__(self, warmup_iter: int = 3) -> None:
-        self._timer = StepTimer(warmup_iter)
-
-    def before_train(self) -> None:
-        """Start the clock."""
-        self._timer.reset()
-
-    def before_step(self) -> None:
-        """Start the step's clock."""
-        self._timer.start_step()
-
-    def after_step(self) -> None:
-        """Store how long the step took."""
-        seconds = self._timer.end_step()
-        if seconds is not None:
-            self.trainer.storage.put_scalars(time=seconds)
-
-    def after_train(self) -> None:
-        """Tell the speed."""
-        for line in self._timer.summary():
-            self.trainer.logger.info(line)
 
 
 class PeriodicWriter:
@@ -171,7 +72,7 @@ class PeriodicWriter:
             if not callable(getattr(writer, "write", None)):
                 raise TypeError(f"writers must be EventWriters, got {writer!r}")
         self._writers = list(writers)
-        self._period = _period("period", period, 1)
+        self._period = at_least("period", period, 1)
 
     def after_step(self) -> None:
         """Write if it is time to."""
@@ -188,96 +89,6 @@ class PeriodicWriter:
             if self._writes_at_end:
                 writer.write()
             writer.close()
-
-
-class LRScheduler:
-    """Steps a learning rate scheduler after every iteration, and stores ``lr``.
-
-    The rate stored is the one that the iteration had, of the group that :func:`reported_group`
-    picks.
-
-    Args:
-        optimizer: The Trainer's by default.
-        scheduler: A scheduler of torch, or a function of the run's progress in [0, 1] that
-            returns the factor of the initial rate (as fvcore's ``ParamScheduler``). Without one,
-            the rate of the Trainer's own scheduler is stored, which Lightning steps.
-
-    Raises:
-        TypeError: if ``scheduler`` is neither.
-        ValueError: at the start of a run, if it belongs to an optimizer that is not trained.
-    """
-
-    trainer: Any
-
-    def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
-        if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
-            raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
-        self._given = optimizer
-        self._optimizer = optimizer
-        self._schedule = None if hasattr(scheduler, "step") else scheduler
-        self._scheduler: Any = scheduler if self._schedule is None else None
-
-    @property
-    def scheduler(self) -> Any:
-        """The scheduler."""
-        return self.trainer.scheduler if self._scheduler is None else self._scheduler
-
-    @staticmethod
-    def get_best_param_group_id(optimizer: Any) -> int:
-        """Which group's rate is stored."""
-        return reported_group(optimizer)
-
-    def before_train(self) -> None:
-        """Take from the Trainer what was not given."""
-        trained = self.trainer.optimizer
-        self._optimizer = trained if self._given is None else self._given
-        if self._schedule is not None:
-            schedule = _OfProgress(self._schedule, self.trainer.max_iter)
-            self._scheduler = torch.optim.lr_scheduler.LambdaLR(
-                self._optimizer, schedule, last_epoch=self.trainer.iter - 1
-            )
-        ours = getattr(self._scheduler, "optimizer", self._optimizer)
-        many = trained.values() if isinstance(trained, Mapping) else [trained]
-        if not any(ours.param_groups is one.param_groups for one in many):
-            raise ValueError(
-                "LRScheduler's optimizer is not the one that is trained: "
-                "let configure_optimizers() return the very object"
-            )
-        self._group = reported_group(self._optimizer)
-
-    def before_step(self) -> None:
-        """Note the rate: at the end of an epoch Lightning sets the next before ``after_step``."""
-        self._rate = self._optimizer.param_groups[self._group]["lr"]
-
-    def after_step(self) -> None:
-        """Store this iteration's rate, and set the next one's."""
-        if self._scheduler is not None:
-            self._rate = self._optimizer.param_groups[self._group]["lr"]
-            self._scheduler.step()
-        self.trainer.storage.put_scalar("lr", self._rate, smoothing_hint=False)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The scheduler's state, if it has one that Lightning does not save."""
-        if hasattr(self._scheduler, "state_dict"):
-            return dict(self._scheduler.state_dict())
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Give the scheduler its state back."""
-        if hasattr(self._scheduler, "load_state_dict"):
-            self._scheduler.load_state_dict(state_dict)
-
-
-class _OfProgress:
-    """A factor by iteration, from a function of the run's progress."""
-
-    def __init__(self, schedule: Callable[[float], float], max_iter: int | None) -> None:
-        if max_iter is None:
-            raise ValueError("a schedule over the run's progress needs a run with a known end")
-        self.schedule, self.max_iter = schedule, max_iter
-
-    def __call__(self, iteration: int) -> float:
-        return self.schedule(iteration / self.max_iter)
 
 
 class EvalHook:
@@ -303,7 +114,7 @@ class EvalHook:
     def __init__(self, eval_period: int, eval_function: Callable[[], Any]) -> None:
         if not callable(eval_function):
             raise TypeError(f"eval_function must be a function, got {eval_function!r}")
-        self._period = _period("eval_period", eval_period, 0)
+        self._period = at_least("eval_period", eval_period, 0)
         self._function = eval_function
 
     def after_step(self) -> None:
@@ -354,8 +165,8 @@ class PreciseBN:
     def __init__(
         self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int
     ) -> None:
-        self._period = _period("period", period, 0)
-        self._num_iter = _period("num_iter", num_iter, 1)
+        self._period = at_least("period", period, 0)
+        self._num_iter = at_least("num_iter", num_iter, 1)
         self._model, self._data_loader = model, data_loader
         self._batches: Iterator[Any] | None = None
 
