@@ -126,6 +126,7 @@ class AveragingHook(Hook):
 
     def _put_in(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if self._loaded:  # evaluated without a fit, from a checkpoint
+            self._check_strategy(trainer)
             self.start(module, goes_on=False)
         first = self._name_in_file(trainer) is None  # two in turn would take out each other's
         average = self._average if self._loaded is None else None
@@ -169,7 +170,7 @@ class AveragingHook(Hook):
         """Put the raw weights back; an error here would hide the one that is raised."""
         with contextlib.suppress(Exception):
             self._take_out()
-            self._stop_listening()
+            self._leave_module(trainer)
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -198,7 +199,13 @@ class AveragingHook(Hook):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Give the module back as it was."""
         self._take_out()
+        self._leave_module(trainer)
+
+    def _leave_module(self, trainer: L.Trainer) -> None:
+        """Listen to the strategy from now on: it writes what is saved after the run, too."""
         self._stop_listening()
+        late = Listening(trainer.strategy, "save_checkpoint", partial(self._save_late, trainer))
+        self._listening = (late,)
 
     def _stop_listening(self) -> None:
         for one in self._listening:
@@ -214,10 +221,9 @@ class AveragingHook(Hook):
         if self._loaded:
             self._steps = state_dict["steps"]
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    def _save_late(
+        self, trainer: L.Trainer, checkpoint: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Write both sets of weights: nothing listens to the module after the fit."""
         self._save(trainer, checkpoint)
 
     def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
