@@ -34,12 +34,21 @@ def found_average(checkpoint: dict[str, Any], name: str | None) -> tuple[dict[st
         checkpoint: Lightning's dict; its ``state_dict`` may change.
         name: That of :func:`write_average`.
 
+    Raises:
+        ValueError: for a file of Lightning's, where the strategy has loaded it into the model.
+
     >>> file = {"state_dict": {"w": 1.5}, "current_model_state": {"w": 2.0},
     ...         "averaging_state": {"n_averaged": 3}}
     >>> found_average(file, None), file["state_dict"]
     (({'w': 1.5}, 3), {'w': 2.0})
     """
     if name is None and "current_model_state" in checkpoint and "averaging_state" in checkpoint:
+        if "state_dict" not in checkpoint:
+            raise ValueError(
+                "the checkpoint is one of Lightning's WeightAveraging, whose 'state_dict' is the "
+                "average: a strategy that shards has loaded that for the weights. Fit from it "
+                "with the strategy 'ddp', and go on from what that saves"
+            )
         average, raw = checkpoint["state_dict"], checkpoint.pop("current_model_state")
         checkpoint["state_dict"] = raw
         return dict(average), int(checkpoint["averaging_state"].get("n_averaged", 0))

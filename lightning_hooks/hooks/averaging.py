@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks import files, mmcv_checkpoint
+from lightning_hooks import files, mmcv_checkpoint, shards
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.average_files import found_average, write_average
 from lightning_hooks.hooks.module_average import ModuleAverage
@@ -38,7 +39,9 @@ class AveragingHook(Hook):
     A subclass says when the average is made (``start``) and updates it.
 
     Raises:
-        ValueError: at the start of a fit, for a strategy that shards the parameters.
+        ValueError: at the start of a fit, for a strategy that flattens or partitions the
+            parameters (FSDP, DeepSpeed). ``ModelParallelStrategy``'s may be sharded: checkpoints
+            have the whole average then, gathered for them on rank 0.
     """
 
     reads_step = False
@@ -74,6 +77,8 @@ class AveragingHook(Hook):
     def ema_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average in it; the tensors are the live ones.
 
+        Of sharded parameters it has DTensors: ``full_tensor()`` of one is the whole.
+
         Raises:
             RuntimeError: if there is no average before the first fit.
         """
@@ -88,14 +93,28 @@ class AveragingHook(Hook):
     def apply_to(self, module: torch.nn.Module) -> None:
         """Load the average, with the buffers that go with it, into a module of the same keys.
 
+        A module that is not sharded gets the whole of a sharded average. All ranks call this then.
+
         Raises:
             RuntimeError: if there is no average yet, or the keys differ.
         """
-        module.load_state_dict(mmcv_checkpoint.with_keys_of(module, self.ema_state_dict()))
+        average = self.ema_state_dict()
+        if not shards.any_sharded(module.parameters()):
+            average = shards.gathered(average, everywhere=True)
+        module.load_state_dict(mmcv_checkpoint.with_keys_of(module, average))
 
     def export(self, path: str) -> None:
-        """Write a file of the average alone, for ``load_state_dict`` and mmcv's loader."""
-        files.save_torch(files.to_cpu(self.ema_state_dict()), path)
+        """Write a file of the average alone, for ``load_state_dict`` and mmcv's loader.
+
+        The whole average, also of sharded parameters: all ranks call this then, rank 0 writes.
+        """
+        average = self.ema_state_dict()
+        sharded = shards.any_sharded(average.values())
+        whole = files.to_cpu(shards.gathered(average))
+        if whole:
+            files.save_torch(whole, path)
+        if sharded:
+            torch.distributed.barrier()  # for whoever reads the file next
 
     # -- evaluation ------------------------------------------------------------------------
 
@@ -109,6 +128,7 @@ class AveragingHook(Hook):
 
     def _put_in(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if self._loaded:  # evaluated without a fit, from a checkpoint
+            self._check_strategy(trainer)
             self.start(module, goes_on=False)
         first = self._name_in_file(trainer) is None  # two in turn would take out each other's
         average = self._average if self._loaded is None else None
@@ -127,7 +147,7 @@ class AveragingHook(Hook):
 
     def _take_out(self) -> None:
         if self._average is not None:
-            self._average.swap.take_out()
+            self._average.take_out()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Validate with the average, also in mid-epoch and outside of a fit."""
@@ -152,28 +172,42 @@ class AveragingHook(Hook):
         """Put the raw weights back; an error here would hide the one that is raised."""
         with contextlib.suppress(Exception):
             self._take_out()
-            self._stop_listening()
+            self._leave_module(trainer)
 
     # -- checkpoints -----------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen to checkpoints: weights-only ones are an event of the module alone."""
         super().setup(trainer, pl_module, stage)
-        if stage == "fit" and trainer.strategy.restore_checkpoint_after_setup:
-            raise ValueError(
-                f"{type(self).__name__} does not work with {type(trainer.strategy).__name__}, "
-                "which shards the parameters; use the strategy 'ddp'"
-            )
+        if stage == "fit":
+            self._check_strategy(trainer)
         self._stop_listening()
         self._listening = (
             Listening(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
             Listening(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
         )
 
+    def _check_strategy(self, trainer: L.Trainer) -> None:
+        strategy = trainer.strategy
+        if strategy.restore_checkpoint_after_setup and not isinstance(
+            strategy, ModelParallelStrategy
+        ):
+            raise ValueError(
+                f"{type(self).__name__} does not work with {type(strategy).__name__}, whose "
+                "parameters are not the module's own; use ModelParallelStrategy, with "
+                "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
+            )
+
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Give the module back as it was."""
         self._take_out()
+        self._leave_module(trainer)
+
+    def _leave_module(self, trainer: L.Trainer) -> None:
+        """Listen to the strategy from now on: it writes what is saved after the run, too."""
         self._stop_listening()
+        late = Listening(trainer.strategy, "save_checkpoint", partial(self._save_late, trainer))
+        self._listening = (late,)
 
     def _stop_listening(self) -> None:
         for one in self._listening:
@@ -189,10 +223,9 @@ class AveragingHook(Hook):
         if self._loaded:
             self._steps = state_dict["steps"]
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    def _save_late(
+        self, trainer: L.Trainer, checkpoint: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Write both sets of weights: nothing listens to the module after the fit."""
         self._save(trainer, checkpoint)
 
     def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
@@ -202,8 +235,12 @@ class AveragingHook(Hook):
             self._mend()
             if self._average.swap.is_in:
                 raw = self._average.raw_state_dict()
+                # as the strategy has them: parts for a directory, else the whole on rank 0
+                parts = shards.any_sharded(state.values())
+                raw = {shards.plain(k): v for k, v in raw.items()} if parts else shards.gathered(raw)
                 state.update({key: value for key, value in raw.items() if key in state})
-            average = {k: v for k, v in self._average.state_dict().items() if k in state}
+            average = shards.gathered(self._average.state_dict())
+            average = {key: value for key, value in average.items() if key in state}
         if average:
             write_average(checkpoint, average, self._name_in_file(trainer))
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from lightning_hooks.finite import over_ranks
+
 __all__ = ["MaskedUpdate"]
 
 TENSORS, NUMBERS, SHARE = 1024, 2**16, 32  # what a look at the values takes in, see below
@@ -32,6 +34,7 @@ class MaskedUpdate:
         buffers: Pairs of average and value, of which only the numbers that are bad stay as they
             were: a BatchNorm that has seen a NaN never forgets it, and ranks differ in theirs.
         copies: Copy the buffers instead of averaging them.
+        shards: The tensors are parts of what is spread over the ranks: these decide together.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class MaskedUpdate:
         every: bool,
         buffers: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
         copies: bool = False,
+        shards: bool = False,
     ) -> None:
         groups: dict[tuple[torch.dtype, bool], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for average, value in parameters:
@@ -53,6 +57,7 @@ class MaskedUpdate:
         ]
         self._buffers, self._copies = [*buffers], copies
         self._left_out = left_out
+        self._shards = shards
 
     @torch.no_grad()
     def __call__(self, weight: float) -> None:
@@ -87,7 +92,8 @@ class MaskedUpdate:
             else:
                 total = torch.cat(samples).sum(dtype=wide)
             bad += ~total.isfinite()
-        return bad.clamp_(max=1)
+        bad.clamp_(max=1)
+        return over_ranks(bad) if self._shards else bad
 
 
 def _fused_lerp(

@@ -8,6 +8,7 @@ from typing import Any
 import lightning as L
 import torch
 
+from lightning_hooks import shards
 from lightning_hooks.hooks.masked_update import MaskedUpdate
 from lightning_hooks.hooks.weight_swap import WeightSwap
 
@@ -21,6 +22,9 @@ class ModuleAverage:
     device. With ``buffers="average"`` so are the buffers of these types that are in the state
     dict; with ``"copy"`` all that are in it are taken over at every update; with ``"ignore"``
     the average goes with the module's own. Integers are never averaged.
+
+    Of parameters that are sharded (DTensor) each rank averages its part. The parts are swapped by
+    copying, and updates to NaN are left out on all ranks together.
 
     Args:
         module: The module; its ``state_dict`` names the weights.
@@ -44,29 +48,32 @@ class ModuleAverage:
     ) -> None:
         self.module = module
         self._check_all = check_all
+        shards.bring_home(module)
         parameters = _averaged(module)
         self._slots = _buffers(module, buffers)
         self._copies = buffers == "copy"
-        buffered = (owner._buffers[name] for owner, name in self._slots)
-        tensors = [*parameters, *(buffer for buffer in buffered if buffer is not None)]
-        values = {id(t): t.detach() for t in tensors}
+        self._shards = shards.any_sharded(parameters)
+        self._tensors: list[Any] = [*parameters, *(owner._buffers[n] for owner, n in self._slots)]
+        values = {id(t): shards.held(t).detach() for t in self._tensors}
         for key, tensor in module.state_dict(keep_vars=True).items():
-            saved = (start or {}).get(key)
+            saved = _saved(start or {}, key)
             if saved is not None and id(tensor) in values and saved.shape == tensor.shape:
-                values[id(tensor)] = saved.to(tensor)
-        copies = [values[id(t)].clone() for t in tensors]
-        self.swap = WeightSwap(tensors, copies, by_copy or _is_compiled_for_cuda(module))
+                values[id(tensor)] = shards.part(saved, tensor)
+        copies = [values[id(t)].clone() for t in self._tensors]
+        by_copy = by_copy or self._shards or _is_compiled_for_cuda(module)
+        self.swap = WeightSwap([shards.held(t) for t in self._tensors], copies, by_copy)
         self._updates: list[MaskedUpdate] = []
         self._left_out: dict[torch.device, torch.Tensor] = {}
 
     def is_of(self, module: L.LightningModule) -> bool:
         """Whether this is the average of the module as it is now."""
-        now, then = _averaged(module), self._parameters
+        shards.bring_home(module)
+        now, then = _averaged(module), self._tensors[: self._first_buffer]
         return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
 
     @property
-    def _parameters(self) -> list[torch.Tensor]:
-        return self.swap.parameters[: len(self.swap.parameters) - len(self._slots)]
+    def _first_buffer(self) -> int:
+        return len(self._tensors) - len(self._slots)
 
     # -- training --------------------------------------------------------------------------
 
@@ -79,14 +86,14 @@ class ModuleAverage:
 
     def update(self, weight: float) -> None:
         """``average += weight * (parameter - average)``, for all at once, without NaN."""
-        if self._slots:
-            self._find_buffers()
+        if self._slots or self._shards:
+            self._find()
         for update in self._updates or self._prepare():
             update(weight)
 
     def _prepare(self) -> list[MaskedUpdate]:
         pairs = [*zip(self.swap.others, self.swap.parameters, strict=True)]
-        first = len(pairs) - len(self._slots)
+        first = self._first_buffer
         self._updates = []
         for device in dict.fromkeys(value.device for _, value in pairs):
             parameters = [pair for pair in pairs[:first] if pair[1].device == device]
@@ -95,37 +102,54 @@ class ModuleAverage:
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
             self._updates.append(
-                MaskedUpdate(parameters, left_out, self._check_all, buffers, self._copies)
+                MaskedUpdate(
+                    parameters, left_out, self._check_all, buffers, self._copies, self._shards
+                )
             )
         return self._updates
 
-    def _find_buffers(self) -> None:
-        """Look the buffers up again: a module may put a new tensor in place of one."""
-        if self.swap.is_in:
-            return
-        first = len(self.swap.parameters) - len(self._slots)
-        for index, (owner, name) in enumerate(self._slots, first):
-            buffer = owner._buffers[name]
-            if buffer is not None and buffer is not self.swap.parameters[index]:
-                self.swap.parameters[index] = buffer
+    def _find(self) -> None:
+        """Look up where the values are: modules may put a new buffer, FSDP other memory there."""
+        if not self.swap.is_in:
+            for index, (owner, name) in enumerate(self._slots, self._first_buffer):
+                buffer = owner._buffers[name]
+                if buffer is not None:
+                    self._tensors[index] = buffer
+        found = self.swap.parameters
+        for index in range(0 if self._shards else self._first_buffer, len(found)):
+            now = shards.held(self._tensors[index])
+            if now is not found[index]:
+                found[index] = now
                 self._updates = []
 
     # -- use -------------------------------------------------------------------------------
 
     def follow(self) -> None:
         """Follow the module to where it is now."""
-        self._find_buffers()
+        self._find()
         self.swap.follow()
         self._updates = []  # its lists are those of before
 
     def put_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
         if not self.tracks and not self.swap.is_in:
-            self._find_buffers()
+            self._come_home()
+            self._find()
             before = self.swap.addresses
             self.swap.put_in()
             if self.swap.addresses is not before:
                 self._updates = []  # they look at where the parameters were
+
+    def take_out(self) -> None:
+        """Put the module's weights back; doing it twice does no harm."""
+        if self.swap.is_in:
+            self._come_home()
+            self._find()
+            self.swap.take_out()
+
+    def _come_home(self) -> None:
+        if self._shards:
+            shards.bring_home(self.module)
 
     def mend(self) -> int:
         """Return how many updates were left out since the last call, because of NaN.
@@ -149,20 +173,25 @@ class ModuleAverage:
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with its own weights, also while they are swapped."""
-        self._find_buffers()
+        self._find()
         return self._with(self.swap.raw)
 
     def _with(self, values: list[torch.Tensor]) -> dict[str, Any]:
-        self._find_buffers()
-        by_tensor = {id(t): v for t, v in zip(self.swap.parameters, values, strict=True)}
-        return {
-            key: by_tensor.get(id(value), _detached(value))
-            for key, value in self.module.state_dict(keep_vars=True).items()
-        }
+        self._find()
+        by_tensor = dict(zip(map(id, self._tensors), range(len(values)), strict=True))
+        found = {}
+        for key, tensor in self.module.state_dict(keep_vars=True).items():
+            index = by_tensor.get(id(tensor))
+            found[key] = _detached(tensor) if index is None else shards.like(tensor, values[index])
+        return found
 
 
 def _averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [p for p in module.parameters() if _is_number(p)]
+
+
+def _saved(start: Mapping[str, Any], key: str) -> Any:
+    return start.get(key, start.get(shards.plain(key)))
 
 
 def _is_number(value: torch.Tensor) -> bool:
