@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from lightning_hooks import (
-from lightning_hooks.config import from_file
     HOOKS,
     EvalHook,
     Hook,
