@@ -44,7 +44,9 @@ def test_a_rank_without_data_gets_the_statistics_of_the_others(ranks: Any) -> No
         assert rank["plain"]["pure"]["no data"] == [[0.0] * 3, [1.0] * 3]
 
 
-def test_precise_statistics_agree_bit_for_bit_and_are_those_of_all_data(ranks: Any) -> None:
+def test_departure_precise_statistics_agree_bit_for_bit_and_are_those_of_all_data(
+    ranks: Any,
+) -> None:
     states = [rank["precise"]["state"] for rank in ranks]
     assert states[0] == states[1]
     module = Module()
@@ -65,7 +67,7 @@ def test_sync_buffers_hook_makes_the_ranks_equal(ranks: Any) -> None:
     assert synced[0][key] == mean.tolist()
 
 
-def test_integer_buffers_take_rank_0s_value(ranks: Any) -> None:
+def test_departure_integer_buffers_take_rank_0s_value(ranks: Any) -> None:
     """mmcv raises: "result type Float can't be cast to the desired output type Long"."""
     assert [rank["plain"]["synced"] for rank in ranks] == [
         [[0.5, 0.5], [2.0, 2.0], 7, [True, False], [[1.5, 1.5]]]

@@ -117,7 +117,7 @@ def test_departure_exactly_k_are_kept(tmp_path, arguments, epochs, kept):
     assert names(tmp_path) == kept
 
 
-def test_only_own_files_are_deleted_also_after_a_resume(tmp_path):
+def test_departure_only_own_files_are_deleted_also_after_a_resume(tmp_path):
     (tmp_path / "epoch_0.pth").write_text("mine")
     arguments = {"interval": 1, "max_keep_ckpts": 2, "create_symlink": False}
     run(tmp_path, CheckpointHook(**arguments), 3)

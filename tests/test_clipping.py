@@ -30,7 +30,7 @@ def by_hand(ranks: list[Any]) -> tuple[list[float], torch.Tensor]:
     return norms, module.net.weight
 
 
-def test_sharded_gradients_are_clipped_by_their_whole_norm(tmp_path: Path) -> None:
+def test_departure_sharded_gradients_are_clipped_by_their_whole_norm(tmp_path: Path) -> None:
     paths = [str(HERE.parent), str(HERE), str(HERE / "golden")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
     script = [sys.executable, str(HERE / "clip_job.py"), str(tmp_path)]

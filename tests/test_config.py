@@ -25,7 +25,7 @@ def table(adapter: Any) -> list[tuple[str, int]]:
     return [(type(hook).__name__, hook.priority) for hook in adapter.hooks]
 
 
-def test_priorities_are_mmcvs_and_the_config_stays_as_it_is() -> None:
+def test_departure_priorities_are_mmcvs_and_the_config_stays_as_it_is() -> None:
     config = copy.deepcopy(CONFIG)
     adapter = register_training_hooks(**config)
     assert config == CONFIG
@@ -69,7 +69,7 @@ def test_an_old_config_trains(tmp_path: Path) -> None:
         ("Poly", "Poly"),
     ],
 )
-def test_policies_in_any_case(policy: str, name: str) -> None:
+def test_departure_policies_in_any_case(policy: str, name: str) -> None:
     arguments = {"Step": {"step": 1}, "CosineRestart": {"periods": [1], "min_lr": 0}}
     rest = arguments.get(name, {} if name == "Poly" else {"min_lr": 0})
     adapter = register_training_hooks(lr_config={"policy": policy, **rest}, timer_config=None)

@@ -101,7 +101,7 @@ def test_values_of_the_bases_and_parts_of_the_path(tmp_path: Path) -> None:
     assert read_config(yaml)["size"] == (3, 4)
 
 
-def test_merging_changes_neither_of_the_two() -> None:
+def test_departure_merging_changes_neither_of_the_two() -> None:
     base: dict[str, Any] = {"a": {"x": [1]}, "b": {"y": 2}}
     child: dict[str, Any] = {"a": {"z": 3}, "b": {"_delete_": True, "c": {"_delete_": True}}}
     before = copy.deepcopy((base, child))

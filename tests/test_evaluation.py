@@ -707,7 +707,7 @@ def ranks(tmp_path_factory: Any) -> tuple[list[Any], Path]:
 
 
 @pytest.mark.parametrize("way", ["files", "sent", "whole", "uneven"])
-def test_results_of_all_ranks_come_in_the_order_of_the_data(way: str, ranks: Any) -> None:
+def test_departure_results_of_all_ranks_come_in_the_order_of_the_data(way: str, ranks: Any) -> None:
     first, second = (rank[way] for rank in ranks[0])
     assert first["results"] == [3.0 * i for i in range(5)]
     assert second["results"] is None

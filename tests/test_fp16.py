@@ -195,7 +195,7 @@ def test_a_step_that_overflows_is_none(tmp_path: Path, fused: bool) -> None:
     assert seen.scales == [8.0, 8.0, 4.0, 2.0, 2.0, 2.0]
 
 
-def test_several_optimizers_step_together(tmp_path: Path) -> None:
+def test_departure_several_optimizers_step_together(tmp_path: Path) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -271,7 +271,7 @@ def test_an_old_subclass_has_its_own_scaler_with_any_module(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("hook", [Fp16OptimizerHook(), GradientCumulativeFp16OptimizerHook(2)])
 @pytest.mark.parametrize("precision", ["32-true", "bf16-true", "64-true"])
-def test_another_precision_is_refused(tmp_path: Path, hook: Any, precision: Any) -> None:
+def test_departure_another_precision_is_refused(tmp_path: Path, hook: Any, precision: Any) -> None:
     trainer = make_trainer(tmp_path, hook, precision=precision)
     with pytest.raises(ValueError, match=rf"{precision}.*Trainer\(precision=\"16-mixed\"\)"):
         trainer.fit(TinyModule(), make_loader(2))

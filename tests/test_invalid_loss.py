@@ -56,7 +56,7 @@ def failing(trainer: L.Trainer, module: L.LightningModule, *loaders: Any) -> str
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("step", [0, 3, 4, 6])
-def test_names_the_first_bad_iteration(tmp_path: Path, step: int, value: float) -> None:
+def test_departure_names_the_first_bad_iteration(tmp_path: Path, step: int, value: float) -> None:
     module = Spoiled(step, value)
     trainer = make_trainer(tmp_path, CheckInvalidLossHook(interval=4), max_epochs=2)
     message = failing(trainer, module, make_loader(5))

@@ -188,7 +188,9 @@ def test_stopping_in_mid_epoch_validates_and_closes_the_epoch(tmp_path: Path) ->
     assert line(recorder) == "([tTtT]{vV})"
 
 
-def test_runner_should_stop_ends_training_after_the_iteration_unlike_mmcv(tmp_path: Path) -> None:
+def test_departure_runner_should_stop_ends_training_after_the_iteration_unlike_mmcv(
+    tmp_path: Path,
+) -> None:
     class Stop(Hook):
         def after_train_iter(self, runner: Any) -> None:
             runner.should_stop = runner.iter == 1

@@ -42,7 +42,7 @@ def test_averages_are_mmcvs(case: int, as_tensors: bool) -> None:
         assert all(same(our[key], their[key]) for key in their)
 
 
-def test_one_stack_reads_all_tensors_of_the_window(monkeypatch: Any) -> None:
+def test_departure_one_stack_reads_all_tensors_of_the_window(monkeypatch: Any) -> None:
     reads = []
     tolist = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: reads.append(1) or tolist(self))

@@ -282,7 +282,7 @@ def test_the_rest_is_divided_by_its_own_number(
     assert trainer.global_step == 3
 
 
-def test_groups_go_on_across_epochs_and_the_rest_is_announced_once(
+def test_departure_groups_go_on_across_epochs_and_the_rest_is_announced_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = Losses(lr=1.0, momentum=0.0)
@@ -356,7 +356,7 @@ def test_registered() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
-def test_several_optimizers_take_their_steps_after_one_backward(tmp_path: Path) -> None:
+def test_departure_several_optimizers_take_their_steps_after_one_backward(tmp_path: Path) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -65,7 +65,7 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
     [(nn.BatchNorm1d(3), (3,)), (nn.BatchNorm1d(3), (3, 4)), (nn.BatchNorm2d(3), (3, 2, 5))],
     ids=["1d", "1d with length", "2d"],
 )
-def test_equals_one_pass_over_all_data_with_unequal_batches(
+def test_departure_equals_one_pass_over_all_data_with_unequal_batches(
     layer: nn.Module, shape: tuple[int, ...]
 ) -> None:
     layer, data = copy.deepcopy(layer).double(), batches(*shape)
@@ -359,7 +359,7 @@ def test_takes_its_own_loader_and_function(tmp_path: Path) -> None:
     assert calls == [True] * 3
 
 
-def test_num_samples_is_rounded_up_to_whole_batches(tmp_path: Path) -> None:
+def test_departure_num_samples_is_rounded_up_to_whole_batches(tmp_path: Path) -> None:
     """mmclassification would run no batch, and set mean and variance to 0."""
     calls = []
     hook = PreciseBNHook(num_samples=1, forward=lambda module, batch: calls.append(len(batch[0])))
@@ -487,6 +487,6 @@ def test_refuses_bad_arguments(bad: dict[str, Any], error: Any, message: str) ->
         PreciseBNHook(**bad)
 
 
-def test_stands_before_the_hooks_that_save() -> None:
+def test_departure_stands_before_the_hooks_that_save() -> None:
     adapter = HookAdapter([CheckpointHook(), EMAHook(), PreciseBNHook()])
     assert type(adapter.hooks[0]) is PreciseBNHook

@@ -85,7 +85,7 @@ def own(name: str) -> type:
     return type(name, (), {"before_run": lambda self, runner: None})
 
 
-def test_a_project_registers_its_own_hook_under_a_name_that_mmcv_does_not_have(
+def test_departure_a_project_registers_its_own_hook_under_a_name_that_mmcv_does_not_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "CheckInvalidLossHook"

@@ -48,7 +48,7 @@ def fit(tmp_path: Path, *hooks: Any, batches: int = 2, val: int = 0, **kwargs: A
         ({"after_epoch": False, "after_iter": True}, 10),
     ],
 )
-def test_empties_the_cache_of_the_modules_device(
+def test_departure_empties_the_cache_of_the_modules_device(
     flags: Any, calls: int, tmp_path: Path, monkeypatch: Any
 ) -> None:
     found: list[int] = []
@@ -115,7 +115,7 @@ def test_samplers_get_the_epoch(make: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])
-def test_loaders_without_samplers_are_left_alone(by_epoch: bool, tmp_path: Path) -> None:
+def test_departure_loaders_without_samplers_are_left_alone(by_epoch: bool, tmp_path: Path) -> None:
     class Stream(torch.utils.data.IterableDataset[Any]):
         def __iter__(self) -> Any:
             return iter(list(make_loader(2).dataset))
@@ -127,7 +127,7 @@ def test_loaders_without_samplers_are_left_alone(by_epoch: bool, tmp_path: Path)
     assert trainer.global_step == 2
 
 
-def test_each_of_several_loaders_gets_the_epoch() -> None:
+def test_departure_each_of_several_loaders_gets_the_epoch() -> None:
     data = make_loader(4).dataset
     samplers = [DistributedSampler(data, 1, 0), DistributedSampler(data, 1, 0)]
     loaders = {str(i): DataLoader(data, sampler=s) for i, s in enumerate(samplers)}
@@ -164,7 +164,7 @@ def test_a_generic_point_stands_for_its_two() -> None:
         (("after_run", 3), TypeError, "fn must be a function of the runner, got 3"),
     ],
 )
-def test_closure_refuses(arguments: Any, error: Any, message: str) -> None:
+def test_departure_closure_refuses(arguments: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         ClosureHook(*arguments)
 
@@ -210,7 +210,7 @@ def test_profiles_the_start_of_a_resumed_run(tmp_path: Path) -> None:
     assert counts == [3]
 
 
-def test_ends_with_training_and_with_an_error(tmp_path: Path) -> None:
+def test_departure_ends_with_training_and_with_an_error(tmp_path: Path) -> None:
     class Stop(Hook):
         def __init__(self, raises: bool) -> None:
             self.raises = raises
@@ -272,7 +272,7 @@ def test_a_schedule_that_never_records_writes_no_trace(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_two_profilers_at_once_are_refused(tmp_path: Path) -> None:
+def test_departure_two_profilers_at_once_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="another of torch's profilers is at work"):
         fit(tmp_path, ProfilerHook(), ProfilerHook())
     assert not torch.autograd._profiler_enabled()
@@ -354,7 +354,7 @@ def test_flags_must_be_bools(cls: Any) -> None:
 
 
 @pytest.mark.parametrize("cls", [PaviLoggerHook, SegmindLoggerHook])
-def test_a_service_that_is_gone_says_what_to_use(cls: Any) -> None:
+def test_departure_a_service_that_is_gone_says_what_to_use(cls: Any) -> None:
     name = cls.__name__
     with pytest.raises(RuntimeError, match=f"{name} logged to .* use TextLoggerHook"):
         HookAdapter([dict(type=name, interval=10)])
