@@ -172,9 +172,10 @@ def by_hand(loss_scale: float, epochs: int = 2) -> nn.Module:
     return model
 
 
-def test_own_scaler_is_that_of_a_plain_loop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loss_scale", [512.0, 512], ids=["float", "departure: int"])
+def test_own_scaler_is_that_of_a_plain_loop(loss_scale: float, tmp_path: Path) -> None:
     module = old_module()
-    hook = Fp16OptimizerHook(grad_clip=CLIP, loss_scale=512.0)
+    hook = Fp16OptimizerHook(grad_clip=CLIP, loss_scale=loss_scale)
     trainer = make_trainer(tmp_path, HookAdapter([hook]), max_epochs=2)
     trainer.fit(module, job.make_data()[0])
     expected = by_hand(512.0)
@@ -233,7 +234,8 @@ def test_the_state_is_in_the_file_and_training_goes_on_with_it(
     saved = torch.load(file, weights_only=True)["meta"]["fp16"]["loss_scaler"]
     assert saved["scale"] == 64.0
     assert first + fit(2, file)[1] == whole == [16.0, 32, 32, 64, 64, 128, 128, 256]
-    assert fit(2, file, loss_scale=4.0)[1] == [4.0] * 4  # a static scale is the one given
+    # departure: a static scale is the one given, from the first step on
+    assert fit(2, file, loss_scale=4.0)[1] == [4.0] * 4
 
 
 def test_parts_that_ask_for_half_precision_get_it(tmp_path: Path) -> None:
