@@ -17,8 +17,8 @@ COMMAND = [sys.executable, "-m", "lightning_hooks.standin"]
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
-def assert_close(ours: Any, theirs: Any, rel: float = 1e-6, absolute: float = 1e-9) -> None:
-    """Compare nested values: floats nearly, all else exactly."""
+def assert_close(ours: Any, theirs: Any, rel: float = 5e-6, absolute: float = 1e-6) -> None:
+    """Compare nested values: floats nearly, for kernels differ between machines; else exactly."""
     if isinstance(theirs, dict):
         assert set(ours) == set(theirs)
         for key in theirs:
