@@ -180,7 +180,9 @@ class Driver(Callback):
         runner.announce()
         self._model.guard()
         keys = self._buffers.keys(pl_module)
+        self._model.takes_at_once = True  # the hooks that come later keep its parameters
         self._calls.now("before_run")
+        self._model.takes_at_once = False
         self._buffers.added(pl_module, keys)
         self._run_loader = runner.__dict__.get("_new_data_loader")
         host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
@@ -296,6 +298,9 @@ class Driver(Callback):
     def _note_model(self) -> None:
         self._model.is_assigned = True
         self._wake()
+        if self._model.takes_at_once:
+            with contextlib.suppress(TypeError):  # it may be there for a moment only
+                self._model.take()
 
     def on_train_batch_end(
         self,

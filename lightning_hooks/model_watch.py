@@ -20,13 +20,15 @@ class ModelWatch:
         self._guards: Guards | None = None
         self.is_assigned = False
         """Whether a hook has assigned ``runner.model`` since the last step."""
+        self.takes_at_once = False
+        """Whether a model is taken when it is assigned, rather than before the next step."""
 
     def take(self) -> None:
         """Train and validate with the model that a hook has assigned."""
-        self.is_assigned = False
         if self._replaced.take() and self._guards is not None:
             self.unguard()
             self.guard()
+        self.is_assigned = False
 
     def guard(self) -> None:
         """See to it that what hooks from elsewhere run of the model leaves no trace."""

@@ -14,7 +14,7 @@ from helpers import Recorder, TinyModule, TinyNormModule, make_loader, make_trai
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torchmetrics import MeanMetric
 
-from lightning_hooks import Hook, HookAdapter, OptimizerHook, TrainStepModule
+from lightning_hooks import EMAHook, Hook, HookAdapter, OptimizerHook, TrainStepModule
 from lightning_hooks.points import STAGES
 
 
@@ -515,6 +515,28 @@ def test_a_lightning_module_that_a_hook_assigns_lends_its_weights(tmp_path: Path
     module = fit(tmp_path, old(before_train_epoch=replace), look).lightning_module
     assert seen == [True] * 4
     assert torch.equal(module.net.weight, TinyModule(seed=7).net.weight)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_model_assigned_before_the_run_is_the_one_of_which_hooks_keep_an_average(
+    owned: bool, tmp_path: Path
+) -> None:
+    first, second = Net(0), Net(1)
+    start = second.net.weight.detach().clone()
+
+    def replace(runner: Any) -> None:
+        kept, runner.model = runner.model, torch.nn.Module()  # for a moment: no harm
+        runner.model = kept
+        runner.model = second
+        runner.optimizer = torch.optim.SGD(second.parameters(), lr=0.1)
+
+    ema = EMAHook(momentum=0.25, warm_up=0)
+    hooks = [(old(before_run=replace), "VERY_HIGH"), ema, *([OptimizerHook()] if owned else [])]
+    module = TrainStepModule(first, torch.optim.SGD(first.parameters(), lr=0.1))
+    fit(tmp_path, *hooks, module=module, limit_train_batches=1)
+    want = torch.lerp(start, second.net.weight.detach(), 0.25)
+    assert not torch.equal(start, second.net.weight)
+    torch.testing.assert_close(ema.ema_state_dict()["net.weight"], want)
 
 
 @pytest.mark.parametrize("module", [TinyModule(), TrainStepModule(Net(0))])
