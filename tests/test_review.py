@@ -115,6 +115,32 @@ def test_by_iteration_with_validation_a_run_goes_on_bit_for_bit(tmp_path: Path) 
     assert weights(resumed) == weights(whole)
 
 
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+@pytest.mark.parametrize(
+    "validation",
+    [
+        {"limit_val_batches": 0},
+        {"val_check_interval": 3},
+        {"val_check_interval": 3, "check_val_every_n_epoch": None},
+        {"check_val_every_n_epoch": 2},
+    ],
+)
+def test_by_iteration_a_file_of_a_passs_end_without_validation_goes_on_bit_for_bit(
+    validation: dict[str, Any], tmp_path: Path
+) -> None:
+    def run(seed: int, ckpt: Any = None) -> list[float]:
+        adapter = HookAdapter([CheckpointHook(interval=4, by_epoch=False)], by_epoch=False)
+        trainer = make_trainer(tmp_path, adapter, max_steps=14, **validation)
+        module = TinyNormModule()
+        torch.manual_seed(seed)
+        trainer.fit(module, make_loader(4, shuffle=True), make_loader(1), ckpt_path=ckpt)
+        return module.losses
+
+    whole = run(0)
+    for done in (4, 8, 12):
+        assert run(1, tmp_path / f"iter_{done}.pth") == whole[done:]
+
+
 # -- the model -----------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from lightning_hooks import durable, files, loops, manifest
 from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.checkpoint_io import writes_atomically
 from lightning_hooks.driver import Driver
-from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook import Hook
 from lightning_hooks.listening import listens
 
@@ -125,17 +124,13 @@ class CheckpointWriter(Hook):
         """Write, if nothing belongs to the iteration any more."""
         if self._due is None or loops.validates_next(trainer):
             return
-        runner = Driver.of(trainer).runner
-        # where epochs are counted; elsewhere Lightning resumes from the batch, not from the epoch
-        if not (isinstance(runner, EpochRunner) and loops.is_last_batch(trainer)):
+        if not loops.is_last_batch(trainer):  # from there Lightning would resume into the old pass
             self._write(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write what is due by iteration, unless the epoch is about to end."""
-        if self._due is not None and not self.by_epoch:
-            epochs = isinstance(Driver.of(trainer).runner, EpochRunner)
-            if not (epochs and loops.epoch_is_over(trainer)):
-                self._write(trainer)
+        if self._due is not None and not self.by_epoch and not loops.epoch_is_over(trainer):
+            self._write(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write what is due; all other callbacks and the module are done with the epoch."""
