@@ -63,7 +63,10 @@ def part(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
 
     local = held(tensor)
     everywhere = type(tensor).from_local(  # type: ignore[attr-defined]
-        whole.to(local), tensor.device_mesh, [Replicate()] * tensor.device_mesh.ndim, run_check=False
+        whole.to(local),
+        tensor.device_mesh,
+        [Replicate()] * tensor.device_mesh.ndim,
+        run_check=False,
     )
     return held(everywhere.redistribute(placements=tensor.placements))
 

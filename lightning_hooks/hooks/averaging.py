@@ -235,7 +235,9 @@ class AveragingHook(Hook):
                 raw = self._average.raw_state_dict()
                 # as the strategy has them: parts for a directory, else the whole on rank 0
                 parts = shards.any_sharded(state.values())
-                raw = {shards.plain(k): v for k, v in raw.items()} if parts else shards.gathered(raw)
+                raw = (
+                    {shards.plain(k): v for k, v in raw.items()} if parts else shards.gathered(raw)
+                )
                 state.update({key: value for key, value in raw.items() if key in state})
             average = shards.gathered(self._average.state_dict())
             average = {key: value for key, value in average.items() if key in state}
