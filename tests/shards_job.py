@@ -20,7 +20,12 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from lightning_hooks import EMAHook, HookAdapter, StochasticWeightAverageHook
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    EMAHook,
+    HookAdapter,
+    StochasticWeightAverageHook,
+)
 
 
 class Scale(nn.Module):
@@ -239,10 +244,29 @@ def poisoned(out: Path, kind: str, found: dict[str, Any]) -> None:
     found["poisoned"]["warned"] = sum("left 1 updates out" in str(w.message) for w in caught)
 
 
+class Loses(Module):
+    """The loss of the fourth step is NaN."""
+
+    steps = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.steps += 1
+        return self.loss(batch) * (torch.nan if self.steps == 4 else 1)
+
+
+def restored(out: Path, kind: str, found: dict[str, Any]) -> None:
+    """A run that goes back to its last good state, average included."""
+    ema, module = averages()[0], Loses(lr=0.05)
+    trainer_of(out, kind, CheckInvalidLossHook(interval=1, action="restore"), ema).fit(
+        module, *loaders()
+    )
+    found["restored"] = noted(Watch(), module, ema)
+
+
 def main(out: Path, kind: str) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
-    for part in (fit, resume, broken, poisoned):
+    for part in (fit, resume, broken, poisoned, restored):
         part(out, kind, found)
     torch.save(found, out / f"found{os.environ.get('LOCAL_RANK', 0)}.pt")
     if torch.distributed.is_initialized():

@@ -18,7 +18,7 @@ from lightning_hooks import EMAHook
 
 HERE = Path(__file__).parent
 KINDS = ["directory", "file"]
-PARTS = ["fit", "resume", "broken", "mended", "poisoned"]
+PARTS = ["fit", "resume", "broken", "mended", "poisoned", "restored"]
 FILES = ["swapped_full", "swapped_weights", "half", "after_full", "after_weights"]
 
 
