@@ -41,7 +41,7 @@ def like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
     """
     if not is_sharded(tensor):
         return local
-    spread: torch.Tensor = type(tensor).from_local(  # type: ignore[attr-defined]
+    spread: torch.Tensor = type(tensor).from_local(
         local,
         tensor.device_mesh,
         tensor.placements,
@@ -62,7 +62,7 @@ def part(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
     from torch.distributed.tensor import Replicate
 
     local = held(tensor)
-    everywhere = type(tensor).from_local(  # type: ignore[attr-defined]
+    everywhere = type(tensor).from_local(
         whole.to(local),
         tensor.device_mesh,
         [Replicate()] * tensor.device_mesh.ndim,

@@ -54,16 +54,21 @@ class Module(TinyNormModule):
 
 
 class Look(Callback):
-    """Notes what the other callbacks find when the run breaks off."""
+    """Notes what another callback finds when the run breaks off."""
+
+    def __init__(self, name: str, weights_only: bool) -> None:
+        self.name, self.weights_only = name, weights_only
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        trainer.save_checkpoint(pl_module.out / "look.ckpt", weights_only=False)
+        path = pl_module.out / f"{self.name}.ckpt"
+        trainer.save_checkpoint(path, weights_only=self.weights_only)
 
 
 def main(out: Path, number: int, place: str) -> None:
     ema, module = EMAHook(momentum=0.1, buffers="average"), Module(out, number, place)
     broken = OnExceptionCheckpoint(str(out), filename="broken")
-    trainer = make_trainer(out, Look(), ema, broken, max_epochs=3, enable_checkpointing=True)
+    looks = [Look("before", False), ema, Look("after", True), Look("last", False), broken]
+    trainer = make_trainer(out, *looks, max_epochs=3, enable_checkpointing=True)
     try:
         trainer.fit(module, make_loader(), make_loader(2))
     finally:

@@ -16,7 +16,7 @@ import torch
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from lightning_hooks import Hook, HookAdapter, StochasticWeightAverageHook, TrainStepModule
 from lightning_hooks.hooks.ema import EMAHook, ema_momentum
 from lightning_hooks.hooks.masked_update import MaskedUpdate
 from lightning_hooks.hooks.weight_swap import WeightSwap
@@ -409,6 +409,45 @@ def test_a_checkpoint_written_while_swapped_has_both_sets_right(tmp_path, host, 
     assert equal(after["state_dict"], weights(module))
     assert equal(after["ema_state_dict"], ema.ema_state_dict())
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
+
+
+@hosted
+def test_a_file_of_weights_saved_after_the_fit_has_the_average(tmp_path, host):
+    ema, swa = EMAHook(momentum=0.1), StochasticWeightAverageHook()
+    module, trainer = TinyNormModule(), make_trainer(tmp_path, host(ema), host(swa))
+    path = tmp_path / "a.ckpt"
+
+    def saved(weights_only: bool = True) -> dict[str, Any]:
+        trainer.save_checkpoint(path, weights_only=weights_only)
+        return torch.load(path, weights_only=True)
+
+    for epochs in (1, 2):  # the same after a second fit
+        trainer.fit_loop.max_epochs = epochs
+        trainer.fit(module, make_loader())
+        for weights_only in (True, False):
+            file = saved(weights_only)
+            assert equal(file["state_dict"], weights(module))
+            assert equal(file["ema_state_dict"], ema.ema_state_dict())
+            assert equal(file["ema_state_dicts"][swa.state_key], swa.ema_state_dict())
+    trainer.validate(module, make_loader(1), verbose=False)
+    assert equal(saved()["ema_state_dict"], ema.ema_state_dict())
+    trainer.validate(TinyNormModule(seed=3), make_loader(1), verbose=False)
+    assert "ema_state_dict" not in saved()  # of another module
+
+
+def test_what_listens_after_the_fit_stays_out_of_copies(tmp_path):
+    ema, module = EMAHook(momentum=0.1), TinyModule()
+    trainer = make_trainer(tmp_path, ema)
+    trainer.fit(module, make_loader())
+    assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
+    assert isinstance(pickle.loads(pickle.dumps(ema)), EMAHook)
+    strategy = copy.deepcopy(trainer.strategy)
+    assert strategy.save_checkpoint.__self__ is strategy
+    other = make_trainer(tmp_path, ema)
+    other.fit(TinyModule(seed=1), make_loader())  # the hook goes with the new run
+    assert "save_checkpoint" not in trainer.strategy.__dict__
+    trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=True)
+    assert "ema_state_dict" not in torch.load(tmp_path / "a.ckpt", weights_only=True)
 
 
 @hosted

@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import TinyModule, make_loader, make_trainer
-from lightning.pytorch.strategies import ModelParallelStrategy
 from test_ema import equal
-
-from lightning_hooks import EMAHook
 
 HERE = Path(__file__).parent
 CASES = [("SIGTERM", "validation_step"), ("SIGINT", "on_validation_start")]
@@ -45,25 +41,8 @@ def test_a_signal_leaves_the_raw_weights_everywhere(broken_off: Any, case: Any) 
     assert found["epoch"] == 1
     assert equal(found["after"], found["raw"])
     assert not equal(found["ema"], found["raw"])
-    for name in ("full", "weights", "look", "broken"):  # written swapped, and when it broke off
+    # written swapped, and by callbacks before and after the hook when it broke off
+    for name in ("full", "weights", "before", "after", "last", "broken"):
         checkpoint = torch.load(out / f"{name}.ckpt", weights_only=True)
         assert equal(checkpoint["state_dict"], found["raw"]), name
         assert equal(checkpoint["ema_state_dict"], found["ema"]), name
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
-def test_a_strategy_that_shards_is_refused_before_training(tmp_path: Path) -> None:
-    class Module(TinyModule):
-        def configure_model(self) -> None:
-            pass
-
-        def on_fit_start(self) -> None:
-            raise AssertionError("too late")
-
-    try:
-        trainer = make_trainer(tmp_path, EMAHook(), strategy=ModelParallelStrategy())
-        with pytest.raises(ValueError, match="EMAHook does not work with ModelParallelStrategy"):
-            trainer.fit(Module(), make_loader())
-    finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()

@@ -38,10 +38,13 @@ class AveragingHook(Hook):
 
     A subclass says when the average is made (``start``) and updates it.
 
+    With ``ModelParallelStrategy`` each rank averages its shards. ``ema_state_dict`` of a checkpoint
+    is the whole average then, gathered on rank 0's CPU; of a directory it is in ``meta.pt``, which
+    every rank reads when it resumes.
+
     Raises:
-        ValueError: at the start of a fit, for a strategy that flattens or partitions the
-            parameters (FSDP, DeepSpeed). ``ModelParallelStrategy``'s may be sharded: checkpoints
-            have the whole average then, gathered for them on rank 0.
+        ValueError: at the start of a fit, for another strategy that flattens or partitions the
+            parameters (FSDP, DeepSpeed).
     """
 
     reads_step = False

@@ -35,8 +35,8 @@ class EMAHook(StepAverageHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that shards
-            the parameters.
+        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
+            or partitions the parameters (FSDP, DeepSpeed).
 
     Source: mmcv's ``EMAHook``; the beginning is MMEngine's idea.
 

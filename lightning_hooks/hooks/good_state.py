@@ -16,6 +16,7 @@ from torch import nn
 from lightning_hooks import files
 from lightning_hooks.hooks.averaging import AveragingHook
 from lightning_hooks.hooks.checkpoint import CheckpointHook
+from lightning_hooks.shards import held
 
 __all__ = ["GoodState"]
 
@@ -108,12 +109,12 @@ def _raw_weights(trainer: L.Trainer) -> Iterator[None]:
 
 def _copy_of(trainer: L.Trainer) -> dict[str, Any]:
     tensors = _tensors(trainer.lightning_module)
-    own = {tensor.data_ptr() for tensor in tensors}
+    own = {held(tensor).data_ptr() for tensor in tensors}
     return {
         "tensors": [(tensor, tensor.detach().clone()) for tensor in tensors],
         "optimizers": [_cloned(o.state_dict()["state"]) for o in trainer.optimizers],
         "averages": {
-            id(hook): {k: v.clone() for k, v in average.items() if v.data_ptr() not in own}
+            id(hook): {k: v.clone() for k, v in average.items() if held(v).data_ptr() not in own}
             for hook, average in _averages(trainer)
         },
         "precision": _cloned(trainer.precision_plugin.state_dict()),

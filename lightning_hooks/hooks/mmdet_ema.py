@@ -29,8 +29,8 @@ class BaseEMAHook(StepAverageHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that shards
-            the parameters.
+        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
+            or partitions the parameters (FSDP, DeepSpeed).
 
     Source: mmdetection's ``BaseEMAHook``.
 

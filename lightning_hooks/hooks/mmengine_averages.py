@@ -28,8 +28,8 @@ class MomentumAnnealingEMAHook(StepAverageHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that shards
-            the parameters.
+        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
+            or partitions the parameters (FSDP, DeepSpeed).
 
     Source: MMEngine's ``EMAHook(ema_type="MomentumAnnealingEMA")``.
 
@@ -79,8 +79,8 @@ class StochasticWeightAverageHook(StepAverageHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that shards
-            the parameters.
+        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
+            or partitions the parameters (FSDP, DeepSpeed).
 
     Source: MMEngine's ``EMAHook(ema_type="StochasticWeightAverage")``.
 

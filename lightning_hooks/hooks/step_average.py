@@ -22,7 +22,8 @@ class StepAverageHook(AveragingHook):
     Args:
         interval: Optimizer steps from one update to the next.
         resume_from: A checkpoint that the run goes on from (weights, average, counters and
-            optimizer), as with ``Trainer.fit(ckpt_path=...)``, which it gives way to.
+            optimizer), as with ``Trainer.fit(ckpt_path=...)``, which it gives way to. Not where
+            parameters are sharded.
         buffers: What the average does with buffers in the state dict. ``"ignore"``: it goes with
             the model's own. ``"average"``: those with a fraction are averaged as the parameters
             are, integers are the model's. ``"copy"``: it has them as they were at its last
@@ -39,7 +40,8 @@ class StepAverageHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range.
+        ValueError: for values out of range; at the start of a fit, for ``resume_from`` where
+            parameters are sharded.
     """
 
     interval = 1
@@ -96,6 +98,17 @@ class StepAverageHook(AveragingHook):
     def steps(self) -> int:
         """Optimizer steps since averaging began."""
         return self._steps
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Refuse what cannot be resumed from, and listen to checkpoints."""
+        shards = trainer.strategy.restore_checkpoint_after_setup
+        if stage == "fit" and shards and self.resume_from is not None:
+            raise ValueError(
+                f"resume_from={self.resume_from!r} does not work with "
+                f"{type(trainer.strategy).__name__}, which loads checkpoints itself; "
+                "use Trainer.fit(ckpt_path=...)"
+            )
+        super().setup(trainer, pl_module, stage)
 
     # -- the points ------------------------------------------------------------------------
 
