@@ -27,9 +27,10 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 @pytest.fixture(autouse=True)
 def _alone_again() -> Iterator[None]:
-    """Forget what a strategy for several processes has left: others would wait for those."""
+    """Forget what Lightning has left for further processes: those of another test would obey."""
     yield
-    for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE"):
+    ranks = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
+    for name in (*ranks, "PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         os.environ.pop(name, None)
 
 
