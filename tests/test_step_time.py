@@ -439,7 +439,7 @@ def test_maximum_and_mean_over_two_real_processes(tmp_path: Path) -> None:
     paths = [str(HERE.parent), str(HERE), str(HERE / "golden")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
     script = [sys.executable, str(HERE / "step_time_job.py"), str(tmp_path)]
-    done = subprocess.run(script, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(script, env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1)]
     data = [rank["phases"]["data"] for rank in ranks]
