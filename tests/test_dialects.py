@@ -256,7 +256,7 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": f"{here.parent}:{here}"},
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -85,7 +85,7 @@ def test_last_in_a_new_process(tmp_path):
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=240,
         ).stdout
         steps.append(int(out.split("steps ")[1]))
     assert steps == [8, 4]
