@@ -4,7 +4,7 @@ About 293 MiB in 800 tensors, as ResNet-50 with Adam. All cases run in one proce
 round into an empty directory; a ratio is the median of the ratios of the same round. The peers
 are mmcv's way (``torch.save`` into memory, then one write, nothing synced) and one plain copy.
 
-    python benchmarks/checkpoint.py [--directory DIR] [--rounds 7] [--threads 1]
+    python -m benchmarks.checkpoint [--directory DIR] [--rounds 7] [--threads 1]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 All cases run in one process, in turns; a figure is the minimum over the rounds, and a ratio that
 of two minima of the same run. Lightning's own no-op callback is the peer.
 
-    python benchmarks/dispatch.py
+    python -m benchmarks.dispatch
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ around it. All run in one process, in turns; a figure is the median over the rou
 median of the ratios of the same rounds, with their quartiles. The floor is ``torch._foreach_lerp_``
 on lists made before. mmcv takes part where it is installed, as in the oracle's environment.
 
-    PYTHONPATH=.:tests/golden .oracle/bin/python benchmarks/ema.py [--threads 1] [--rounds 15]
+    PYTHONPATH=.:tests/golden .oracle/bin/python -m benchmarks.ema [--threads 1] [--rounds 15]
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ on a GPU waits for the device each time; ours reads it once per interval. "skip"
 decision before the step of a network of 60 parameters, gradients and buffers included, beside
 the gradient scaler's own look at them.
 
-    python benchmarks/invalid_loss.py
+    python -m benchmarks.invalid_loss
 """
 
 from __future__ import annotations

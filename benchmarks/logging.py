@@ -6,19 +6,16 @@ What five scalars cost is the processor time of the thread that trains. Of eight
 are shown: time on the clock, which is what the user sees, and processor time of all threads, which
 does not depend on what else the machine does.
 
-    python benchmarks/logging.py [scalars] [backends] [dead]
+    python -m benchmarks.logging [scalars] [backends] [dead]
 """
 
 from __future__ import annotations
-
-import sys
-
-sys.path.pop(0)  # this folder, in which this file bears the name of a module of Python's
 
 import functools
 import logging
 import os
 import statistics
+import sys
 import tempfile
 import time
 import warnings

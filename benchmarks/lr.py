@@ -5,7 +5,7 @@ fit, mmcv's on its own runner. A figure is the minimum over the rounds, and a ra
 minima of the same run. The rates are compared too: ours and mmcv's are equal to the last bit.
 
     tests/golden/oracle.sh traces        # real mmcv beside lightning, in .oracle
-    PYTHONPATH=.:tests/golden .oracle/bin/python benchmarks/lr.py
+    PYTHONPATH=.:tests/golden .oracle/bin/python -m benchmarks.lr
 """
 
 from __future__ import annotations
