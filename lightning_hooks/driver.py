@@ -299,7 +299,8 @@ class Driver(Callback):
         self._model.is_assigned = True
         self._wake()
         if self._model.takes_at_once:
-            with contextlib.suppress(TypeError):  # it may be there for a moment only
+            # it may be there for a moment only; if it stays, the next step says what is wrong
+            with contextlib.suppress(TypeError, RuntimeError):
                 self._model.take()
 
     def on_train_batch_end(

@@ -64,6 +64,12 @@ class StopBeforeTheStepOnRank0(Hook):
             runner.should_stop = True
 
 
+class ReplaceModelForAMoment(Hook):
+    def before_run(self, runner: Any) -> None:
+        kept, runner.model = runner.model, Module(seed=5)
+        runner.model = kept
+
+
 class ReplaceModel(Hook):
     def before_train_iter(self, runner: Any) -> None:
         if runner.iter == 1:
@@ -151,7 +157,7 @@ def main(out: Path) -> None:
     torch.manual_seed(trainer.global_rank)
     trainer.save_checkpoint(out / "lightning.ckpt")
     found["global_step"] = trainer.global_step
-    _, found["automatic"] = fit(out)
+    _, found["automatic"] = fit(out, ReplaceModelForAMoment())
     _, found["stopped"] = fit(out, StopOnRank0())
     found["stopped before the step"] = stopped_before_the_step(out)
     found["warned"] = warned_of_a_model_that_does_backward(out)

@@ -29,7 +29,7 @@ from lightning_hooks.dialects import (
     step_timer,
     visdom_writer,
 )
-from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
 from lightning_hooks.dialects.storage import Current, innermost
@@ -103,15 +103,11 @@ class _Facade(TrainerFacade):
     library = "cvpods.utils.dump.events"
 
 
-def _no_arguments(facade: Facade, point: str, method: Any) -> Arguments:
-    return (), {}
-
-
 DIALECT = Dialect(
     name="cvpods",
     points=POINTS,
     facade=_Facade,
-    arguments=_no_arguments,
+    arguments=no_arguments,
     base="HookBase",
     attends=("before_train_iter", "after_train_iter"),
     on_error=("after_train",),

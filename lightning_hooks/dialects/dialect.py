@@ -12,7 +12,7 @@ from lightning_hooks.model import unwrap
 if TYPE_CHECKING:
     from lightning_hooks.dialects.hosted import Hosted
 
-__all__ = ["Arguments", "Dialect", "Facade"]
+__all__ = ["Arguments", "Dialect", "Facade", "no_arguments"]
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """What a method is called with: by position and by name."""
@@ -215,3 +215,8 @@ class Facade:
 
 def _nothing(runner: Any) -> None:
     """Stand in for a point that a hook does not have."""
+
+
+def no_arguments(facade: Facade, point: str, method: Any) -> Arguments:
+    """Call methods as detectron2 does: with ``self.trainer`` there is nothing to pass."""
+    return (), {}

@@ -59,6 +59,11 @@ class BaseEMAHook(StepAverageHook):
             raise TypeError(f"skip_buffers must be a bool, got {skip_buffers!r}")
         if momentum_fun is not None and not callable(momentum_fun):
             raise TypeError(f"momentum_fun must be a function or None, got {momentum_fun!r}")
+        if "buffers" in options:
+            raise TypeError(
+                f"buffers={options['buffers']!r}: {type(self).__name__} has mmdetection's "
+                "skip_buffers=True or False for it"
+            )
         super().__init__(
             interval, resume_from, buffers="ignore" if skip_buffers else "average", **options
         )
