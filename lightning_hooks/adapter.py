@@ -62,6 +62,9 @@ class HookAdapter(Participant):
     trainer_kwargs: Mapping[str, Any] = {}
     """The Trainer's arguments that belong to the hooks, where they came from a config."""
 
+    configs: Sequence[tuple[Any, Any]] = ()
+    """Each hook's complete config dict and priority, where they came from a config."""
+
     def __init__(
         self,
         hooks: Any = (),

@@ -10,6 +10,8 @@ from lightning_hooks.hook import Hook
 from lightning_hooks.hook_configs import (
     FP16,
     Config,
+    Item,
+    build,
     hook_of,
     loggers_of,
     with_evaluation,
@@ -116,7 +118,7 @@ def register_training_hooks(
     by_epoch, limits = run_length(runner, total_epochs, total_iters)
     trainer_kwargs: dict[str, Any] = {**limits}
     count = {} if by_epoch else {"by_epoch": False}
-    hooks: list[tuple[Any, Any]] = [
+    items: list[Item] = [
         *hook_of("lr_config", with_policy(lr_config, "LrUpdaterHook"), "VERY_HIGH", count),
         *hook_of(
             "momentum_config", with_policy(momentum_config, "MomentumUpdaterHook"), "HIGH", count
@@ -130,16 +132,18 @@ def register_training_hooks(
     ]
     several = isinstance(custom_hooks_config, (list, tuple))
     for config in custom_hooks_config if several else [custom_hooks_config]:
-        hooks += hook_of("custom_hooks", config, "NORMAL")
-    judge = hook_of("evaluation", with_evaluation(evaluation, by_epoch), "LOW")
-    made = HookAdapter([*hooks, *judge], by_epoch=by_epoch, **adapter)
+        items += hook_of("custom_hooks", config, "NORMAL")
+    items += hook_of("evaluation", with_evaluation(evaluation, by_epoch), "LOW")
+    hooks = [build(item) for item in items]
+    made = HookAdapter(hooks, by_epoch=by_epoch, **adapter)
     if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
         trainer_kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:
         trainer_kwargs["enable_checkpointing"] = False
-    every = evaluates_every(judge[0][0]) if judge else None
+    every = None if evaluation is None else evaluates_every(hooks[-1][0])
     trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
     made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
+    made.configs = [(item.hook, item.priority) for item in items]
     return made
 
 

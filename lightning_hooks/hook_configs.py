@@ -1,11 +1,11 @@
-"""The items of mmcv's training config, each made the hooks that it stands for."""
+"""The items of mmcv's training config, each brought to the hooks that it stands for."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data.distributed import DistributedSampler
 
@@ -15,13 +15,30 @@ from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.suggest import UnknownNameError, suggest
 
-__all__ = ["FP16", "Config", "hook_of", "loggers_of", "with_evaluation", "with_fp16", "with_policy"]
+__all__ = [
+    "FP16",
+    "Config",
+    "Item",
+    "build",
+    "hook_of",
+    "loggers_of",
+    "with_evaluation",
+    "with_fp16",
+    "with_policy",
+]
 
 Config = Any
 """A config dict, a hook object, or None for none."""
 
-Placed = list[tuple[Any, Any]]
-"""Hooks with their priorities."""
+
+class Item(NamedTuple):
+    """What a key of the config says of one hook."""
+
+    key: str
+    hook: Any
+    """Its config dict, complete, or the hook itself."""
+    priority: Any
+
 
 FP16 = {
     "OptimizerHook": "Fp16OptimizerHook",
@@ -35,21 +52,32 @@ EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHo
 
 def hook_of(
     key: str, config: Config, priority: str, default: Mapping[str, Any] | None = None
-) -> Placed:
-    """Return a hook with its priority, in a list, or an empty one for None."""
+) -> list[Item]:
+    """Return what is said of a hook, in a list, or an empty one for None."""
     if config is None:
         return []
     if isinstance(config, Mapping):
         arguments = {**(default or {}), **copied(config)}
         priority = arguments.pop("priority", priority)
-        try:
-            return [(HOOKS.build(arguments), priority)]
-        except Exception as error:
-            error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
-            raise
+        return [Item(key, arguments, priority)]
     if isinstance(config, (str, bytes, int, float, list, set, type)):
         raise TypeError(f"{key} must be a dict, a hook or None, got {config!r}")
-    return [config if isinstance(config, tuple) else (config, priority)]
+    if not isinstance(config, tuple):
+        return [Item(key, config, priority)]
+    if len(config) != 2:
+        raise TypeError(f"{key}: a hook in a tuple must be (hook, priority), got {config!r}")
+    return [Item(key, *config)]
+
+
+def build(item: Item) -> tuple[Any, Any]:
+    """Return an item's hook with its priority."""
+    if not isinstance(item.hook, Mapping):
+        return item.hook, item.priority
+    try:
+        return HOOKS.build(item.hook), item.priority
+    except Exception as error:
+        error.__notes__ = [*getattr(error, "__notes__", []), f"in {item.key} of the config"]
+        raise
 
 
 def with_policy(config: Config, family: str) -> Config:
@@ -82,7 +110,7 @@ def with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
     return {**arguments, "type": kind}
 
 
-def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> Placed:
+def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list[Item]:
     """Return the loggers of ``log_config``, or none for None."""
     if config is None:
         return []

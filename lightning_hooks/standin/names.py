@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from lightning_hooks.suggest import suggest
 
-__all__ = ["PACKAGES", "TABLE", "Source", "hint_for", "names_of"]
+__all__ = ["NOT_OFFERED", "PACKAGES", "TABLE", "Source", "hint_for", "names_of"]
 
 OURS = "lightning_hooks"
 STANDIN = "lightning_hooks.standin"
