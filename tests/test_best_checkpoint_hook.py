@@ -154,6 +154,8 @@ def test_a_fit_without_validation_warns(tmp_path):
         ({"save_best": "acc", "keep_best": 0}, ValueError, "keep_best must be at least 1"),
         ({"save_best": "acc", "out_dir": 3}, TypeError, "out_dir must be a path"),
         ({"save_best": "acc", "interval": 0}, ValueError, "interval must be"),
+        ({"save_best": "acc", "background": 1}, TypeError, "background must be a bool"),
+        ({"save_best": "acc", "on_saved": "x"}, TypeError, "on_saved must be a function"),
     ],
 )
 def test_refuses(arguments, error, match):

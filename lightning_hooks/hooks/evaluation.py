@@ -59,6 +59,8 @@ class EvalHook(TimedEvaluation):
         dynamic_intervals: mmdet's ``[(milestone, interval), ...]``: the interval from the
             milestone-th epoch or iteration on.
         keep_best: How many checkpoints are kept by each key.
+        background: Whether a thread writes them, as ``CheckpointHook``'s.
+        on_saved: Called with the path of each when it is on the disk, as ``CheckpointHook``'s.
         **eval_kwargs: Arguments of ``evaluate``. A torchmetrics ``Metric`` or
             ``MetricCollection`` as ``metric`` takes its place: it is updated with the prediction
             and the target of every batch, or the pairs of them that ``test_fn`` returns.
@@ -100,6 +102,8 @@ class EvalHook(TimedEvaluation):
         *,
         dynamic_intervals: list[tuple[int, int]] | None = None,
         keep_best: int = 1,
+        background: bool = False,
+        on_saved: Callable[[str], None] | None = None,
         **eval_kwargs: Any,
     ) -> None:
         if not (dataloader is None or isinstance(dataloader, DataLoader)):
@@ -124,6 +128,7 @@ class EvalHook(TimedEvaluation):
         self.interval = interval
         self.by_epoch = by_epoch
         self._compare_by(save_best, rule, greater_keys, less_keys, keep_best)
+        self._write_by(background, on_saved)
         self.test_fn = test_fn or single_gpu_test
         if isinstance(eval_kwargs.get("metric"), (Metric, MetricCollection)):
             self.metric = eval_kwargs.pop("metric")

@@ -30,7 +30,6 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
     # what a ModelCheckpoint does by itself
     on_train_start = Callback.on_train_start
-    on_train_end = Callback.on_train_end
     state_dict = Callback.state_dict
     load_state_dict = Callback.load_state_dict
 
@@ -67,10 +66,12 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     ) -> None:
         """Give the Trainer its own reader back."""
         self._restore_io()
+        super().on_exception(trainer, pl_module, exception)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Give the Trainer its own reader back."""
         self._restore_io()
+        super().teardown(trainer, pl_module, stage)
 
     def _restore_io(self) -> None:
         restore, self._take_back_io = self._take_back_io, None
