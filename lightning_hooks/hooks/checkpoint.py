@@ -43,6 +43,10 @@ class CheckpointHook(ModelCheckpointHook):
     ``HookAdapter`` it is the other way round: give ``enable_checkpointing=False``, and
     ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
 
+    The files are written so whether or not the Trainer has Lightning's ``AsyncCheckpointIO``
+    (``background`` is what has a thread write them); a ``CheckpointIO`` of the user's own kind
+    writes and reads them itself, and one that is asynchronous is waited for.
+
     ==========================  ==============================================================
     key in ``runner.meta``      value
     ==========================  ==============================================================

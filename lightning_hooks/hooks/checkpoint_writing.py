@@ -12,7 +12,7 @@ import lightning as L
 
 from lightning_hooks import durable, files, loops, manifest
 from lightning_hooks.background import BackgroundSaver
-from lightning_hooks.checkpoint_io import writes_atomically
+from lightning_hooks.checkpoint_io import wait_for_writer, writes_atomically
 from lightning_hooks.driver import Driver
 from lightning_hooks.hook import Hook
 from lightning_hooks.listening import listens
@@ -72,6 +72,7 @@ def write_checkpoint(
         trainer.save_checkpoint(target.path, weights_only=not save_optimizer)
     if trainer.is_global_zero and not own:
         # a CheckpointIO of the user's, or a strategy with a file per rank, has written it
+        wait_for_writer(trainer.strategy)
         meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
         _note(target, meta, save_optimizer, None, None)
         done()

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from lightning_hooks import files
+from lightning_hooks.checkpoint_io import wait_for_writer
 from lightning_hooks.hooks.averaging import AveragingHook
 from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter
 from lightning_hooks.shards import held
@@ -81,6 +82,7 @@ class GoodState:
 
     def _newest(self) -> str | None:
         """Return the newest file that is there: some are deleted, some are still being written."""
+        wait_for_writer(self._trainer.strategy)
         callbacks: list[Any] = self._trainer.callbacks  # type: ignore[attr-defined]
         savers = [callback for callback in callbacks if isinstance(callback, CheckpointWriter)]
         for path in reversed(self._paths):
