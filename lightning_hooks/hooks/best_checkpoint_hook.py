@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -97,9 +96,3 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
         """Find out what the best are so far."""
         super().before_run(runner)
         ModelCheckpointHook.before_run(self, runner)
-        if not runner.trainer.enable_validation:
-            warnings.warn(
-                "BestCheckpointHook has nothing to compare: the Trainer does not validate in this "
-                "fit; give it a validation loader",
-                stacklevel=2,
-            )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks import files
 from lightning_hooks.driver import Driver
@@ -17,6 +18,7 @@ from lightning_hooks.hooks.best_score import best_name, number, ranked
 from lightning_hooks.hooks.checkpoint_paths import directory_of
 from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, Target
 from lightning_hooks.hooks.kept_files import delete_files
+from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook, is_lightnings_default
 
 __all__ = ["BestCheckpoints"]
 
@@ -64,6 +66,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         messages = runner.meta.setdefault("hook_msgs", {})
         self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
         self._refuse_others_of_the_same_key(runner)
+        self._warn_of_lightnings_best(runner.trainer.callbacks)
         if self.out_dir:
             runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))
 
@@ -86,6 +89,20 @@ class BestCheckpoints(BestRules, CheckpointWriter):
                     f"two hooks save the best by {key!r}: they would take each other's scores and "
                     "files for their own; give one of them another key"
                 )
+
+    def _warn_of_lightnings_best(self, callbacks: list[Any]) -> None:
+        """Warn where ``ckpt_path="best"`` would silently be another file."""
+        asked = next((c for c in callbacks if isinstance(c, ModelCheckpoint)), None)
+        if asked is None or not is_lightnings_default(asked):
+            return
+        if not any(isinstance(callback, ModelCheckpointHook) for callback in callbacks):
+            warnings.warn(
+                f"{type(self).__name__}(save_best={self.save_best!r}) runs beside Lightning's "
+                'default ModelCheckpoint, whose newest file ckpt_path="best" is. Give the Trainer '
+                'a CheckpointHook() too: then "best" is this hook\'s; or '
+                "Trainer(enable_checkpointing=False), and ckpt_path=hook.best_ckpt_path",
+                stacklevel=2,
+            )
 
     def _ranking(self, runner: Any, key: str) -> list[list[Any]]:
         """The ``[score, path]`` by a key so far; of a run of mmcv's the one that it knew."""

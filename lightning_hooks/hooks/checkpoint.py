@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from lightning_hooks.hooks.checkpoint_paths import (
     refuse_other_storage,
 )
 from lightning_hooks.hooks.checkpoint_writing import Target
+from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.hooks.kept_files import keep_last
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.mmcv_checkpoint import link_latest
@@ -72,6 +73,13 @@ class CheckpointHook(ModelCheckpointHook):
             on the disk yet. What goes wrong is raised after the next step, or at the end.
         on_saved: A function that is called with the path of each file when that is on the disk,
             on rank 0, by the thread that has written it: to upload it, say.
+        save_best: Names of values that the module logs in the Trainer's validation: the best
+            by each are kept too, as by a ``BestCheckpointHook``, where the next four are
+            described. They do not count among ``max_keep_ckpts``.
+        rule: See there.
+        greater_keys: See there.
+        less_keys: See there.
+        keep_best: See there.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -79,7 +87,7 @@ class CheckpointHook(ModelCheckpointHook):
             storage that is not a path of fsspec's.
         ImportError: if the package for a remote ``out_dir`` is missing.
 
-    Source: mmcv's ``CheckpointHook``.
+    Source: mmcv's ``CheckpointHook``; ``save_best`` and what goes with it are MMEngine's.
 
     Note:
         Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them;
@@ -91,6 +99,8 @@ class CheckpointHook(ModelCheckpointHook):
     """
 
     reads_step = False
+    best: EvalHook | None = None
+    """The hook that keeps the best, with ``save_best``."""
     _saved_at: int | None = None
 
     def __init__(
@@ -107,6 +117,11 @@ class CheckpointHook(ModelCheckpointHook):
         create_symlink: bool | None = None,
         background: bool = False,
         on_saved: Callable[[str], None] | None = None,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        greater_keys: str | list[str] | None = None,
+        less_keys: str | list[str] | None = None,
+        keep_best: int = 1,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
             if isinstance(number, bool) or not isinstance(number, int):
@@ -130,6 +145,25 @@ class CheckpointHook(ModelCheckpointHook):
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
         self.create_symlink = create_symlink
         self._write_by(background, on_saved)
+        if save_best is not None:
+            self.best = EvalHook(
+                None,
+                by_epoch=by_epoch,
+                save_best=save_best,
+                rule=rule,
+                greater_keys=greater_keys,
+                less_keys=less_keys,
+                out_dir=self.out_dir,
+                keep_best=keep_best,
+                background=background,
+                on_saved=on_saved,
+            )
+            self.best.save_optimizer = save_optimizer
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The hook itself, and the one that keeps the best."""
+        best = [] if self.best is None else self.best.entries()
+        return [*super().entries(), *best]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 

@@ -45,7 +45,9 @@ class EvalHook(TimedEvaluation):
         interval: Epochs or iterations from one evaluation to the next.
         by_epoch: Whether epochs or iterations are counted.
         save_best: The key of the score whose best checkpoint is kept, or a list of keys;
-            ``"auto"`` for the first that ``evaluate`` returns.
+            ``"auto"`` for the first that ``evaluate`` returns. Beside a ``CheckpointHook``
+            ``ckpt_path="best"`` is the best by the first key; beside Lightning's default
+            ``ModelCheckpoint`` it is that one's newest file, which is warned of.
         rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
             ``save_best``; by default told from the key, see ``greater_keys``.
         test_fn: A function of the model and the loader, by default
@@ -143,6 +145,12 @@ class EvalHook(TimedEvaluation):
     def before_run(self, runner: Any) -> None:
         """Complain now of what could not be evaluated later."""
         super().before_run(runner)
+        if self.save_best and self.dataloader is None and not runner.trainer.enable_validation:
+            warnings.warn(
+                f"save_best={self.save_best!r} has nothing to compare: the Trainer does not "
+                "validate in this fit; give it a validation loader",
+                stacklevel=2,
+            )
         own = [getattr(getattr(self, x), "__func__", None) for x in ("evaluate", "_do_evaluate")]
         if own != [EvalHook.evaluate, EvalHook._do_evaluate]:  # what they need they know
             return

@@ -19,7 +19,7 @@ from lightning_hooks.hooks.checkpoint_paths import directory_of
 from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter
 from lightning_hooks.model import unwrap
 
-__all__ = ["ModelCheckpointHook"]
+__all__ = ["ModelCheckpointHook", "is_lightnings_default"]
 
 
 class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[misc]  # every_n_epochs
@@ -52,7 +52,8 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
             io = AtomicCheckpointIO(for_fit=lambda: trainer.state.fn == TrainerFn.FITTING)
             self._take_back_io = replaced(trainer.strategy, io)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        if self.hosted_at is not None and any(map(_is_default, callbacks)) and not self._warned:
+        beside = any(map(is_lightnings_default, callbacks))
+        if self.hosted_at is not None and beside and not self._warned:
             self._warned = True
             warnings.warn(
                 f"Lightning's default ModelCheckpoint runs beside the {type(self).__name__} in a "
@@ -178,7 +179,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         return {k: v for k, v in super().__getstate__().items() if k not in mine}
 
 
-def _is_default(callback: Callback) -> bool:
+def is_lightnings_default(callback: Callback) -> bool:
     """Whether a callback is what Lightning adds by itself."""
     if type(callback) is not ModelCheckpoint:
         return False
