@@ -44,6 +44,14 @@ class CheckpointHook(ModelCheckpointHook):
     ``HookAdapter`` it is the other way round: give ``enable_checkpointing=False``, and
     ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
 
+    From a file that was written at the end of a pass over the data, as all are by epoch, a run
+    goes on bit for bit. From one written within a pass, by iteration, so do counters, schedules
+    and optimizers, but a ``DataLoader`` begins the pass anew, for as many batches as were left of
+    it; one with a ``state_dict``, as torchdata's ``StatefulDataLoader``, goes on where it stood.
+    Gradients accumulated since the last optimizer step are in no file: the next step is made of
+    the other batches of its window. An ``interval`` that is a multiple of a pass, or at least of
+    the accumulated iterations, avoids both.
+
     The files are written so whether or not the Trainer has Lightning's ``AsyncCheckpointIO``
     (``background`` is what has a thread write them); a ``CheckpointIO`` of the user's own kind
     writes and reads them itself, and one that is asynchronous is waited for.
