@@ -20,7 +20,7 @@ import torch
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule, manifest
+from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule, manifest
 from lightning_hooks.hooks.checkpoint import CheckpointHook
 from lightning_hooks.hooks.ema import EMAHook
 
@@ -493,6 +493,29 @@ def test_mmcv_fills_the_bare_model(tmp_path):
 
 
 # -- the rest ----------------------------------------------------------------------------------
+
+
+def test_a_file_of_mmcvs_layout_is_gone_on_from_as_the_error_says(tmp_path):
+    def fit(*hooks: Any, **kwargs: Any) -> list[Any]:
+        rates, module = Rates(), TinyModule(seed=len(hooks))
+        adapter = HookAdapter([rates, *hooks], model=lambda module: module.net)
+        trainer = trainer_of(tmp_path / str(len(hooks)), adapter, max_epochs=4)
+        trainer.fit(module, make_loader(), **kwargs)
+        return [rates.rows, module.net.weight.tolist()]
+
+    path = str(tmp_path / "epoch_2.pth")
+
+    class Saves(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            if runner.epoch == 1:
+                runner.save_checkpoint(str(tmp_path), create_symlink=False)
+
+    rows, weight = fit(Saves())
+    assert load(path).keys() == {"meta", "state_dict", "optimizer"}
+    with pytest.raises(KeyError, match=r"of mmcv's layout.*runner\.resume\("):
+        fit(CheckpointHook(), ckpt_path=path)
+    goes_on = ClosureHook("before_run", lambda runner: runner.resume(path))
+    assert fit(goes_on, Hook()) == [rows[8:], weight]
 
 
 def test_a_copy_and_a_pickle_have_the_arguments(tmp_path):
