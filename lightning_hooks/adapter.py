@@ -155,7 +155,7 @@ class HookAdapter(Participant):
         return None
 
     def _of_kind(self, kind: type[Any]) -> list[Any]:
-        return [hook for hook in self._hooks if isinstance(hook, kind)]
+        return [hook for hook, _ in self.entries() if isinstance(hook, kind)]
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -175,8 +175,13 @@ class HookAdapter(Participant):
         return hook_info(self._hooks)
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hosted hooks with their priorities."""
-        return [(hook, self._hooks.priority_of(hook)) for hook in self._hooks]
+        """The hosted hooks with their priorities, and those that they bring."""
+        found: list[tuple[Any, int]] = []
+        for hook in self._hooks:
+            brought = hook.entries() if isinstance(hook, Participant) else []
+            found.append((hook, self._hooks.priority_of(hook)))
+            found += [entry for entry in brought if entry[0] is not hook]
+        return found
 
     def settings(self) -> Settings:
         """What was given to the constructor for the Runner."""
