@@ -160,6 +160,7 @@ class Driver(Callback):
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
+        runner.steps_before = 0
         runner.run_id = saved.get("run", runner.run_id)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
         self._in_epoch = mid_epoch and saved.get("in_epoch", not loops.is_last_batch(trainer))
