@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data.distributed import DistributedSampler
 
 from lightning_hooks.config_files import copied
+from lightning_hooks.hook_order import WISHES, build_placed
 from lightning_hooks.hooks.dist_evaluation import DistEvalHook
 from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.registry import HOOKS
@@ -40,10 +41,8 @@ def hook_of(
     if config is None:
         return []
     if isinstance(config, Mapping):
-        arguments = {**(default or {}), **copied(config)}
-        priority = arguments.pop("priority", priority)
         try:
-            return [(HOOKS.build(arguments), priority)]
+            return [build_placed(HOOKS, {**(default or {}), **copied(config)}, priority)]
         except Exception as error:
             error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
             raise
@@ -106,7 +105,7 @@ def with_evaluation(config: Config, by_epoch: bool) -> Config:
         kind = EVALUATIONS.get(kind, kind)
     arguments = {"dataloader": None, **config, "type": kind, "by_epoch": by_epoch}
     if loader is None and kind in EVALUATIONS.values():
-        known = {*inspect.signature(EvalHook).parameters, "type", "priority"}
+        known = {*inspect.signature(EvalHook).parameters, "type", "priority", *WISHES}
         unused = sorted(arguments.keys() - known)
         if unused:
             warnings.warn(
