@@ -39,7 +39,9 @@ class Runner:
         ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError);
         what a hook runs of the model, outside of a training step that it owns, leaves the random
         state as it was (in mmcv the training draws on from there); a model assigned in training
-        on several ranks is refused (in mmcv the ranks drift apart).
+        on several ranks is refused (in mmcv the ranks drift apart); a ``StopIteration`` that a
+        hook raises becomes a RuntimeError (it would end the epoch); ``register_hook`` without a
+        priority takes that of the hook's family (mmcv: NORMAL).
     """
 
     outputs: dict[str, Any]
