@@ -74,7 +74,8 @@ def register_training_hooks(
         log_config: ``dict(interval=..., hooks=[...])``.
         momentum_config: ``dict(policy=..., ...)``.
         timer_config: The timer.
-        custom_hooks_config: A hook, a config with an optional ``priority``, or a list of them.
+        custom_hooks_config: A hook, a config with an optional ``priority`` (``run_before``,
+            ``run_after``: as every config here), or a list of them.
         fp16: Further arguments that make the OptimizerHook an Fp16OptimizerHook, and the
             GradientCumulativeOptimizerHook its relative: ``dict(loss_scale=512.0)``.
         evaluation: Arguments of EvalHook, of DistEvalHook where the ``dataloader`` among them has

@@ -39,6 +39,7 @@ from lightning_hooks.console import default_logger
 from lightning_hooks.data import Iteration
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
+from lightning_hooks.hook_order import check_wishes
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model import as_outputs
 from lightning_hooks.model_watch import ModelWatch
@@ -137,6 +138,8 @@ class Driver(Callback):
         runner.hooks.clear()
         for hook, priority in entries:
             runner.register_hook(hook, priority)
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        check_wishes(runner.hooks, callbacks, callbacks.index(self))
         self._failed = False
         self._ownership = Ownership(runner, wishes.owns_backward)
         self._ownership.take()
@@ -160,6 +163,7 @@ class Driver(Callback):
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
+        runner.steps_before = 0
         runner.run_id = saved.get("run", runner.run_id)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
         self._in_epoch = mid_epoch and saved.get("in_epoch", not loops.is_last_batch(trainer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lightning_hooks import loops
+from lightning_hooks.optimizer_steps import batches_of_step
 from lightning_hooks.runner import Runner
 
 __all__ = ["EpochRunner"]
@@ -44,7 +45,8 @@ class EpochRunner(Runner):
         if self._max_epochs is not None and batches != float("inf"):
             limits.append(self._max_epochs * int(batches))
         if self.trainer.max_steps >= 0:
-            limits.append(loops.iterations_of_steps(self.trainer, self.trainer.max_steps))
+            steps = loops.iterations_of_steps(self.trainer, self.trainer.max_steps)
+            limits.append(steps * batches_of_step(self) if self.hooks_step else steps)
         return min(limits, default=None)
 
     @_max_iters.setter

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch.utils.data.distributed import DistributedSampler
 
 from lightning_hooks.config_files import copied
+from lightning_hooks.hook_order import WISHES, build_placed
 from lightning_hooks.hooks.dist_evaluation import DistEvalHook
 from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.registry import HOOKS
@@ -74,7 +75,7 @@ def build(item: Item) -> tuple[Any, Any]:
     if not isinstance(item.hook, Mapping):
         return item.hook, item.priority
     try:
-        return HOOKS.build(item.hook), item.priority
+        return build_placed(HOOKS, item.hook, item.priority)
     except Exception as error:
         error.__notes__ = [*getattr(error, "__notes__", []), f"in {item.key} of the config"]
         raise
@@ -134,7 +135,7 @@ def with_evaluation(config: Config, by_epoch: bool) -> Config:
         kind = EVALUATIONS.get(kind, kind)
     arguments = {"dataloader": None, **config, "type": kind, "by_epoch": by_epoch}
     if loader is None and kind in EVALUATIONS.values():
-        known = {*inspect.signature(EvalHook).parameters, "type", "priority"}
+        known = {*inspect.signature(EvalHook).parameters, "type", "priority", *WISHES}
         unused = sorted(arguments.keys() - known)
         if unused:
             warnings.warn(

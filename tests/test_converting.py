@@ -29,6 +29,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
         runner=dict(type="IterBasedRunner", max_iters=8),
         work_dir="somewhere",
     ),
+    "with wishes of order": dict(
+        custom_hooks_config=[dict(type="EMAHook", run_after="IterTimerHook", priority="LOW")]
+    ),
     "nothing": dict(timer_config=None),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning_hooks.adapter import HookAdapter
 from lightning_hooks.hook_configs import EVALUATIONS
+from lightning_hooks.hook_order import WISHES
 from lightning_hooks.priority import default_priority, get_priority
 from lightning_hooks.registry import HOOKS
 
@@ -79,6 +80,8 @@ def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
     cls: Any = (HOOKS.get(kind) or EVALUATIONS[kind]) if isinstance(kind, str) else kind
     name = _imported(cls, imports)
     given = [f"{key}={_source(value, key, imports)}" for key, value in arguments.items()]
+    if arguments.keys() & {*WISHES}:  # where it runs is said in a config dict, not to the class
+        return _call("dict", [f"type={name}", *given, f"priority={priority!r}"], 12)
     text = _call(name, given, 12)
     if get_priority(priority) == default_priority(cls.__new__(cls)):
         return text

@@ -34,9 +34,13 @@ class MomentumUpdaterHook(Updater):
         warmup_iters: How long it takes.
         warmup_ratio: What the policy's momentum is divided by at its start, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations, as in
+            :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
+        TypeError: if ``by_step`` is no bool.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where nothing is counted in iterations.
 
     Source: mmcv's ``MomentumUpdaterHook``.
 
@@ -57,8 +61,9 @@ class MomentumUpdaterHook(Updater):
         warmup_iters: int = 0,
         warmup_ratio: float = 0.9,
         warmup_by_epoch: bool = False,
+        by_step: bool = False,
     ) -> None:
-        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch)
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
 
     _minimum = property(attrgetter("min_momentum"))
     _ratio = property(attrgetter("min_momentum_ratio"))
@@ -102,7 +107,8 @@ class MomentumUpdaterHook(Updater):
         for name, i, group, momentum in with_groups(runner.optimizer, momentum_groups):
             if not 0 <= momentum < 1:
                 where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
-                raise ValueError(self._out_of_range(where, momentum, f"iteration {runner.iter}"))
+                now = f"{self.small_unit} {runner.iter}"
+                raise ValueError(self._out_of_range(where, momentum, now))
             if "momentum" in group:
                 group["momentum"] = momentum
             elif "betas" in group:
@@ -141,6 +147,7 @@ class MomentumUpdaterHook(Updater):
     def before_run(self, runner: Any) -> None:
         """Take the bases, and look ahead: no momentum may leave [0, 1)."""
         super().before_run(runner)
+        runner = self.seen(runner)
         total: Any = self.length_of(runner)
         if type(self).value is Updater.value or (self.needs_length and total is None):
             return  # a get_momentum of its own, which is judged as it is set; or it never moves
@@ -156,13 +163,18 @@ class MomentumUpdaterHook(Updater):
     def _moments(self, runner: Any) -> Iterator[tuple[str, int, float]]:
         """Yield when to look: in words, the policy's position and the warm-up's factor."""
         length, total = self._warmup_length(runner), self.length_of(runner)
-        batches = runner.trainer.num_training_batches if self.by_epoch else 1
+        batches: float = 1
+        if self.by_epoch:
+            try:
+                batches = self.iters_of(runner, 1)
+            except ValueError:  # nobody knows when the first epoch ends
+                batches = float("inf")
         for now in _some_of(length):
             position = int(now // batches)
             if total is None or position < total:
-                yield f"iteration {now}", position, self._factor(now)
+                yield f"{self.small_unit} {now}", position, self._factor(now)
         for position in _some_of(1 if total is None else total):
-            yield f"{'epoch' if self.by_epoch else 'iteration'} {position}", position, 1.0
+            yield f"{'epoch' if self.by_epoch else self.small_unit} {position}", position, 1.0
 
     def _out_of_range(self, where: str, momentum: float, when: str) -> str:
         hint = "" if self.warmup is None else f" (warmup_ratio={self.warmup_ratio} divides it)"
