@@ -31,6 +31,7 @@ __all__ = [
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
+    "iterations_by_epoch",
     "iterations_of_steps",
     "keep_global_step",
     "leave_resumed_epoch",
@@ -168,12 +169,15 @@ def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
     Accumulated gradients are stepped at the end of every epoch too. A module that steps several
     optimizers itself is taken to step each of them once in an iteration.
     """
-    every, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
     if not trainer.lightning_module.automatic_optimization:
         return -(-steps // max(len(trainer.optimizers), 1))
-    if every == 1:
-        return steps
-    if batches == float("inf"):
+    return iterations_by_epoch(trainer, steps, trainer.accumulate_grad_batches)
+
+
+def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
+    """How many iterations take so many steps: one for ``every`` of an epoch, one for its rest."""
+    batches = trainer.num_training_batches
+    if every == 1 or batches == float("inf"):
         return steps * every
     epochs, rest = divmod(steps, -(-int(batches) // every))
     return epochs * int(batches) + min(rest * every, int(batches))

@@ -7,10 +7,11 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks.applied_steps import AppliedSteps
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.look_ahead import look_ahead
 from lightning_hooks.hooks.param_groups import Values, optimizers_of
-from lightning_hooks.optimizer_steps import InSteps, SkippedSteps
+from lightning_hooks.optimizer_steps import InSteps
 from lightning_hooks.schedules import check_warm_up, warm_up
 
 __all__ = ["Updater"]
@@ -64,7 +65,7 @@ class Updater(Hook):
     warmup_by_epoch: bool = False
     warmup_epochs: int | None = None
     by_step: bool = False
-    _skips: SkippedSteps | None = None
+    _applied: AppliedSteps | None = None
     _skipped_before = 0
 
     base: Values = ()
@@ -140,8 +141,8 @@ class Updater(Hook):
     def before_run(self, runner: Any) -> None:
         """Take the bases, and look ahead."""
         if self.by_step:
-            before = self._skipped_before if runner.trainer.global_step else 0
-            self._skips = SkippedSteps(runner.trainer, before)
+            self._skipped_before *= runner.trainer.global_step > 0
+            self._applied = AppliedSteps(runner.trainer)
         runner = self.seen(runner)
         optimizer = runner.optimizer
         if not optimizer:
@@ -184,7 +185,7 @@ class Updater(Hook):
         """Return the runner as the policy sees it: counted in what the hook counts."""
         if not self.by_step or type(runner) is InSteps:
             return runner
-        return InSteps(runner, 0 if self._skips is None else self._skips.number)
+        return InSteps(runner, self._skipped)
 
     @property
     def small_unit(self) -> str:
@@ -210,8 +211,11 @@ class Updater(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the counters do not tell: the steps that were skipped, if any were."""
-        skipped = self._skipped_before if self._skips is None else self._skips.number
-        return {"skipped_steps": skipped} if skipped else {}
+        return {"skipped_steps": self._skipped} if self._skipped else {}
+
+    @property
+    def _skipped(self) -> int:
+        return self._skipped_before + (0 if self._applied is None else self._applied.skipped)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
@@ -225,9 +229,9 @@ class Updater(Hook):
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen to the optimizers no longer."""
-        if self._skips is not None:
-            self._skips.close()
-            self._skipped_before, self._skips = self._skips.number, None
+        if self._applied is not None:
+            self._applied.close()
+            self._skipped_before, self._applied = self._skipped, None
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
