@@ -74,7 +74,8 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.checkpoint": {
         f"{STANDIN}.checkpoints": "CheckpointLoader get_state_dict load_checkpoint load_state_dict "
         "save_checkpoint weights_to_cpu _load_checkpoint _load_checkpoint_with_prefix "
-        "load_from_http=_load_http load_from_local=_load_local load_from_torchvision=_load_torchvision",
+        "load_from_http=_load_http load_from_local=_load_local "
+        "load_from_torchvision=_load_torchvision",
         f"{STANDIN}.file_io": "load_file=load",
     },
     "mmcv.runner.default_constructor": {f"{STANDIN}.builder": "DefaultRunnerConstructor"},
