@@ -19,8 +19,9 @@ from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.registry import MMCV_HOOKS
-from lightning_hooks.standin.names import NOT_OFFERED, names_of
 from lightning_hooks.standin.names import PACKAGES as MODULES
+from lightning_hooks.standin.names import names_of
+from lightning_hooks.standin.refusals import advice_for
 
 __all__ = ["FileReport", "Finding", "HookReport", "judge"]
 
@@ -289,7 +290,7 @@ def _missing_of_mmcv(dotted: Sequence[str]) -> tuple[str, str] | None:
             return None
         else:
             what = f"the stand-in has no {module}.{part}"
-            advice = NOT_OFFERED.get(f"{module}.{part}")
+            advice = advice_for(f"{module}.{part}")
             if advice is not None:
                 return what, advice
             close = difflib.get_close_matches(part, names_of(module), n=1)
