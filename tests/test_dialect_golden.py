@@ -78,12 +78,7 @@ def test_precise_statistics_are_fvcores() -> None:
         assert found[layer][2] == momentum
 
 
-WITHOUT_FVCORE = [
-    "detectron2: writers",
-    "detectron2.CallbackHook",
-    "detectron2.EvalHook, at the end",
-    "detectron2.PreciseBN, fvcore's sums",
-]
+WITHOUT_FVCORE = [case for case in run_detectron2.CASES if "schedules" not in case]
 
 
 @pytest.mark.parametrize("case", WITHOUT_FVCORE)

@@ -8,8 +8,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.mmengine_facade import RunnerFacade
+from lightning_hooks.dialects.dialect import Dialect, Facade
 from lightning_hooks.driver import Driver
 from lightning_hooks.model import as_outputs
 
@@ -32,7 +31,7 @@ class Evaluation(Callback):
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._facade: RunnerFacade | None = None
+        self._facade: Facade | None = None
         self._stage = ""
 
     @staticmethod
@@ -50,47 +49,17 @@ class Evaluation(Callback):
                 facade.prepare(point)
                 facade.call_hook(point)
 
-    def _start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        if trainer.state.fn not in _STAGES:
-            return
-        stage = self._stage = _STAGES[trainer.state.fn]
-        runner = Driver.of(trainer, stage).prepare(trainer, module)
-        runner.mode = stage
-        facade: Any = self._dialect.facade_for_evaluation(runner)
-        self._facade = facade
-        self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
-
-    def _before_batch(self, batch: Any, batch_idx: int) -> None:
-        if self._facade is not None:
-            self._facade._runner.data_batch = batch
-            self._facade._runner._inner_iter = batch_idx
-            self._call(f"before_{self._stage}_iter")
-
-    def _after_batch(self, outputs: Any) -> None:
-        if self._facade is not None:
-            self._facade._runner.outputs = as_outputs(outputs)
-            self._call(f"after_{self._stage}_iter")
-            del self._facade._runner.data_batch
-
-    def _end(self) -> None:
-        if self._facade is not None:
-            self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
-            self._facade.end()
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Leave the Trainer."""
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]
-
     # -- Lightning's events ----------------------------------------------------------------
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``before_run``, ``before_test``, ``before_test_epoch``."""
-        self._start(trainer, pl_module)
-
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``before_run``, ``before_val``, ``before_val_epoch``."""
-        self._start(trainer, pl_module)
+        if trainer.state.fn not in _STAGES:
+            return
+        stage = self._stage = _STAGES[trainer.state.fn]
+        runner = Driver.of(trainer, stage).prepare(trainer, pl_module)
+        runner.mode = stage
+        self._facade = self._dialect.facade_for_evaluation(runner)
+        self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
 
     def on_test_batch_start(
         self,
@@ -101,47 +70,32 @@ class Evaluation(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """``before_test_iter``."""
-        self._before_batch(batch, batch_idx)
-
-    def on_validation_batch_start(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """``before_val_iter``."""
-        self._before_batch(batch, batch_idx)
+        if self._facade is not None:
+            self._facade._runner.data_batch = batch
+            self._facade._runner._inner_iter = batch_idx
+            self._call(f"before_{self._stage}_iter")
 
     def on_test_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *batch: Any
     ) -> None:
         """``after_test_iter``."""
-        self._after_batch(outputs)
-
-    def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        """``after_val_iter``."""
-        self._after_batch(outputs)
+        if self._facade is not None:
+            self._facade._runner.outputs = as_outputs(outputs)
+            self._call(f"after_{self._stage}_iter")
+            del self._facade._runner.data_batch
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``after_test_epoch``, ``after_test``, ``after_run``."""
-        self._end()
+        if self._facade is not None:
+            self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
+            self._facade.end()
 
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``after_val_epoch``, ``after_val``, ``after_run``."""
-        self._end()
+    on_validation_start = on_test_start
+    on_validation_batch_start = on_test_batch_start
+    on_validation_batch_end = on_test_batch_end  # type: ignore[assignment]
+    on_validation_end = on_test_end
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Leave the Trainer."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]

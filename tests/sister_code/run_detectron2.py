@@ -61,12 +61,13 @@ class Place:
         """Batches without targets."""
         return [x for x, _ in loader(20, 5)]
 
-    @property
-    def checkpointer(self) -> Any:
-        """fvcore's."""
-        from fvcore.common.checkpoint import Checkpointer
-
-        return Checkpointer(self.net, str(self.folder), optimizer=self.sgd)
+    def checkpointer(self, d2: Any) -> Any:
+        """detectron2's, which is fvcore's, or ours."""
+        made = (
+            getattr(d2, "Checkpointer", None)
+            or import_module("fvcore.common.checkpoint").Checkpointer
+        )
+        return made(self.net, str(self.folder), optimizer=self.sgd)
 
 
 def _schedule(place: Place) -> Any:
@@ -90,7 +91,7 @@ def _all(d2: Any, place: Place) -> list[Any]:
         d2.IterationTimer(warmup_iter=3),
         d2.LRScheduler(place.sgd, step),
         d2.PreciseBN(3, place.net.net, place.inputs, 4),
-        d2.PeriodicCheckpointer(place.checkpointer, 2),
+        d2.PeriodicCheckpointer(place.checkpointer(d2), 2),
         d2.EvalHook(4, lambda: {"bbox": {"AP": 4.0}}),
         d2.PeriodicWriter([d2.CommonMetricPrinter(STEPS), writer], period=2),
     ]
@@ -141,7 +142,7 @@ CASES: dict[str, Hooks] = {
         d2.PreciseBN(2, place.net.net, place.inputs, 3)
     ],
     "detectron2.PeriodicCheckpointer, fvcore's files": lambda d2, place: [
-        d2.PeriodicCheckpointer(place.checkpointer, 2, max_to_keep=1, file_prefix="net")
+        d2.PeriodicCheckpointer(place.checkpointer(d2), 2, max_to_keep=1, file_prefix="net")
     ],
 }
 
