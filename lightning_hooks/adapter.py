@@ -197,6 +197,9 @@ class HookAdapter(Participant):
             self.__dict__.update(on_validation_start=None, on_validation_end=None)
         if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
             self.__dict__["on_after_backward"] = None
+        for dialect in {h.dialect.name: h.dialect for h in self._of_other_dialects()}.values():
+            if dialect.evaluates is not None:
+                dialect.evaluates(trainer, dialect)
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """detectron2's ``after_backward``."""

@@ -117,11 +117,23 @@ class Driver(Callback):
             for participant in self._participants(trainer)
             if not any(participant is hook for hook in self._hosted)
         ]
-        wishes = merge([participant.settings() for participant in given])
-        entries = each_once([entry for participant in given for entry in participant.entries()])
-        host(trainer, [hook for hook, _ in entries], self._hosted, stage)
+        self._wishes = merge([participant.settings() for participant in given])
+        self._entries = each_once(
+            [entry for participant in given for entry in participant.entries()]
+        )
+        host(trainer, [hook for hook, _ in self._entries], self._hosted, stage)
         if trainer.state.fn != TrainerFn.FITTING:
             return
+        runner = self.prepare(trainer, pl_module)
+        self._failed = False
+        self._ownership = Ownership(runner, self._wishes.owns_backward)
+        self._ownership.take()
+        self._step = TrainingStep(runner, self._calls, self._ownership)
+        mute([self, *self._participants(trainer)])
+
+    def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
+        """Return the runner with the hooks of all participants, for a fit or an evaluation."""
+        wishes = self._wishes
         if self._runner is None:
             self._runner = wishes.runner or _make_runner(trainer, pl_module, wishes)
             assert self._runner is not None
@@ -136,15 +148,11 @@ class Driver(Callback):
         for name, value in (wishes.attributes or {}).items():
             setattr(runner, name, value)
         runner.hooks.clear()
-        for hook, priority in entries:
+        for hook, priority in self._entries:
             runner.register_hook(hook, priority)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         check_wishes(runner.hooks, callbacks, callbacks.index(self))
-        self._failed = False
-        self._ownership = Ownership(runner, wishes.owns_backward)
-        self._ownership.take()
-        self._step = TrainingStep(runner, self._calls, self._ownership)
-        mute([self, *self._participants(trainer)])
+        return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Put the random state back before the first iterator is made from it."""
@@ -449,7 +457,7 @@ class Driver(Callback):
         self._iteration.end_epoch(trainer)
         self._restore_val_data(trainer)
         self._iteration.unwatch(trainer)
-        if self._runner is not None:
+        if hasattr(self, "_step"):  # there was a fit
             self._step.stop_listening()
             self._model.unguard()
             self._ownership.release()

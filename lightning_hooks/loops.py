@@ -14,6 +14,7 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
+from lightning.pytorch.trainer.states import TrainerFn
 from torchmetrics import Metric
 
 __all__ = [
@@ -324,13 +325,18 @@ def step_metrics(
 
 
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
-    """What the module logged for the validation that ends, computed."""
+    """What the module logged for the validation, or test, that ends, computed."""
     found = {}
-    for item in trainer.fit_loop.epoch_loop.val_loop._results.values():
+    loop, batches = trainer.fit_loop.epoch_loop.val_loop, trainer.num_val_batches
+    if trainer.state.fn == TrainerFn.VALIDATING:
+        loop = trainer.validate_loop
+    elif trainer.state.fn == TrainerFn.TESTING:
+        loop, batches = trainer.test_loop, trainer.num_test_batches
+    for item in loop._results.values():
         if item.meta.on_epoch and not item.has_reset:
             value = item._computed if item._computed is not None else item.compute()
             if isinstance(value, torch.Tensor) and value.numel() == 1:
-                many = trainer.num_val_batches and len(trainer.num_val_batches) > 1
+                many = batches and len(batches) > 1
                 suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
                 found[item.meta.name + suffix] = value.detach()
     return found

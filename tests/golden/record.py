@@ -19,6 +19,7 @@ RECORDERS = {
     "old_script": "record_old_script",
     "old_code": "record_old_code",
     "names": "record_names",
+    "dialects": "record_dialects",
 }
 COMMAND = "tests/golden/oracle.sh"
 WIDTH = 160
