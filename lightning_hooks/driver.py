@@ -145,7 +145,8 @@ class Driver(Callback):
         mute([self, *self._participants(trainer)])
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Put the random state back before the first iterator is made from it."""
+        """Be the run that is resumed, with its random state before the first iterator is made."""
+        self.runner.run_id = (self._resumed.state or {}).get("run", self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
         self._iteration.watch(trainer, self._hooks_may_change_data())
 
@@ -161,7 +162,6 @@ class Driver(Callback):
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
-        runner.run_id = saved.get("run", runner.run_id)
         if not self._has_timestamp:
             runner.timestamp = self._resumed.timestamp(runner.timestamp)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)

@@ -13,15 +13,15 @@ TIMES = ("time", "data_time")
 
 
 def read_logs(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the rows of all ``.log.json`` in a folder, and the lines of all ``.log``."""
+    """Return the rows of all ``<time>.log.json`` in a folder, and the lines of all ``.log``."""
     rows = [
         {key: value for key, value in json.loads(line).items() if key not in TIMES}
-        for path in sorted(folder.glob("*.log.json"))
+        for path in sorted(folder.glob("2*.log.json"))
         for line in path.read_text().splitlines()
     ]
     lines = [
         re.sub(r"(eta|time|data_time): [\d:.dayns, ]+?, ", "", line.partition(" - ")[2])
-        for path in sorted(folder.glob("*.log"))
+        for path in sorted(folder.glob("2*.log"))
         for line in path.read_text().splitlines()
     ]
     return rows, lines

@@ -76,12 +76,12 @@ class TextLoggerHook(LoggerHook):
     Note:
         Departures from mmcv in the JSON: floats below 0.01 keep all digits (mmcv rounds to five
         decimals, so a learning rate of 3e-6 was 0.0), and NaN and infinity are ``null``, so that
-        strict readers read each line. A resumed run goes on in the files of the run that it
-        resumes (mmcv begins new ones), unless it was given another ``timestamp``. The ``.log``
-        has the lines of this hook; one that the logger writes itself is left to it. Without a known end there is no ETA and the total is
-        ``?`` (mmcv raises). A file that cannot be written or copied costs one warning, not the
-        run. ``out_dir`` is not changed by a run; where the work dir is the current folder, only
-        files that bear the run's timestamp are copied.
+        strict readers read each line. A resumed run goes on in the files of the run that it resumes
+        (mmcv begins new ones), unless it was given another ``timestamp``. The ``.log`` has the
+        lines of this hook; one that the logger writes itself is left to it. Without a known end
+        there is no ETA and the total is ``?`` (mmcv raises). A file that cannot be written or
+        copied costs one warning, not the run. ``out_dir`` is not changed by a run; where the work
+        dir is the current folder, only files that bear the run's timestamp are copied.
     """
 
     start_iter = 0
