@@ -25,6 +25,7 @@ __all__ = [
     "batches_processed",
     "epoch_is_over",
     "evaluate_as_before",
+    "goes_on_in_pass",
     "grad_scaler",
     "has_grad_scaler",
     "hyper_parameters",
@@ -104,6 +105,16 @@ def validates_next(trainer: L.Trainer) -> bool:
 def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
     """Whether the run goes on inside an epoch, without an ``on_train_epoch_start``."""
     return bool(trainer.fit_loop.restarted_mid_epoch)
+
+
+def goes_on_in_pass(trainer: L.Trainer) -> bool:
+    """Whether the run goes on inside a pass over the data, where its loaders know they stood.
+
+    Their iterators exist already in the uninterrupted run: what making them anew draws from the
+    random state is drawn for nothing.
+    """
+    inside = is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
+    return inside and all(hasattr(x, "load_state_dict") for x in train_loaders(trainer))
 
 
 def batch_is_open(trainer: L.Trainer) -> bool:
