@@ -9,6 +9,7 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks import durable, files, loops
+from lightning_hooks.arguments import check_bool, check_int
 from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import (
@@ -103,14 +104,11 @@ class CheckpointHook(ModelCheckpointHook):
         background: bool = False,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
-            if isinstance(number, bool) or not isinstance(number, int):
-                raise TypeError(f"{name} must be an int, got {number!r}")
+            check_int(name, number)
             if number < 1 and number != -1:
                 raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
-        flags = {"by_epoch": by_epoch, "save_optimizer": save_optimizer, "save_last": save_last}
-        for name, flag in (flags | {"sync_buffer": sync_buffer, "background": background}).items():
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        check_bool(by_epoch=by_epoch, save_optimizer=save_optimizer, save_last=save_last)
+        check_bool(sync_buffer=sync_buffer, background=background)
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.utils import clip_grad_norm_
+
+from lightning_hooks.arguments import check_bool, check_number
 
 __all__ = ["check_clip", "clip", "clip_flattened", "is_flattened"]
 
@@ -20,6 +23,7 @@ def check_clip(grad_clip: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: if there is no positive ``max_norm``, or an unknown key.
+        TypeError: if ``norm_type`` is no number or a flag no bool.
     """
     unknown = [key for key in grad_clip if key not in ARGUMENTS]
     if unknown:
@@ -27,6 +31,13 @@ def check_clip(grad_clip: Mapping[str, Any]) -> None:
     max_norm = grad_clip.get("max_norm")
     if not isinstance(max_norm, (int, float)) or not max_norm > 0:
         raise ValueError(f"grad_clip needs a positive max_norm, got {dict(grad_clip)}")
+    if max_norm != math.inf:  # which clips nothing, and tells the norm
+        check_number("grad_clip['max_norm']", max_norm)
+    if grad_clip.get("norm_type") not in (None, "inf", math.inf):
+        check_number("grad_clip['norm_type']", grad_clip["norm_type"], above=0)
+    for name in ("error_if_nonfinite", "foreach"):
+        if grad_clip.get(name) is not None:
+            check_bool(**{f"grad_clip[{name!r}]": grad_clip[name]})
 
 
 def clip(parameters: Sequence[torch.Tensor], grad_clip: Mapping[str, Any]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from operator import attrgetter, mul
 from typing import Any
@@ -164,6 +165,27 @@ class LrUpdaterHook(Updater):
     def warm_values(self, now: int) -> Values:
         """Return the rates with warm-up."""
         return self.get_warmup_lr(now)
+
+    def warmed(self, value: float, factor: float) -> float:
+        """A warm-up multiplies the rate."""
+        return value * factor
+
+    def judges(self) -> bool:
+        """Whether what will be set is known beforehand: what :meth:`value` says."""
+        cls = type(self)
+        same = cls.get_lr is LrUpdaterHook.get_lr and "get_lr" not in vars(self)
+        return same and cls._set_lr is LrUpdaterHook._set_lr and super().judges()
+
+    def allows(self, value: Any) -> bool:
+        """Whether it is finite, and not negative."""
+        return isinstance(value, (int, float)) and 0 <= value < math.inf
+
+    def out_of_range(self, where: str, value: Any, when: str) -> str:
+        """Say what is wrong with a rate."""
+        return (
+            f"{type(self).__name__}: the learning rate of {where} would be {value} at {when}, "
+            "it must be finite and not negative"
+        )
 
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the rates."""

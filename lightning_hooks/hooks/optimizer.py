@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import lightning as L
 import torch
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_bool, check_dict
 from lightning_hooks.driver import Driver
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.clipping import check_clip, clip, clip_flattened, is_flattened
@@ -89,12 +90,10 @@ class OptimizerHook(Hook):
         self, grad_clip: dict[str, Any] | None = None, detect_anomalous_params: bool = False
     ) -> None:
         super().__init__()
-        if grad_clip is not None:
-            if not isinstance(grad_clip, Mapping):
-                raise TypeError(f"grad_clip must be a dict or None, got {grad_clip!r}")
-            grad_clip = dict(grad_clip)
-            if type(self).clip_grads is OptimizerHook.clip_grads:
-                check_clip(grad_clip)
+        check_bool(detect_anomalous_params=detect_anomalous_params)
+        grad_clip = check_dict("grad_clip", grad_clip)
+        if grad_clip is not None and type(self).clip_grads is OptimizerHook.clip_grads:
+            check_clip(grad_clip)
         self.grad_clip = grad_clip
         self.detect_anomalous_params = detect_anomalous_params
 

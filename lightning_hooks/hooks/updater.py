@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lightning_hooks.arguments import check_bool
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.look_ahead import look_ahead
-from lightning_hooks.hooks.param_groups import Values, optimizers_of
+from lightning_hooks.hooks.param_groups import Values, optimizers_of, place, with_groups
 from lightning_hooks.schedules import check_warm_up, warm_up
 
 __all__ = ["Updater"]
@@ -32,6 +34,7 @@ class Updater(Hook):
 
     Raises:
         ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
+        TypeError: for an argument of the wrong type.
     """
 
     reads_step = False
@@ -65,6 +68,7 @@ class Updater(Hook):
         warmup_by_epoch: bool = False,
     ) -> None:
         super().__init__()
+        check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch)
         check_warm_up(warmup, warmup_iters, warmup_ratio)
         self.by_epoch = by_epoch
         self.warmup = warmup
@@ -101,9 +105,25 @@ class Updater(Hook):
         """Return the values with warm-up."""
         raise NotImplementedError
 
+    def warmed(self, value: float, factor: float) -> float:
+        """Return a value with a warm-up's factor."""
+        raise NotImplementedError
+
+    def out_of_range(self, where: str, value: Any, when: str) -> str:
+        """Say what is wrong with a value of a group."""
+        raise NotImplementedError
+
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the values into the groups."""
         raise NotImplementedError
+
+    def allows(self, value: Any) -> bool:
+        """Whether a group may have this value."""
+        return True
+
+    def judges(self) -> bool:
+        """Whether what will be set is known beforehand: what :meth:`value` says."""
+        return type(self).value is not Updater.value
 
     def fights_with(self, scheduler: Any) -> bool:
         """Whether a scheduler of Lightning's sets the same thing."""
@@ -123,6 +143,7 @@ class Updater(Hook):
         if self.warmup_epochs is not None:
             self.warmup_iters = None  # another loader than in the fit before, perhaps
         look_ahead(self, runner)
+        self._judge(runner)
 
     def before_train_epoch(self, runner: Any) -> None:
         """Set the epoch's values, if they are counted in epochs."""
@@ -147,6 +168,33 @@ class Updater(Hook):
             self.set_values(runner, self.regular)
 
     # -- helpers -----------------------------------------------------------------------------
+
+    def _judge(self, runner: Any) -> None:
+        """Refuse a schedule on whose way there is a value that must not be."""
+        total: Any = self.length_of(runner)
+        if not self.judges() or (self.needs_length and total is None):
+            return  # one of a subclass's own, which is judged as it is set; or it never moves
+        judged = set()
+        for name, i, _, base in with_groups(runner.optimizer, self.base):
+            for now, position, factor in () if base in judged else self._moments(runner):
+                value: Any = "no number"
+                with contextlib.suppress(ArithmeticError):
+                    value = self.warmed(self.value(base, position, total), factor)
+                if isinstance(value, str) or not self.allows(value):
+                    where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
+                    raise ValueError(self.out_of_range(where, value, now))
+            judged.add(base)
+
+    def _moments(self, runner: Any) -> Iterator[tuple[str, int, float]]:
+        """Yield when to look: in words, the policy's position and the warm-up's factor."""
+        length, total = self._warmup_length(runner), self.length_of(runner)
+        batches = runner.trainer.num_training_batches if self.by_epoch else 1
+        for now in _some_of(length):
+            position = int(now // batches)
+            if total is None or position < total:
+                yield f"iteration {now}", position, self._factor(now)
+        for position in _some_of(1 if total is None else total):
+            yield f"{'epoch' if self.by_epoch else 'iteration'} {position}", position, 1.0
 
     def _progress(self, runner: Any) -> tuple[int, Any]:
         """Return what ``value`` takes: position and total."""
@@ -200,3 +248,9 @@ class Updater(Hook):
                 raise ValueError("warmup_by_epoch=True needs a training loader with a length")
             self.warmup_iters = (self.warmup_epochs or 0) * int(batches)
         return self.warmup_iters
+
+
+def _some_of(length: int) -> list[int]:
+    """Return up to about a thousand positions over a length, the first and the last among them."""
+    every = max(1, length // 1000)
+    return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})
