@@ -21,6 +21,7 @@ __all__ = [
     "check_number",
     "check_numbers",
     "check_path",
+    "is_finite",
 ]
 
 LARGEST = 2**63 - 1
@@ -54,6 +55,17 @@ def check_int(name: str, value: object, least: int = -LARGEST) -> None:
         raise ValueError(f"{name} must be at most {LARGEST}, got a larger number")
 
 
+def is_finite(value: object) -> bool:
+    """Whether it is a number, finite and not too large to compute with.
+
+    >>> is_finite(0.5), is_finite(float("nan")), is_finite(10**400), is_finite("1")
+    (True, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= LARGEST
+
+
 def check_number(
     name: str, value: object, least: float = -math.inf, above: float = -math.inf
 ) -> None:
@@ -65,10 +77,8 @@ def check_number(
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if isinstance(value, int) and abs(value) > LARGEST:
-        raise ValueError(f"{name} must be at most {LARGEST}, got a larger number")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}")
+    if not is_finite(value):
+        raise ValueError(f"{name} must be finite and at most {LARGEST} if it is an int")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     if value <= above:

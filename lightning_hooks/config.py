@@ -11,6 +11,7 @@ from lightning_hooks.hook_configs import (
     FP16,
     Config,
     hook_of,
+    in_config,
     loggers_of,
     with_evaluation,
     with_fp16,
@@ -116,23 +117,37 @@ def register_training_hooks(
     by_epoch, limits = run_length(runner, total_epochs, total_iters)
     trainer_kwargs: dict[str, Any] = {**limits}
     count = {} if by_epoch else {"by_epoch": False}
-    hooks: list[tuple[Any, Any]] = [
-        *hook_of("lr_config", with_policy(lr_config, "LrUpdaterHook"), "VERY_HIGH", count),
-        *hook_of(
-            "momentum_config", with_policy(momentum_config, "MomentumUpdaterHook"), "HIGH", count
-        ),
-        *hook_of("optimizer_config", with_fp16(optimizer_config, fp16), "ABOVE_NORMAL"),
-        *hook_of(
-            "checkpoint_config", checkpoint_config, "NORMAL", {"type": "CheckpointHook", **count}
-        ),
-        *hook_of("timer_config", timer_config, "LOW"),
-        *loggers_of(log_config, count),
-    ]
+    save = {"type": "CheckpointHook", **count}
+    with in_config("lr_config"):
+        lr = with_policy(lr_config, "LrUpdaterHook")
+    with in_config("momentum_config"):
+        momentum = with_policy(momentum_config, "MomentumUpdaterHook")
+    with in_config("evaluation"):
+        judging = with_evaluation(evaluation, by_epoch)
+    judge = hook_of("evaluation", judging, "LOW")
     several = isinstance(custom_hooks_config, (list, tuple))
-    for config in custom_hooks_config if several else [custom_hooks_config]:
-        hooks += hook_of("custom_hooks", config, "NORMAL")
-    judge = hook_of("evaluation", with_evaluation(evaluation, by_epoch), "LOW")
-    made = HookAdapter([*hooks, *judge], by_epoch=by_epoch, **adapter)
+    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
+    with in_config(step):
+        stepping = with_fp16(optimizer_config, fp16)
+    hooks = {
+        "lr_config": hook_of("lr_config", lr, "VERY_HIGH", count),
+        "momentum_config": hook_of("momentum_config", momentum, "HIGH", count),
+        step: hook_of(step, stepping, "ABOVE_NORMAL"),
+        "checkpoint_config": hook_of("checkpoint_config", checkpoint_config, "NORMAL", save),
+        "timer_config": hook_of("timer_config", timer_config, "LOW"),
+        "log_config": loggers_of(log_config, count),
+        "custom_hooks": [
+            placed
+            for config in (custom_hooks_config if several else [custom_hooks_config])
+            for placed in hook_of("custom_hooks", config, "NORMAL")
+        ],
+        "evaluation": judge,
+    }
+    made = HookAdapter(by_epoch=by_epoch, **adapter)
+    for key, placed in hooks.items():
+        for hook, priority in placed:
+            with in_config(key):
+                made.register_hook(hook, priority)
     if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
         trainer_kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch.utils.data.distributed import DistributedSampler
@@ -15,7 +16,16 @@ from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.suggest import UnknownNameError, suggest
 
-__all__ = ["FP16", "Config", "hook_of", "loggers_of", "with_evaluation", "with_fp16", "with_policy"]
+__all__ = [
+    "FP16",
+    "Config",
+    "hook_of",
+    "in_config",
+    "loggers_of",
+    "with_evaluation",
+    "with_fp16",
+    "with_policy",
+]
 
 Config = Any
 """A config dict, a hook object, or None for none."""
@@ -39,17 +49,28 @@ def hook_of(
     """Return a hook with its priority, in a list, or an empty one for None."""
     if config is None:
         return []
+    if isinstance(config, tuple):
+        if len(config) != 2:
+            raise TypeError(f"{key} must be a dict, a hook or (hook, priority), got {config!r}")
+        config, priority = config
     if isinstance(config, Mapping):
         arguments = {**(default or {}), **copied(config)}
         priority = arguments.pop("priority", priority)
-        try:
+        with in_config(key):
             return [(HOOKS.build(arguments), priority)]
-        except Exception as error:
-            error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
-            raise
     if isinstance(config, (str, bytes, int, float, list, set, type)):
         raise TypeError(f"{key} must be a dict, a hook or None, got {config!r}")
-    return [config if isinstance(config, tuple) else (config, priority)]
+    return [(config, priority)]
+
+
+@contextlib.contextmanager
+def in_config(key: str) -> Iterator[None]:
+    """Name an item of the config in whatever is raised inside."""
+    try:
+        yield
+    except Exception as error:
+        error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
+        raise
 
 
 def with_policy(config: Config, family: str) -> Config:
@@ -89,6 +110,8 @@ def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> Pl
     for key in ("interval", "hooks"):
         if key not in config:
             raise ValueError(f'log_config needs the key "{key}", got {dict(config)!r}')
+    if not isinstance(config["hooks"], (list, tuple)):
+        raise TypeError(f'log_config["hooks"] must be a list, got {config["hooks"]!r}')
     default = {"interval": config["interval"], **count}
     return [
         hook for one in config["hooks"] for hook in hook_of("log_config", one, "VERY_LOW", default)

@@ -15,6 +15,7 @@ from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import (
     checked_out_dir,
     filename_template,
+    make_early,
     refuse_other_storage,
 )
 from lightning_hooks.hooks.checkpoint_writing import Target, write_checkpoint
@@ -73,6 +74,7 @@ class CheckpointHook(ModelCheckpointHook):
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
             storage that is not a path of fsspec's.
         ImportError: if the package for a remote ``out_dir`` is missing.
+        OSError: at the start of a fit, if the directory cannot be made.
 
     Source: mmcv's ``CheckpointHook``.
 
@@ -135,6 +137,7 @@ class CheckpointHook(ModelCheckpointHook):
             # an event of every batch that this hook does not need; the driver puts it back
             self.__dict__["on_train_batch_end"] = None
         directory = self.directory(runner)
+        make_early(runner, directory)
         runner.logger.info("Checkpoints will be saved to %s", directory)
         if runner.rank == 0 and runner.iter > 0:
             run, series = runner.run_id, self.filename_tmpl

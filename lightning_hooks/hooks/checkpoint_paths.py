@@ -16,7 +16,13 @@ from lightning_hooks.arguments import LARGEST, check_path
 LONGEST_NAME = 220
 """Bytes of a file's name: most systems take 255, and a name is longer while it is written."""
 
-__all__ = ["checked_out_dir", "directory_of", "filename_template", "refuse_other_storage"]
+__all__ = [
+    "checked_out_dir",
+    "directory_of",
+    "filename_template",
+    "make_early",
+    "refuse_other_storage",
+]
 
 
 def checked_out_dir(out_dir: Any) -> str | None:
@@ -52,6 +58,12 @@ def directory_of(out_dir: str | None, work_dir: str) -> str:
     if directory == work_dir:
         return directory
     return files.join(directory, os.path.basename(work_dir.rstrip("/" + os.sep)))
+
+
+def make_early(runner: Any, directory: str) -> None:
+    """Make a local directory at the start of the run, that it does not fail at the first file."""
+    if runner.rank == 0 and files.is_local(directory) and not runner.trainer.fast_dev_run:
+        files.make_directory(directory)
 
 
 def filename_template(template: Any, by_epoch: bool) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import lightning as L
 import torch
 
-from lightning_hooks.arguments import check_int
 from lightning_hooks.hooks.optimizer import OptimizerHook
 from lightning_hooks.registry import HOOKS
 
@@ -30,8 +29,8 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         kwargs: Those of :class:`OptimizerHook`.
 
     Raises:
-        TypeError: if ``cumulative_iters`` is no int.
-        ValueError: if it is below 1; in the first iteration, if the run has no known length.
+        ValueError: if ``cumulative_iters`` is no int of at least 1; in the first iteration, if the
+            run has no known length.
 
     Source: mmcv's ``GradientCumulativeOptimizerHook``.
 
@@ -48,7 +47,10 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     def __init__(self, cumulative_iters: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_int("cumulative_iters", cumulative_iters, 1)
+        if type(cumulative_iters) is not int or cumulative_iters < 1:
+            raise ValueError(
+                f"cumulative_iters must be an int of at least 1, got {cumulative_iters!r}"
+            )
         self.cumulative_iters = cumulative_iters
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from operator import attrgetter, mul
 from typing import Any
+
+import torch
 
 from lightning_hooks.hooks.param_groups import Values, of_each
 from lightning_hooks.hooks.updater import Updater
@@ -13,6 +14,7 @@ from lightning_hooks.schedules import warm_up
 
 __all__ = ["LrUpdaterHook"]
 
+LARGEST_RATE: float = torch.finfo(torch.float32).max
 OVERRIDABLE = {
     "_set_lr",
     "base_lr",
@@ -177,14 +179,14 @@ class LrUpdaterHook(Updater):
         return same and cls._set_lr is LrUpdaterHook._set_lr and super().judges()
 
     def allows(self, value: Any) -> bool:
-        """Whether it is finite, and not negative."""
-        return isinstance(value, (int, float)) and 0 <= value < math.inf
+        """Whether it is not negative, and one that optimizers compute with."""
+        return isinstance(value, (int, float)) and 0 <= value <= LARGEST_RATE
 
     def out_of_range(self, where: str, value: Any, when: str) -> str:
         """Say what is wrong with a rate."""
         return (
             f"{type(self).__name__}: the learning rate of {where} would be {value} at {when}, "
-            "it must be finite and not negative"
+            f"it must be between 0 and {LARGEST_RATE:.2g}"
         )
 
     def set_values(self, runner: Any, values: Values) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_hooks import schedules
-from lightning_hooks.arguments import check_int, check_number
+from lightning_hooks.arguments import LARGEST, check_number
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.param_groups import check_spread, spread
 from lightning_hooks.hooks.phase_policies import Cyclic, OneCycle
+from lightning_hooks.hooks.policies import is_int
 from lightning_hooks.registry import HOOKS
 
 __all__ = ["CyclicLrUpdaterHook", "OneCycleLrUpdaterHook"]
@@ -88,8 +89,8 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
     ) -> None:
         super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
         check_spread("max_lr", max_lr)
-        if total_steps is not None:
-            check_int("total_steps", total_steps, 1)
+        if total_steps is not None and not (is_int(total_steps) and 0 < total_steps <= LARGEST):
+            raise ValueError(f"total_steps must be an int of at least 1, got {total_steps!r}")
         check_number("div_factor", div_factor, above=0)
         check_number("final_div_factor", final_div_factor, above=0)
         self.max_lr = max_lr

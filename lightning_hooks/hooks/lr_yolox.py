@@ -82,5 +82,9 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         factor = schedules.yolox_warm_up(cur_iters, self.warmup_iters, ratio=self.warmup_ratio)
         return of_each(partial(mul, factor), self.base_lr)
 
+    def judges(self) -> bool:
+        """Whether rates are known beforehand: the whole cosine has the same bounds."""
+        return True
+
     def _last(self, runner: Any) -> int:
         return self.num_last_epochs and self.num_last_epochs * runner.trainer.num_training_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lightning_hooks.arguments import check_number, check_numbers
+from lightning_hooks.arguments import is_finite
 
 __all__ = [
     "Values",
@@ -64,18 +64,15 @@ def check_spread(name: str, given: Any) -> None:
     """Refuse what :func:`spread` cannot make numbers of.
 
     Raises:
-        TypeError: if it is no number, list of numbers or dict of these.
-        ValueError: if a number is not finite.
+        ValueError: if it is no finite number, list of these or dict of these.
     """
     if isinstance(given, dict):
         for key, values in given.items():
             check_spread(f"{name}[{key!r}]", values)
-    elif isinstance(given, (list, tuple)):
-        check_numbers(name, given)
-    elif isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise TypeError(f"{name} must be a number, a list or a dict, got {given!r}")
-    else:
-        check_number(name, given)
+        return
+    many = isinstance(given, (list, tuple))
+    if not all(map(is_finite, given if many else [given])):
+        raise ValueError(f"{name} must be a number, a list or a dict, got {given!r}")
 
 
 def spread(argument: str, given: Any, name: str, optimizer: Any) -> list[float]:

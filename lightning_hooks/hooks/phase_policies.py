@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_hooks import schedules
-from lightning_hooks.arguments import check_bool, check_int, check_number, check_numbers
-from lightning_hooks.hooks.policies import Policy
+from lightning_hooks.arguments import check_bool, check_number, is_finite
+from lightning_hooks.hooks.policies import Policy, is_int
 from lightning_hooks.hooks.updater import Updater
 from lightning_hooks.schedules import checks
 
@@ -43,12 +43,12 @@ class Cyclic(Policy):
     ) -> None:
         super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
         ratios = target_ratio if isinstance(target_ratio, (list, tuple)) else [target_ratio]
-        check_numbers("target_ratio", ratios)
-        if len(ratios) == 1:
+        if len(ratios) == 1 and is_finite(ratios[0]):
             ratios = (ratios[0], ratios[0] / 1e5)
-        if len(ratios) != 2:
+        if len(ratios) != 2 or not all(map(is_finite, ratios)):
             raise ValueError(f"target_ratio must be a number or two of them, got {target_ratio!r}")
-        check_int("cyclic_times", cyclic_times, 1)
+        if not is_int(cyclic_times) or cyclic_times < 1:
+            raise ValueError(f"cyclic_times must be an int of at least 1, got {cyclic_times!r}")
         check_number("gamma", gamma)
         if not 0 < gamma <= 1:
             raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
