@@ -20,6 +20,7 @@ __all__ = [
     "atomic_write",
     "exists",
     "filesystem",
+    "inner_path",
     "is_inside",
     "is_local",
     "join",
@@ -94,6 +95,15 @@ def as_name(text: str) -> str:
     """
     name = re.sub(r"[/\\\0\n\r]", "_", text)
     return name.encode(errors="replace")[:160].decode(errors="ignore")
+
+
+def inner_path(text: str) -> str:
+    """Return a text as a relative path that leads nowhere else; slashes make folders.
+
+    >>> inner_path("val/acc"), inner_path("../../x"), inner_path("/etc//x")
+    ('val/acc', '_/_/x', '_/etc/_/x')
+    """
+    return "/".join("_" if part in ("", ".", "..") else as_name(part) for part in text.split("/"))
 
 
 @contextlib.contextmanager

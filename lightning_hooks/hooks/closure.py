@@ -32,6 +32,9 @@ class ClosureHook(Hook):
     ['after_run']
     """
 
+    is_closure = True
+    """Whether what is called is the user's, who may decide, replace or run anything."""
+
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         super().__init__()
         points = {*STAGES, *GENERIC.values()}

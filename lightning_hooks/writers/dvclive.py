@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.arguments import check_path
-from lightning_hooks.files import is_local
+from lightning_hooks.files import inner_path, is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.given import check_run
 from lightning_hooks.writers.packages import Package, environment, require
@@ -57,7 +57,7 @@ class DvcliveWriter(PointWriter):
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
-        self.run.step = record.step
+        self.run.step, name = record.step, inner_path(name)  # a file of that name
         if isinstance(value, np.ndarray):
             image = value.transpose(1, 2, 0)
             self.run.log_image(f"{name}/{record.step}.png", image.squeeze())
