@@ -19,6 +19,10 @@ before/after_val_iter  on_validation_batch_start, on_validation_batch_end
 after_val_epoch        on_validation_end, where the epoch's metrics are known
 after_run              on_train_end
 =====================  ==========================================================================
+
+On several ranks each needs at least one of these hooks, which may differ: what hooks decide for
+themselves (``runner.should_stop``) is settled by all ranks together after each iteration, where a
+hook that is not ours is on one of them when an epoch begins.
 """
 
 from __future__ import annotations
@@ -106,6 +110,10 @@ class Driver(Callback):
     def _participants(self, trainer: L.Trainer) -> list[Participant]:
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         return [callback for callback in callbacks if isinstance(callback, Participant)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the run behind: a copy is the driver of another Trainer, or process."""
+        return {**Driver().__dict__, "_hosted": self._hosted}
 
     # -- before the run --------------------------------------------------------------------
 
@@ -207,6 +215,7 @@ class Driver(Callback):
         host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
         mute([self, *self._participants(trainer)])
         self._step.listen()
+        self._calls.ask_ranks()
         self._first_iter = runner.iter
         resumed = self._resumed  # which is forgotten where the data begins
         if isinstance(runner, IterRunner):
@@ -217,6 +226,8 @@ class Driver(Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``before_train_epoch``."""
+        if self._calls.ask_ranks():  # a hook may have been registered in the epoch before
+            self._wake()
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
@@ -309,8 +320,12 @@ class Driver(Callback):
         if not (always or self._calls.at("before_train_iter")):
             self.__dict__["on_train_batch_start"] = None
         # on several ranks a stop that one of them asks for at any point is settled there
-        settles = self.runner.world_size > 1 and not all(is_ours(h) for h in self.runner.hooks)
-        if not (always or settles or self._calls.at("after_train_iter") or self._step.is_read):
+        if not (
+            always
+            or self._calls.settles
+            or self._calls.at("after_train_iter")
+            or self._step.is_read
+        ):
             self.__dict__["on_train_batch_end"] = None
 
     def _wake(self) -> None:

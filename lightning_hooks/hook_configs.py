@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch.utils.data.distributed import DistributedSampler
@@ -22,6 +23,7 @@ __all__ = [
     "Item",
     "build",
     "hook_of",
+    "in_config",
     "loggers_of",
     "with_evaluation",
     "with_fp16",
@@ -57,27 +59,33 @@ def hook_of(
     """Return what is said of a hook, in a list, or an empty one for None."""
     if config is None:
         return []
+    if isinstance(config, tuple):
+        if len(config) != 2:
+            raise TypeError(f"{key} must be a dict, a hook or (hook, priority), got {config!r}")
+        config, priority = config
     if isinstance(config, Mapping):
         arguments = {**(default or {}), **copied(config)}
         priority = arguments.pop("priority", priority)
         return [Item(key, arguments, priority)]
     if isinstance(config, (str, bytes, int, float, list, set, type)):
         raise TypeError(f"{key} must be a dict, a hook or None, got {config!r}")
-    if not isinstance(config, tuple):
-        return [Item(key, config, priority)]
-    if len(config) != 2:
-        raise TypeError(f"{key}: a hook in a tuple must be (hook, priority), got {config!r}")
-    return [Item(key, *config)]
+    return [Item(key, config, priority)]
 
 
 def build(item: Item) -> tuple[Any, Any]:
     """Return an item's hook with its priority."""
     if not isinstance(item.hook, Mapping):
         return item.hook, item.priority
+    return build_placed(HOOKS, item.hook, item.priority)
+
+
+@contextlib.contextmanager
+def in_config(key: str) -> Iterator[None]:
+    """Name an item of the config in whatever is raised inside."""
     try:
-        return build_placed(HOOKS, item.hook, item.priority)
+        yield
     except Exception as error:
-        error.__notes__ = [*getattr(error, "__notes__", []), f"in {item.key} of the config"]
+        error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
         raise
 
 
@@ -118,6 +126,8 @@ def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> li
     for key in ("interval", "hooks"):
         if key not in config:
             raise ValueError(f'log_config needs the key "{key}", got {dict(config)!r}')
+    if not isinstance(config["hooks"], (list, tuple)):
+        raise TypeError(f'log_config["hooks"] must be a list, got {config["hooks"]!r}')
     default = {"interval": config["interval"], **count}
     return [
         hook for one in config["hooks"] for hook in hook_of("log_config", one, "VERY_LOW", default)

@@ -10,10 +10,12 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks import durable, files, loops, manifest
+from lightning_hooks.arguments import check_bool, check_int
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import (
     checked_out_dir,
     filename_template,
+    make_early,
     refuse_other_storage,
 )
 from lightning_hooks.hooks.checkpoint_writing import Target
@@ -94,6 +96,7 @@ class CheckpointHook(ModelCheckpointHook):
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
             storage that is not a path of fsspec's.
         ImportError: if the package for a remote ``out_dir`` is missing.
+        OSError: at the start of a fit, if the directory cannot be made.
 
     Source: mmcv's ``CheckpointHook``; ``save_best`` and what goes with it are MMEngine's.
 
@@ -133,14 +136,11 @@ class CheckpointHook(ModelCheckpointHook):
         keep_best: int = 1,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
-            if isinstance(number, bool) or not isinstance(number, int):
-                raise TypeError(f"{name} must be an int, got {number!r}")
+            check_int(name, number)
             if number < 1 and number != -1:
                 raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
-        flags = {"by_epoch": by_epoch, "save_optimizer": save_optimizer, "save_last": save_last}
-        for name, flag in (flags | {"sync_buffer": sync_buffer}).items():
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        check_bool(by_epoch=by_epoch, save_optimizer=save_optimizer, save_last=save_last)
+        check_bool(sync_buffer=sync_buffer)
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
@@ -185,6 +185,7 @@ class CheckpointHook(ModelCheckpointHook):
             # an event of every batch that this hook does not need; the driver puts it back
             self.__dict__["on_train_batch_end"] = None
         directory = self.directory(runner)
+        make_early(runner, directory)
         runner.logger.info("Checkpoints will be saved to %s", directory)
         self._clean_up(runner, resumed_at=runner.iter)
 

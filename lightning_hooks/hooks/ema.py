@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.hooks.step_average import StepAverageHook, check_count, check_momentum
+from lightning_hooks.arguments import check_int
+from lightning_hooks.hooks.step_average import StepAverageHook, check_momentum
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.schedules.averages import ema_momentum, over_interval
 
@@ -63,7 +64,7 @@ class EMAHook(StepAverageHook):
     ) -> None:
         check_momentum(momentum)
         super().__init__(interval, resume_from, **options)
-        check_count("warm_up", warm_up, 0)
+        check_int("warm_up", warm_up, 0)
         self.momentum = momentum
         self.warm_up = warm_up
 

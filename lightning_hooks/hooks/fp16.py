@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_bool, check_int
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.loss_scale import (
     LossScale,
@@ -91,6 +92,8 @@ class Fp16OptimizerHook(OptimizerHook):
     ) -> None:
         super().__init__(grad_clip=grad_clip)
         scaler_arguments(loss_scale)
+        check_bool(coalesce=coalesce, distributed=distributed)
+        check_int("bucket_size_mb", bucket_size_mb)
         self.coalesce = coalesce
         self.bucket_size_mb = bucket_size_mb
         self.loss_scale = loss_scale

@@ -9,6 +9,7 @@ import lightning as L
 import torch
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_bool
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.clipping_hook import ClippingHook, optimizers_of
 from lightning_hooks.ownership import trains_like_mmcv
@@ -103,6 +104,7 @@ class OptimizerHook(ClippingHook):
         detect_anomalous_params: bool = False,
     ) -> None:
         super().__init__(grad_clip)
+        check_bool(detect_anomalous_params=detect_anomalous_params)
         self.detect_anomalous_params = detect_anomalous_params
 
     def owns_backward(self, module: torch.nn.Module) -> bool:

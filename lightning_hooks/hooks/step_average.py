@@ -8,9 +8,10 @@ import lightning as L
 
 from lightning_hooks import files
 from lightning_hooks.applied_steps import AppliedSteps
+from lightning_hooks.arguments import check_choice, check_int, check_number, check_path
 from lightning_hooks.hooks.averaging import AveragingHook
 
-__all__ = ["StepAverageHook", "check_count", "check_momentum"]
+__all__ = ["StepAverageHook", "check_momentum"]
 
 
 class StepAverageHook(AveragingHook):
@@ -67,24 +68,18 @@ class StepAverageHook(AveragingHook):
         swap: Literal["auto", "copy"] = "auto",
         check: Literal["sample", "all"] = "sample",
     ) -> None:
-        check_count("interval", interval, 1)
-        check_count("begin_iter", begin_iter, 0)
-        check_count("begin_epoch", begin_epoch, 0)
+        check_int("interval", interval, 1)
+        check_int("begin_iter", begin_iter, 0)
+        check_int("begin_epoch", begin_epoch, 0)
         if begin_iter and begin_epoch:
             raise ValueError(
                 "give begin_iter or begin_epoch, not both, "
                 f"got begin_iter={begin_iter} and begin_epoch={begin_epoch}"
             )
-        if resume_from is not None and not isinstance(resume_from, str):
-            raise TypeError(f"resume_from must be a path or None, got {resume_from!r}")
-        for name, value, allowed in (
-            ("buffers", buffers, ("ignore", "average", "copy")),
-            ("swap", swap, ("auto", "copy")),
-            ("check", check, ("sample", "all")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-        self.interval, self.resume_from = interval, resume_from
+        check_choice("buffers", buffers, ("ignore", "average", "copy"))
+        check_choice("swap", swap, ("auto", "copy"))
+        check_choice("check", check, ("sample", "all"))
+        self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
 
@@ -195,19 +190,6 @@ class StepAverageHook(AveragingHook):
         return arguments
 
 
-def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is no int of at least ``least``.
-
-    Raises:
-        TypeError: if it is no int.
-        ValueError: if it is below.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
 def check_momentum(value: Any) -> None:
     """Refuse what is no number in (0, 1).
 
@@ -215,7 +197,6 @@ def check_momentum(value: Any) -> None:
         TypeError: if it is no number.
         ValueError: if it is out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"momentum must be a number, got {value!r}")
+    check_number("momentum", value)
     if not 0 < value < 1:
         raise ValueError(f"momentum must be in (0, 1), got {value}")
