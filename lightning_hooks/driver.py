@@ -241,7 +241,8 @@ class Driver(Callback):
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
         trainer = self.runner.trainer
-        if self._resumed and (self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)):
+        new = self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)
+        if self._resumed and (new or loops.is_resuming_mid_epoch(trainer)):
             self._resumed.restore_rng(trainer.global_rank)
 
     def _take_data(self) -> None:
