@@ -80,10 +80,10 @@ class EvalHook(TimedEvaluation):
         Departures from mmcv: a score of exactly 0 counts, NaN is never the best; the model is
         left in the mode it was in, also by the evaluation before training; ``less_keys`` may be a
         string; best files are Lightning's, and the old one is deleted after the new one is on the
-        disk; two hooks that save the best by the same key are refused; a slash in a key makes no directory;
-        files of a run that mmcv began stay; before training a file is named by what is done; the
-        random state stays; an evaluation before iteration 1 is logged by itself, one before
-        epoch 1 as text.
+        disk; two hooks that save the best by the same key are refused; a slash in a key makes no
+        directory; files of a run that mmcv began stay; before training a file is named by what is
+        done; the random state stays; an evaluation before iteration 1 is logged by itself, one
+        before epoch 1 as text.
     """
 
     latest_results: Any = None
