@@ -27,7 +27,7 @@ def fit(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L.T
     trainer = make_trainer(
         directory,
         CheckpointHook(interval=1, max_keep_ckpts=2, background=background),
-        BestCheckpointHook("acc"),
+        BestCheckpointHook("acc", background=background),
         max_epochs=epochs,
         enable_checkpointing=True,
         devices=2,
