@@ -9,11 +9,13 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks import durable, files, loops
+from lightning_hooks import durable, files, loops, manifest
+from lightning_hooks.arguments import check_bool, check_int
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import (
     checked_out_dir,
     filename_template,
+    make_early,
     refuse_other_storage,
 )
 from lightning_hooks.hooks.checkpoint_writing import Target
@@ -94,6 +96,7 @@ class CheckpointHook(ModelCheckpointHook):
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
             storage that is not a path of fsspec's.
         ImportError: if the package for a remote ``out_dir`` is missing.
+        OSError: at the start of a fit, if the directory cannot be made.
 
     Source: mmcv's ``CheckpointHook``; ``save_best`` and what goes with it are MMEngine's.
 
@@ -110,6 +113,7 @@ class CheckpointHook(ModelCheckpointHook):
     best: EvalHook | None = None
     """The hook that keeps the best, with ``save_best``."""
     _saved_at: int | None = None
+    _has_run = False
 
     def __init__(
         self,
@@ -132,14 +136,11 @@ class CheckpointHook(ModelCheckpointHook):
         keep_best: int = 1,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
-            if isinstance(number, bool) or not isinstance(number, int):
-                raise TypeError(f"{name} must be an int, got {number!r}")
+            check_int(name, number)
             if number < 1 and number != -1:
                 raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
-        flags = {"by_epoch": by_epoch, "save_optimizer": save_optimizer, "save_last": save_last}
-        for name, flag in (flags | {"sync_buffer": sync_buffer}).items():
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        check_bool(by_epoch=by_epoch, save_optimizer=save_optimizer, save_last=save_last)
+        check_bool(sync_buffer=sync_buffer)
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
@@ -179,15 +180,21 @@ class CheckpointHook(ModelCheckpointHook):
         """Say where files will be, and clean up behind the process that is resumed."""
         super().before_run(runner)
         self._due = self._saved_at = None
+        self._has_run = True
         if self.by_epoch and not self.background:
             # an event of every batch that this hook does not need; the driver puts it back
             self.__dict__["on_train_batch_end"] = None
         directory = self.directory(runner)
+        make_early(runner, directory)
         runner.logger.info("Checkpoints will be saved to %s", directory)
-        if runner.rank == 0 and runner.iter > 0:
-            run, series = runner.run_id, self.filename_tmpl
+        self._clean_up(runner, resumed_at=runner.iter)
+
+    def _clean_up(self, runner: Any, resumed_at: int) -> None:
+        if runner.rank == 0 and resumed_at > 0:
+            directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
             durable.remove_temporaries(directory, run)
-            keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=runner.iter)
+            manifest.remove_temporaries(directory)
+            keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=resumed_at)
 
     def after_train_epoch(self, runner: Any) -> None:
         """Decide by epoch."""
@@ -214,6 +221,10 @@ class CheckpointHook(ModelCheckpointHook):
 
     # -- Lightning's events: the file is written -------------------------------------------
 
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Nothing has run yet."""
+        self._has_run = False
+
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, where training has ended before it was due; wait for the thread."""
         runner = Driver.of(trainer).runner
@@ -221,6 +232,12 @@ class CheckpointHook(ModelCheckpointHook):
             self._due = runner.epoch if self.by_epoch else runner.iter
             self._write(trainer)
         super().on_train_end(trainer, pl_module)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Clean up where the run that is resumed had only that left to do."""
+        if not self._has_run:
+            runner = Driver.of(trainer).runner
+            self._clean_up(runner, resumed_at=loops.batches_processed(trainer))
 
     def _write(self, trainer: L.Trainer) -> None:
         number, self._due = self._due, None

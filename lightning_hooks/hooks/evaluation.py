@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_bool, check_function, check_int
 from lightning_hooks.hooks.checkpoint_paths import refuse_other_storage
 from lightning_hooks.hooks.evaluation_times import milestones_of
 from lightning_hooks.hooks.inference import predictions, single_gpu_test
@@ -111,17 +112,15 @@ class EvalHook(TimedEvaluation):
     ) -> None:
         if not (dataloader is None or isinstance(dataloader, DataLoader)):
             raise TypeError(f"dataloader must be a pytorch DataLoader, but got {type(dataloader)}")
-        for name, value in (("start", start or 0), ("interval", interval)):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise TypeError(f"{name} must be an int, got {value!r}")
+        check_int("interval", interval)
         if interval <= 0:
             raise ValueError(f"interval must be a positive number, but got {interval}")
-        if start is not None and start < 0:
-            raise ValueError(f"The evaluation start epoch {start} is smaller than 0")
-        if not isinstance(by_epoch, bool):
-            raise TypeError(f"by_epoch should be a boolean, got {by_epoch!r}")
-        if not (test_fn is None or callable(test_fn)):
-            raise TypeError(f"test_fn must be callable or None, got {test_fn!r}")
+        if start is not None:
+            check_int("start", start)
+            if start < 0:
+                raise ValueError(f"The evaluation start epoch {start} is smaller than 0")
+        check_bool(by_epoch=by_epoch)
+        check_function("test_fn", test_fn)
         if dataloader is None and (test_fn or eval_kwargs):
             given = ", ".join([*(["test_fn"] if test_fn else []), *eval_kwargs])
             raise ValueError(f"{given} without a dataloader: there is nothing to run")
