@@ -30,7 +30,7 @@ class AnnealingLr(Annealing, LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        either("min_lr", min_lr, min_lr_ratio)
+        either("min_lr", min_lr, min_lr_ratio, least=0)
         self.min_lr = min_lr
         self.min_lr_ratio = min_lr_ratio
 
@@ -113,7 +113,9 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: if there is not one weight for each period, or both or neither minimum is given.
+        TypeError: for periods or weights that are no list of numbers.
+        ValueError: if there is not one weight for each period, a period is not positive or a
+            weight below 0, or both or neither minimum is given.
     """
 
     needs_length = False
@@ -127,9 +129,11 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
-        if len(periods) != len(restart_weights):
+        checks.check_numbers("periods", periods)
+        checks.check_numbers("restart_weights", restart_weights, least=0)
+        if len(periods) != len(restart_weights) or not periods:
             raise ValueError(
-                "periods and restart_weights must have the same length, "
+                "periods and restart_weights must have the same length, and one at least, "
                 f"got {periods!r} and {restart_weights!r}"
             )
         if not all(period > 0 for period in periods):

@@ -30,7 +30,8 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
 
     Raises:
         ValueError: for lists of different lengths, starts that do not rise, or a step below 1.
-        TypeError: for a step or a start that is no int.
+        TypeError: for what is no list, a step or a start that is no int, a rate or a factor that is
+            no number.
 
     Source: mmflow's ``MultiStageLrUpdaterHook``.
     """
@@ -50,6 +51,11 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
             "steps": steps,
             "gammas": gammas,
         }
+        for name in ("milestone_lrs", "gammas"):
+            checks.check_numbers(name, lists[name], least=0)
+        for name in ("milestone_iters", "steps"):
+            if not isinstance(lists[name], (list, tuple)):
+                raise TypeError(f"{name} must be a list, got {lists[name]!r}")
         lengths = {name: len(one) for name, one in lists.items()}
         if len(set(lengths.values())) > 1 or not milestone_lrs:
             raise ValueError(f"one of each is needed for every stage, got {lengths}")

@@ -38,7 +38,7 @@ class MomentumUpdaterHook(Updater):
             :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        TypeError: if ``by_step`` is no bool.
+        TypeError: for a number or a bool that is none.
         ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
             ``by_step`` where nothing is counted in iterations.
 

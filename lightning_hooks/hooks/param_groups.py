@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["Values", "groups_of", "of_each", "optimizers_of", "place", "spread", "with_groups"]
+from lightning_hooks.schedules.checks import check_number, check_numbers
+
+__all__ = [
+    "Values",
+    "check_spread",
+    "groups_of",
+    "of_each",
+    "optimizers_of",
+    "place",
+    "spread",
+    "with_groups",
+]
 
 Values = Sequence[Any] | dict[str, Sequence[Any]]
 """A number for each parameter group; by name, where there are several optimizers."""
@@ -47,6 +58,22 @@ def with_groups(optimizer: Any, values: Values) -> Iterator[tuple[str, int, dict
         # groups added during the run have no value
         for i, (group, value) in enumerate(zip(one.param_groups, of_groups, strict=False)):
             yield name, i, group, value
+
+
+def check_spread(argument: str, given: Any) -> None:
+    """Refuse what :func:`spread` could not make numbers of.
+
+    Raises:
+        TypeError: for something else than a number, in a list or a dict.
+        ValueError: for a number below 0.
+    """
+    if isinstance(given, dict):
+        for name, one in given.items():
+            check_spread(f"{argument}[{name!r}]", one)
+    elif isinstance(given, (list, tuple)):
+        check_numbers(argument, given, least=0)
+    else:
+        check_number(argument, given, least=0)
 
 
 def spread(argument: str, given: Any, name: str, optimizer: Any) -> list[float]:

@@ -47,6 +47,7 @@ class Cyclic(Policy):
             raise ValueError(f"target_ratio must be a number or two of them, got {target_ratio!r}")
         if not is_int(cyclic_times) or cyclic_times < 1:
             raise ValueError(f"cyclic_times must be an int of at least 1, got {cyclic_times!r}")
+        checks.check_number("gamma", gamma)
         if not 0 < gamma <= 1:
             raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
         self.target_ratio: tuple[float, float] = (ratios[0], ratios[1])
@@ -89,6 +90,7 @@ class OneCycle(Policy):
         super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
         self.pct_start = checks.check_share("pct_start", pct_start)
         self.anneal_strategy = checks.check_anneal_strategy(anneal_strategy)
+        checks.check_flag("three_phase", three_phase)
         self.three_phase = three_phase
 
     def check(self, total: int) -> Iterator[str]:

@@ -59,6 +59,7 @@ class Step(Policy):
             raise TypeError(f"step must be an int or a list of ints, got {step!r}")
         if not all(one > 0 for one in milestones):
             raise ValueError(f"step must be positive, got {step!r}")
+        checks.check_number("gamma", gamma, least=0)
         self.step = step
         self.gamma = gamma
 
@@ -78,6 +79,7 @@ class Exp(Policy):
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        checks.check_number("gamma", gamma, least=0)
         self.gamma = gamma
 
     def value(self, base: float, position: int, total: Any) -> float:
@@ -90,6 +92,8 @@ class Inv(Policy):
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        checks.check_number("gamma", gamma, least=0)
+        checks.check_number("power", power, least=0)
         self.gamma = gamma
         self.power = power
 
@@ -105,6 +109,7 @@ class Poly(Policy):
 
     def __init__(self, power: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        checks.check_number("power", power, least=0)
         self.power = power
 
     def value(self, base: float, position: int, total: Any) -> float:
@@ -123,13 +128,18 @@ class Annealing(Policy):
         return self.curve(base, position, total, minimum=self._minimum, ratio=self._ratio)
 
 
-def either(name: str, minimum: object, ratio: object) -> None:
-    """Check that one of the two is given.
+def either(name: str, minimum: object, ratio: object, *, least: float | None = None) -> None:
+    """Check that one of the two is given, and a number.
 
     Raises:
-        ValueError: if both are, or neither.
+        TypeError: if it is no number.
+        ValueError: if both are given, or neither; if it is below ``least``.
     """
     if (minimum is None) == (ratio is None):
         raise ValueError(
             f"give either {name} or {name}_ratio, got {name}={minimum!r} and {name}_ratio={ratio!r}"
         )
+    if minimum is None:
+        checks.check_number(f"{name}_ratio", ratio, least=least)
+    else:
+        checks.check_number(name, minimum, least=least)

@@ -12,6 +12,7 @@ from lightning_hooks.hooks.look_ahead import look_ahead
 from lightning_hooks.hooks.param_groups import Values, optimizers_of
 from lightning_hooks.optimizer_steps import InSteps, SkippedSteps
 from lightning_hooks.schedules import check_warm_up, warm_up
+from lightning_hooks.schedules.checks import check_flag
 
 __all__ = ["Updater"]
 
@@ -43,7 +44,7 @@ class Updater(Hook):
             are left out, but for optimizers with ``fused=True``, which do not tell.
 
     Raises:
-        TypeError: if ``by_step`` is no bool.
+        TypeError: for a number or a bool that is none.
         ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
             ``by_step`` where no iterations are counted.
     """
@@ -84,8 +85,9 @@ class Updater(Hook):
     ) -> None:
         super().__init__()
         check_warm_up(warmup, warmup_iters, warmup_ratio)
-        if not isinstance(by_step, bool):
-            raise TypeError(f"by_step must be a bool, got {by_step!r}")
+        flags = {"by_epoch": by_epoch, "warmup_by_epoch": warmup_by_epoch, "by_step": by_step}
+        for name, flag in flags.items():
+            check_flag(name, flag)
         if by_step and by_epoch and warmup is None:
             raise ValueError(
                 "by_step=True counts optimizer steps in place of iterations, and nothing counts "

@@ -6,7 +6,10 @@ raises ValueError where the run would fail. Arguments have mmcv's names.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from numbers import Real
+from typing import Any
 
 from lightning_hooks.schedules.legs import ANNEALINGS
 from lightning_hooks.schedules.one_cycles import one_cycle_ends
@@ -14,6 +17,9 @@ from lightning_hooks.schedules.one_cycles import one_cycle_ends
 __all__ = [
     "check_anneal_strategy",
     "check_cyclic",
+    "check_flag",
+    "check_number",
+    "check_numbers",
     "check_one_cycle",
     "check_periods",
     "check_share",
@@ -22,12 +28,16 @@ __all__ = [
 
 
 def check_step(step: int | Sequence[int], total: int) -> Iterator[str]:
-    """Look for milestones that are never reached.
+    """Look for milestones that are never reached, or not in order.
 
     >>> list(check_step([2, 8, 11], 8))
     ['the run has 8, so these milestones are never reached: 8, 11']
     """
-    late = [] if isinstance(step, int) else [one for one in step if one >= total]
+    if isinstance(step, int):
+        return
+    if any(a >= b for a, b in itertools.pairwise(step)):
+        yield f"the milestones {list(step)} do not rise"
+    late = [one for one in step if one >= total]
     if late:
         listed = ", ".join(map(str, late))
         yield f"the run has {total}, so these milestones are never reached: {listed}"
@@ -77,6 +87,54 @@ def check_one_cycle(pct_start: float, three_phase: bool, total: int) -> Iterator
         )
     if three_phase and ends[1] > ends[2]:
         yield f"pct_start={pct_start} leaves no room for the third phase: the second one is cut off"
+
+
+def check_number(
+    name: str, value: Any, *, least: float | None = None, above: float | None = None
+) -> None:
+    """Refuse what is no number, or too small.
+
+    Args:
+        name: What it is called in the error.
+        value: The number.
+        least: The smallest that is allowed.
+        above: What it must be greater than.
+
+    Raises:
+        TypeError: if it is no number; YAML takes ``1e-4`` for a word, and ``1.0e-4`` for a number.
+        ValueError: if it is too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        hint = "; in YAML write 1.0e-4, not 1e-4" if isinstance(value, str) and "e" in value else ""
+        raise TypeError(f"{name} must be a number, got {value!r}{hint}")
+    number = float(value)
+    if least is not None and not number >= least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    if above is not None and not number > above:
+        raise ValueError(f"{name} must be greater than {above}, got {value!r}")
+
+
+def check_numbers(name: str, values: Any, *, least: float | None = None) -> None:
+    """Refuse what is no list of numbers, or has one that is too small.
+
+    Raises:
+        TypeError: if it is no list, or has something else in it.
+        ValueError: if one is too small.
+    """
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise TypeError(f"{name} must be a list of numbers, got {values!r}")
+    for i, value in enumerate(values):
+        check_number(f"{name}[{i}]", value, least=least)
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is no bool.
+
+    Raises:
+        TypeError: if it is none.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {value!r}")
 
 
 def check_share(name: str, value: object, *, below_one: bool = False) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lightning_hooks.schedules.checks import check_number
+
 __all__ = ["WARM_UPS", "check_warm_up", "warm_up"]
 
 WARM_UPS = ("constant", "linear", "exp")
@@ -46,6 +48,7 @@ def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: float) -> 
     """Check a hook's arguments, by mmcv's names.
 
     Raises:
+        TypeError: for a ratio that is no number.
         ValueError: for an unknown kind, a length below 1, or a ratio outside (0, 1].
     """
     if warmup is None:
@@ -57,5 +60,6 @@ def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: float) -> 
         )
     if type(warmup_iters) is not int or warmup_iters <= 0:
         raise ValueError(f"warmup_iters must be an int of at least 1, got {warmup_iters!r}")
+    check_number("warmup_ratio", warmup_ratio)
     if not 0 < warmup_ratio <= 1:
         raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")
