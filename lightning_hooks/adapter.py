@@ -66,6 +66,9 @@ class HookAdapter(Participant):
     trainer_kwargs: Mapping[str, Any] = {}
     """The Trainer's arguments that belong to the hooks, where they came from a config."""
 
+    configs: Sequence[tuple[Any, Any]] = ()
+    """Each hook's complete config dict and priority, where they came from a config."""
+
     def __init__(
         self,
         hooks: Any = (),
@@ -154,7 +157,7 @@ class HookAdapter(Participant):
         return None
 
     def _of_kind(self, kind: type[Any]) -> list[Any]:
-        return [hook for hook in self._hooks if isinstance(hook, kind)]
+        return [hook for hook, _ in self.entries() if isinstance(hook, kind)]
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -174,8 +177,13 @@ class HookAdapter(Participant):
         return hook_info(self._hooks)
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hosted hooks with their priorities."""
-        return [(hook, self._hooks.priority_of(hook)) for hook in self._hooks]
+        """The hosted hooks with their priorities, and those that they bring."""
+        found: list[tuple[Any, int]] = []
+        for hook in self._hooks:
+            brought = hook.entries() if isinstance(hook, Participant) else []
+            found.append((hook, self._hooks.priority_of(hook)))
+            found += [entry for entry in brought if entry[0] is not hook]
+        return found
 
     def settings(self) -> Settings:
         """What was given to the constructor for the Runner."""
@@ -189,6 +197,9 @@ class HookAdapter(Participant):
             self.__dict__.update(on_validation_start=None, on_validation_end=None)
         if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
             self.__dict__["on_after_backward"] = None
+        for dialect in {h.dialect.name: h.dialect for h in self._of_other_dialects()}.values():
+            if dialect.evaluates is not None:
+                dialect.evaluates(trainer, dialect)
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """detectron2's ``after_backward``."""

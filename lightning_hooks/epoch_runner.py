@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lightning_hooks import loops
-from lightning_hooks.optimizer_steps import batches_of_step
 from lightning_hooks.runner import Runner
 
 __all__ = ["EpochRunner"]
@@ -46,7 +45,10 @@ class EpochRunner(Runner):
             limits.append(self._max_epochs * int(batches))
         if self.trainer.max_steps >= 0:
             steps = loops.iterations_of_steps(self.trainer, self.trainer.max_steps)
-            limits.append(steps * batches_of_step(self) if self.hooks_step else steps)
+            for hook in self.hooks:
+                if hasattr(hook, "iterations_of"):  # it owns the steps, each of several iterations
+                    steps = hook.iterations_of(steps, self.trainer)
+            limits.append(steps)
         return min(limits, default=None)
 
     @_max_iters.setter

@@ -7,11 +7,8 @@ from typing import Any
 
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
-from lightning_hooks import loops
-
 __all__ = [
     "InSteps",
-    "SkippedSteps",
     "batches_of_step",
     "start_at",
     "steps_done",
@@ -70,11 +67,21 @@ def steps_of(runner: Any, epochs: int) -> int:
     batches = runner.trainer.num_training_batches
     if batches == float("inf"):
         raise ValueError("steps of an epoch are counted: the training loader needs a length")
-    if runner.hooks_step:  # across epochs
-        return -(-epochs * int(batches) // batches_of_step(runner))
+    if runner.hooks_step:
+        return _steps_of_hooks(runner, epochs * int(batches))
     if not runner.module.automatic_optimization:
         raise ValueError("steps of an epoch are counted, and only the module knows when it steps")
     return sum(-(-int(batches) // batches_of_step(runner, epoch)) for epoch in range(epochs))
+
+
+def _steps_of_hooks(runner: Any, iterations: int) -> int:
+    """Return in how many steps hooks make so many iterations."""
+    each, batches = batches_of_step(runner), runner.trainer.num_training_batches
+    owners = [hook for hook in runner.hooks if hasattr(hook, "cumulative_iters")]
+    if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
+        return -(-iterations // each)
+    epochs, rest = divmod(iterations, int(batches))
+    return epochs * -(-int(batches) // each) + -(-rest // each)
 
 
 def steps_of_run(runner: Any) -> int | None:
@@ -85,14 +92,15 @@ def steps_of_run(runner: Any) -> int | None:
     ==============================  ==========================================================
     Lightning                       ``max_epochs`` times those of an epoch, whose last batch
                                     always ends one; at most ``max_steps``
-    hooks that own backward         ``runner.max_iters`` by ``cumulative_iters``, rounded up
+    hooks that own backward         ``runner.max_iters`` by ``cumulative_iters``, rounded up;
+                                    with their ``by_epoch`` those of each epoch are
     the module                      ``max_steps``, by the number of optimizers
     ==============================  ==========================================================
     """
     trainer = runner.trainer
     if runner.hooks_step:
         iterations: int | None = runner.max_iters
-        return None if iterations is None else -(-iterations // batches_of_step(runner))
+        return None if iterations is None else _steps_of_hooks(runner, iterations)
     if not runner.module.automatic_optimization:
         return None if trainer.max_steps < 0 else -(-trainer.max_steps // _counted(runner))
     limits = [] if trainer.max_steps < 0 else [int(trainer.max_steps)]
@@ -100,45 +108,6 @@ def steps_of_run(runner: Any) -> int | None:
     if epochs is not None and epochs >= 0 and trainer.num_training_batches != float("inf"):
         limits.append(steps_of(runner, epochs))
     return min(limits, default=None)
-
-
-class SkippedSteps:
-    """Counts the steps that a gradient scaler of the Trainer's has skipped.
-
-    Lightning counts them as any other. An optimizer that is not called has skipped; one that is
-    ``fused=True`` decides on its device, which is not asked: its steps count.
-
-    Args:
-        trainer: The Trainer, at the start of a run.
-        before: Steps that were skipped until then.
-    """
-
-    def __init__(self, trainer: Any, before: int = 0) -> None:
-        self._trainer = trainer
-        self._before = before
-        self._start = trainer.global_step
-        self._made = 0
-        scaled = trainer.optimizers if loops.has_grad_scaler(trainer) else []
-        self._handles = [optimizer.register_step_post_hook(self._note) for optimizer in scaled]
-        self._several = max(len(scaled), 1)
-
-    def _note(self, *_: Any) -> None:
-        self._made += 1
-
-    @property
-    def number(self) -> int:
-        """How many were skipped since the run's beginning."""
-        if not self._handles:
-            return self._before
-        missing = self._trainer.global_step - self._start - self._made
-        return int(self._before + max(missing, 0) // self._several)
-
-    def close(self) -> None:
-        """Count no longer; doing it twice does no harm."""
-        self._before = self.number
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
 
 
 class InSteps:

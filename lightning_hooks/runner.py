@@ -374,11 +374,14 @@ class Runner:
         """Write a checkpoint of mmcv's layout now; see :mod:`lightning_hooks.mmcv_checkpoint`.
 
         Safe on one rank only: there is no collective in it.
+
+        Raises:
+            ValueError: if the template makes the name of a file that is not in ``out_dir``.
         """
         mmcv_checkpoint.save(
             self,
             out_dir,
-            (filename_tmpl or self.filename_tmpl).format(self._file_number),
+            mmcv_checkpoint.file_name(filename_tmpl or self.filename_tmpl, self._file_number),
             save_optimizer=save_optimizer,
             meta=meta,
             create_symlink=create_symlink,

@@ -83,6 +83,15 @@ def test_batches_to_a_step_that_change_with_the_epoch(tmp_path: Path) -> None:
     assert found == of(0, 1, 2, 3, 4, 5, 5, 5, 5, 6, total=7)
 
 
+@pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_steps": 6}])
+def test_steps_of_a_hook_that_steps_at_every_epochs_end(
+    tmp_path: Path, limit: dict[str, int]
+) -> None:
+    hook = GradientCumulativeOptimizerHook(cumulative_iters=2, by_epoch=True)
+    found = rates(tmp_path, line(), hook, **limit)
+    assert found == of(0, 0, 1, 1, 2, 3, 3, 4, 4, 5, total=6)
+
+
 @pytest.mark.filterwarnings("ignore:.*iterations are too few")
 @pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_steps": 10}])
 def test_steps_of_a_hook_go_across_epochs(tmp_path: Path, limit: dict[str, int]) -> None:

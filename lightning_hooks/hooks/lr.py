@@ -6,12 +6,15 @@ from functools import partial
 from operator import attrgetter, mul
 from typing import Any
 
+import torch
+
 from lightning_hooks.hooks.param_groups import Values, of_each
 from lightning_hooks.hooks.updater import Updater
 from lightning_hooks.schedules import warm_up
 
 __all__ = ["LrUpdaterHook"]
 
+LARGEST_RATE: float = torch.finfo(torch.float32).max
 OVERRIDABLE = {
     "_set_lr",
     "base_lr",
@@ -175,6 +178,27 @@ class LrUpdaterHook(Updater):
     def warm_values(self, now: int) -> Values:
         """Return the rates with warm-up."""
         return self.get_warmup_lr(now)
+
+    def warmed(self, value: float, factor: float) -> float:
+        """A warm-up multiplies the rate."""
+        return value * factor
+
+    def judges(self) -> bool:
+        """Whether what will be set is known beforehand: what :meth:`value` says."""
+        cls = type(self)
+        same = cls.get_lr is LrUpdaterHook.get_lr and "get_lr" not in vars(self)
+        return same and cls._set_lr is LrUpdaterHook._set_lr and super().judges()
+
+    def allows(self, value: Any) -> bool:
+        """Whether it is not negative, and one that optimizers compute with."""
+        return isinstance(value, (int, float)) and 0 <= value <= LARGEST_RATE
+
+    def out_of_range(self, where: str, value: Any, when: str) -> str:
+        """Say what is wrong with a rate."""
+        return (
+            f"{type(self).__name__}: the learning rate of {where} would be {value} at {when}, "
+            f"it must be between 0 and {LARGEST_RATE:.2g}"
+        )
 
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the rates."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_numbers
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.policies import Annealing, either
 from lightning_hooks.registry import HOOKS
@@ -30,7 +31,7 @@ class AnnealingLr(Annealing, LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        either("min_lr", min_lr, min_lr_ratio, least=0)
+        either("min_lr", min_lr, min_lr_ratio)
         self.min_lr = min_lr
         self.min_lr_ratio = min_lr_ratio
 
@@ -113,9 +114,7 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        TypeError: for periods or weights that are no list of numbers.
-        ValueError: if there is not one weight for each period, a period is not positive or a
-            weight below 0, or both or neither minimum is given.
+        ValueError: if there is not one weight for each period, or both or neither minimum is given.
     """
 
     needs_length = False
@@ -129,11 +128,11 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
-        checks.check_numbers("periods", periods)
-        checks.check_numbers("restart_weights", restart_weights, least=0)
-        if len(periods) != len(restart_weights) or not periods:
+        check_numbers("periods", periods)
+        check_numbers("restart_weights", restart_weights)
+        if len(periods) != len(restart_weights):
             raise ValueError(
-                "periods and restart_weights must have the same length, and one at least, "
+                "periods and restart_weights must have the same length, "
                 f"got {periods!r} and {restart_weights!r}"
             )
         if not all(period > 0 for period in periods):

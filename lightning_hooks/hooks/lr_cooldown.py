@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_int, check_number
 from lightning_hooks.hooks.lr_annealing import AnnealingLr
-from lightning_hooks.hooks.policies import is_int
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.schedules.checks import check_number
 
 __all__ = ["CosineAnnealingCooldownLrUpdaterHook"]
 
@@ -27,9 +26,9 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        TypeError: for a ratio that is no number, or a time that is no int.
-        ValueError: if one of these is below 0, both or neither minimum is given, and at the start
-            of a run that is not longer than ``cool_down_time``.
+        ValueError: if both or neither minimum is given, and at the start of a run that is not
+            longer than ``cool_down_time``.
+        TypeError: for an argument of the wrong type.
 
     Source: mmcls' ``CosineAnnealingCooldownLrUpdaterHook``.
     """
@@ -43,10 +42,8 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
-        check_number("cool_down_ratio", cool_down_ratio, least=0)
-        if not is_int(cool_down_time):
-            raise TypeError(f"cool_down_time must be an int, got {cool_down_time!r}")
-        check_number("cool_down_time", cool_down_time, least=0)
+        check_number("cool_down_ratio", cool_down_ratio)
+        check_int("cool_down_time", cool_down_time, 0)
         self.cool_down_ratio = cool_down_ratio
         self.cool_down_time = cool_down_time
 

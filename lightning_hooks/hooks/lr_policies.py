@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_hooks.arguments import check_number
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.policies import Exp, Fixed, Inv, Poly, Step
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.schedules.checks import check_number
 
 __all__ = [
     "ExpLrUpdaterHook",

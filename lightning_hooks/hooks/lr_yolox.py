@@ -7,10 +7,10 @@ from operator import mul
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_int
 from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
 from lightning_hooks.hooks.param_groups import Values, groups_of, of_each
 from lightning_hooks.hooks.phase_policies import by_iteration
-from lightning_hooks.hooks.policies import is_int
 from lightning_hooks.registry import HOOKS
 
 __all__ = ["YOLOXLrUpdaterHook"]
@@ -51,10 +51,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, by_epoch=by_iteration(self, by_epoch), **kwargs)
-        if not is_int(num_last_epochs):
-            raise TypeError(f"num_last_epochs must be an int, got {num_last_epochs!r}")
-        if num_last_epochs < 0:
-            raise ValueError(f"num_last_epochs must not be negative, got {num_last_epochs}")
+        check_int("num_last_epochs", num_last_epochs, 0)
         self.num_last_epochs = num_last_epochs
 
     def before_run(self, runner: Any) -> None:
@@ -85,6 +82,10 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         assert self.warmup_iters is not None
         factor = schedules.yolox_warm_up(cur_iters, self.warmup_iters, ratio=self.warmup_ratio)
         return of_each(partial(mul, factor), self.base_lr)
+
+    def judges(self) -> bool:
+        """Whether rates are known beforehand: the whole cosine has the same bounds."""
+        return True
 
     def _last(self, runner: Any) -> int:
         if not self.num_last_epochs:

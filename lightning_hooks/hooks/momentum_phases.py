@@ -89,8 +89,6 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
     ) -> None:
         super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
         for name, given in (("base_momentum", base_momentum), ("max_momentum", max_momentum)):
-            if isinstance(given, bool) or not isinstance(given, (int, float, list, dict)):
-                raise ValueError(f"{name} must be a number, a list or a dict, got {given!r}")
             check_spread(name, given)
         self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
 

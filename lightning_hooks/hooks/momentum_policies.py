@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_number
 from lightning_hooks.hooks.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.policies import Annealing, Exp, Fixed, Inv, Poly, Step, either
 from lightning_hooks.registry import HOOKS
-from lightning_hooks.schedules.checks import check_number
 
 __all__ = [
     "CosineAnnealingMomentumUpdaterHook",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lightning_hooks.schedules.checks import check_number, check_numbers
+from lightning_hooks.arguments import is_finite
 
 __all__ = [
     "Values",
@@ -60,20 +60,19 @@ def with_groups(optimizer: Any, values: Values) -> Iterator[tuple[str, int, dict
             yield name, i, group, value
 
 
-def check_spread(argument: str, given: Any) -> None:
-    """Refuse what :func:`spread` could not make numbers of.
+def check_spread(name: str, given: Any) -> None:
+    """Refuse what :func:`spread` cannot make numbers of.
 
     Raises:
-        TypeError: for something else than a number, in a list or a dict.
-        ValueError: for a number below 0.
+        ValueError: if it is no finite number, list of these or dict of these.
     """
     if isinstance(given, dict):
-        for name, one in given.items():
-            check_spread(f"{argument}[{name!r}]", one)
-    elif isinstance(given, (list, tuple)):
-        check_numbers(argument, given, least=0)
-    else:
-        check_number(argument, given, least=0)
+        for key, values in given.items():
+            check_spread(f"{name}[{key!r}]", values)
+        return
+    many = isinstance(given, (list, tuple))
+    if not all(map(is_finite, given if many else [given])):
+        raise ValueError(f"{name} must be a number, a list or a dict, got {given!r}")
 
 
 def spread(argument: str, given: Any, name: str, optimizer: Any) -> list[float]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import lightning as L
 
+from lightning_hooks.applied_steps import AppliedSteps
+from lightning_hooks.arguments import check_bool
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.look_ahead import look_ahead
-from lightning_hooks.hooks.param_groups import Values, optimizers_of
-from lightning_hooks.optimizer_steps import InSteps, SkippedSteps
+from lightning_hooks.hooks.param_groups import Values, optimizers_of, place, with_groups
+from lightning_hooks.optimizer_steps import InSteps
 from lightning_hooks.schedules import check_warm_up, warm_up
-from lightning_hooks.schedules.checks import check_flag
 
 __all__ = ["Updater"]
 
@@ -44,7 +46,7 @@ class Updater(Hook):
             are left out, but for optimizers with ``fused=True``, which do not tell.
 
     Raises:
-        TypeError: for a number or a bool that is none.
+        TypeError: for an argument of the wrong type.
         ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
             ``by_step`` where no iterations are counted.
     """
@@ -65,7 +67,7 @@ class Updater(Hook):
     warmup_by_epoch: bool = False
     warmup_epochs: int | None = None
     by_step: bool = False
-    _skips: SkippedSteps | None = None
+    _applied: AppliedSteps | None = None
     _skipped_before = 0
 
     base: Values = ()
@@ -84,10 +86,8 @@ class Updater(Hook):
         by_step: bool = False,
     ) -> None:
         super().__init__()
+        check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch, by_step=by_step)
         check_warm_up(warmup, warmup_iters, warmup_ratio)
-        flags = {"by_epoch": by_epoch, "warmup_by_epoch": warmup_by_epoch, "by_step": by_step}
-        for name, flag in flags.items():
-            check_flag(name, flag)
         if by_step and by_epoch and warmup is None:
             raise ValueError(
                 "by_step=True counts optimizer steps in place of iterations, and nothing counts "
@@ -129,9 +129,25 @@ class Updater(Hook):
         """Return the values with warm-up."""
         raise NotImplementedError
 
+    def warmed(self, value: float, factor: float) -> float:
+        """Return a value with a warm-up's factor."""
+        raise NotImplementedError
+
+    def out_of_range(self, where: str, value: Any, when: str) -> str:
+        """Say what is wrong with a value of a group."""
+        raise NotImplementedError
+
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the values into the groups."""
         raise NotImplementedError
+
+    def allows(self, value: Any) -> bool:
+        """Whether a group may have this value."""
+        return True
+
+    def judges(self) -> bool:
+        """Whether what will be set is known beforehand: what :meth:`value` says."""
+        return type(self).value is not Updater.value
 
     def fights_with(self, scheduler: Any) -> bool:
         """Whether a scheduler of Lightning's sets the same thing."""
@@ -142,8 +158,8 @@ class Updater(Hook):
     def before_run(self, runner: Any) -> None:
         """Take the bases, and look ahead."""
         if self.by_step:
-            before = self._skipped_before if runner.trainer.global_step else 0
-            self._skips = SkippedSteps(runner.trainer, before)
+            self._skipped_before *= runner.trainer.global_step > 0
+            self._applied = AppliedSteps(runner.trainer)
         runner = self.seen(runner)
         optimizer = runner.optimizer
         if not optimizer:
@@ -155,6 +171,7 @@ class Updater(Hook):
         if self.warmup_epochs is not None:
             self.warmup_iters = None  # another loader than in the fit before, perhaps
         look_ahead(self, runner)
+        self._judge(runner)
 
     def before_train_epoch(self, runner: Any) -> None:
         """Set the epoch's values, if they are counted in epochs."""
@@ -186,7 +203,7 @@ class Updater(Hook):
         """Return the runner as the policy sees it: counted in what the hook counts."""
         if not self.by_step or type(runner) is InSteps:
             return runner
-        return InSteps(runner, 0 if self._skips is None else self._skips.number)
+        return InSteps(runner, self._skipped)
 
     @property
     def small_unit(self) -> str:
@@ -212,8 +229,11 @@ class Updater(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the counters do not tell: the steps that were skipped, if any were."""
-        skipped = self._skipped_before if self._skips is None else self._skips.number
-        return {"skipped_steps": skipped} if skipped else {}
+        return {"skipped_steps": self._skipped} if self._skipped else {}
+
+    @property
+    def _skipped(self) -> int:
+        return self._skipped_before + (0 if self._applied is None else self._applied.skipped)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
@@ -227,9 +247,9 @@ class Updater(Hook):
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen to the optimizers no longer."""
-        if self._skips is not None:
-            self._skips.close()
-            self._skipped_before, self._skips = self._skips.number, None
+        if self._applied is not None:
+            self._applied.close()
+            self._skipped_before, self._applied = self._skipped, None
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
@@ -238,6 +258,38 @@ class Updater(Hook):
         self.teardown(trainer, pl_module, "fit")
 
     # -- helpers -----------------------------------------------------------------------------
+
+    def _judge(self, runner: Any) -> None:
+        """Refuse a schedule on whose way there is a value that must not be."""
+        total: Any = self.length_of(runner)
+        if not self.judges() or (self.needs_length and total is None):
+            return  # one of a subclass's own, which is judged as it is set; or it never moves
+        judged = set()
+        for name, i, _, base in with_groups(runner.optimizer, self.base):
+            for now, position, factor in () if base in judged else self._moments(runner):
+                value: Any = "no number"
+                with contextlib.suppress(ArithmeticError):
+                    value = self.warmed(self.value(base, position, total), factor)
+                if isinstance(value, str) or not self.allows(value):
+                    where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
+                    raise ValueError(self.out_of_range(where, value, now))
+            judged.add(base)
+
+    def _moments(self, runner: Any) -> Iterator[tuple[str, int, float]]:
+        """Yield when to look: in words, the policy's position and the warm-up's factor."""
+        length, total = self._warmup_length(runner), self.length_of(runner)
+        batches: float = 1
+        if self.by_epoch:
+            try:
+                batches = self.iters_of(runner, 1)
+            except ValueError:  # nobody knows when the first epoch ends
+                batches = float("inf")
+        for now in _some_of(length):
+            position = int(now // batches)
+            if total is None or position < total:
+                yield f"{self.small_unit} {now}", position, self._factor(now)
+        for position in _some_of(1 if total is None else total):
+            yield f"{'epoch' if self.by_epoch else self.small_unit} {position}", position, 1.0
 
     def _progress(self, runner: Any) -> tuple[int, Any]:
         """Return what ``value`` takes: position and total."""
@@ -288,3 +340,9 @@ class Updater(Hook):
         if self.warmup_iters is None:
             self.warmup_iters = self.iters_of(runner, self.warmup_epochs or 0)
         return self.warmup_iters
+
+
+def _some_of(length: int) -> list[int]:
+    """Return up to about a thousand positions over a length, the first and the last among them."""
+    every = max(1, length // 1000)
+    return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})

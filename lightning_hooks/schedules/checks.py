@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from numbers import Real
-from typing import Any
 
 from lightning_hooks.schedules.legs import ANNEALINGS
 from lightning_hooks.schedules.one_cycles import one_cycle_ends
@@ -17,9 +15,6 @@ from lightning_hooks.schedules.one_cycles import one_cycle_ends
 __all__ = [
     "check_anneal_strategy",
     "check_cyclic",
-    "check_flag",
-    "check_number",
-    "check_numbers",
     "check_one_cycle",
     "check_periods",
     "check_share",
@@ -89,54 +84,6 @@ def check_one_cycle(pct_start: float, three_phase: bool, total: int) -> Iterator
         yield f"pct_start={pct_start} leaves no room for the third phase: the second one is cut off"
 
 
-def check_number(
-    name: str, value: Any, *, least: float | None = None, above: float | None = None
-) -> None:
-    """Refuse what is no number, or too small.
-
-    Args:
-        name: What it is called in the error.
-        value: The number.
-        least: The smallest that is allowed.
-        above: What it must be greater than.
-
-    Raises:
-        TypeError: if it is no number; YAML takes ``1e-4`` for a word, and ``1.0e-4`` for a number.
-        ValueError: if it is too small.
-    """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        hint = "; in YAML write 1.0e-4, not 1e-4" if isinstance(value, str) and "e" in value else ""
-        raise TypeError(f"{name} must be a number, got {value!r}{hint}")
-    number = float(value)
-    if least is not None and not number >= least:
-        raise ValueError(f"{name} must be at least {least}, got {value!r}")
-    if above is not None and not number > above:
-        raise ValueError(f"{name} must be greater than {above}, got {value!r}")
-
-
-def check_numbers(name: str, values: Any, *, least: float | None = None) -> None:
-    """Refuse what is no list of numbers, or has one that is too small.
-
-    Raises:
-        TypeError: if it is no list, or has something else in it.
-        ValueError: if one is too small.
-    """
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise TypeError(f"{name} must be a list of numbers, got {values!r}")
-    for i, value in enumerate(values):
-        check_number(f"{name}[{i}]", value, least=least)
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse what is no bool.
-
-    Raises:
-        TypeError: if it is none.
-    """
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, got {value!r}")
-
-
 def check_share(name: str, value: object, *, below_one: bool = False) -> float:
     """Return a share of the run, if it is a number from 0 to 1.
 
@@ -161,6 +108,6 @@ def check_anneal_strategy(value: str) -> str:
     Raises:
         ValueError: if it is none.
     """
-    if value not in ANNEALINGS:
+    if not isinstance(value, str) or value not in ANNEALINGS:
         raise ValueError(f'anneal_strategy must be "cos" or "linear", got {value!r}')
     return value
