@@ -40,7 +40,7 @@ class StepLrUpdaterHook(Step, LrUpdaterHook):
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: for a step that is not positive.
+        ValueError: for a step that is not positive, a factor or a minimum below 0.
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
@@ -64,6 +64,10 @@ class ExpLrUpdaterHook(Exp, LrUpdaterHook):
     Args:
         gamma: The factor of each epoch (iteration, with ``by_epoch=False``).
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: for what is no number.
+        ValueError: for a number below 0.
     """
 
 
@@ -75,6 +79,10 @@ class PolyLrUpdaterHook(Poly, LrUpdaterHook):
         power: The exponent.
         min_lr: The rate at the end.
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: for what is no number.
+        ValueError: for a number below 0.
     """
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
@@ -91,4 +99,8 @@ class InvLrUpdaterHook(Inv, LrUpdaterHook):
         gamma: How fast.
         power: The exponent.
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: for what is no number.
+        ValueError: for a number below 0.
     """
