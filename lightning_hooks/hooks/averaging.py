@@ -51,6 +51,7 @@ class AveragingHook(Hook):
     buffers: Literal["ignore", "average", "copy"] = "ignore"
     swap: Literal["auto", "copy"] = "auto"
     check: Literal["sample", "all"] = "sample"
+    device: str | None = None
     _average: ModuleAverage | None = None
     _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
     _steps = 0
@@ -72,7 +73,7 @@ class AveragingHook(Hook):
         if not loaded:
             self._steps = 0
         self._average = ModuleAverage(
-            module, loaded, self.buffers, self.swap == "copy", self.check == "all"
+            module, loaded, self.buffers, self.swap == "copy", self.check == "all", self.device
         )
 
     # -- the average for others ------------------------------------------------------------
