@@ -91,6 +91,69 @@ def test_names_the_log_vars_that_went_bad(tmp_path: Path, hooks: list[Any]) -> N
     assert "not finite: loss=nan, loss_box=nan\nfinite: loss_cls=0.5\n" in message
 
 
+class Masked(Spoiled):
+    """Has a good loss always, of which a part is bad in one step, and is logged in that alone."""
+
+    logs = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, torch.Tensor]:
+        bad, self.batches = self.batches == self.step, self.batches + 1
+        loss = self.loss(batch)
+        part = loss.detach() * (self.value if bad else 1.0)
+        if self.logs and bad:
+            self.log("loss_box", part)
+        return {
+            "loss": loss,
+            "accuracy": part * torch.nan,
+            **({} if self.logs else {"loss_b": part}),
+        }
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_departure_each_component_of_a_loss_is_checked(logs: bool, tmp_path: Path) -> None:
+    module = Masked(3)
+    module.logs = logs
+    trainer = make_trainer(tmp_path, CheckInvalidLossHook(interval=2), max_epochs=2)
+    message = failing(trainer, module, make_loader(5))
+    assert "the loss became nan at iter 3 (epoch 0, inner_iter 3;" in message
+    assert f"not finite: {'loss_box' if logs else 'loss_b'}=nan" in message.replace(
+        "accuracy=nan, ", ""
+    )
+    assert "finite: loss=" in message
+    assert "1 of the losses up to iter 3 are" in message
+
+
+def test_a_component_is_bad_in_its_step_only(tmp_path: Path) -> None:
+    hook = CheckInvalidLossHook(interval=1, action="restore", max_restores=1)
+    module = Masked(1)
+    make_trainer(tmp_path, hook).fit(module, make_loader(5))
+    assert module.batches == 5
+
+
+def test_a_value_that_is_no_loss_may_be_nan(tmp_path: Path) -> None:
+    make_trainer(tmp_path, CheckInvalidLossHook(interval=2)).fit(Masked(99), make_loader(3))
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0.5])
+def test_components_of_an_old_model_are_numbers(value: float, tmp_path: Path) -> None:
+    class Model(nn.Linear):
+        def train_step(self, data: Any, optimizer: Any) -> dict[str, Any]:
+            log_vars = {"loss_box": value, "loss_cls": 0.5}
+            return {"loss": self(data[0]).sum(), "log_vars": log_vars, "num_samples": 2}
+
+        val_step = train_step
+
+    model = Model(4, 2)
+    module = TrainStepModule(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    trainer = make_trainer(tmp_path, OptimizerHook(), CheckInvalidLossHook())
+    if value == 0.5:
+        trainer.fit(module, make_loader(2), make_loader(1))
+    else:
+        message = failing(trainer, module, make_loader(2), make_loader(1))
+        assert "the loss became nan at iter 0 " in message
+        assert "not finite: loss_box=nan\nfinite: loss=" in message
+
+
 def test_reads_the_device_once_per_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
