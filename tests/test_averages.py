@@ -272,6 +272,18 @@ def test_swa_is_the_mean_of_the_models(tmp_path):
         torch.testing.assert_close(value, mean)
 
 
+@pytest.mark.parametrize("make", [MomentumAnnealingEMAHook, StochasticWeightAverageHook])
+def test_departure_state_dict_in_a_checkpoint_is_the_raw_weights(tmp_path, make):
+    hook, module = make(), TinyModule()
+    trainer = make_trainer(tmp_path, hook)
+    trainer.fit(module, make_loader())
+    trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=False)
+    saved = torch.load(tmp_path / "a.ckpt", weights_only=True)
+    assert equal(saved["state_dict"], weights(module))
+    assert equal(saved["ema_state_dict"], hook.ema_state_dict())
+    assert not equal(saved["ema_state_dict"], saved["state_dict"])
+
+
 # -- buffers -----------------------------------------------------------------------------------
 
 
@@ -291,7 +303,7 @@ class Counting(TinyNormModule):
 
 @hosted
 @pytest.mark.parametrize("buffers", ["ignore", "average", "copy"])
-def test_buffers_are_swapped_with_the_parameters(tmp_path, host, buffers):
+def test_departure_integer_buffers_are_the_models_others_are_swapped(tmp_path, host, buffers):
     probe, module = Probe(), Counting()
     hook = EMAHook(momentum=0.1, warm_up=0, interval=3, buffers=buffers)
     make_trainer(tmp_path, host(hook), probe, max_epochs=2).fit(
@@ -362,7 +374,9 @@ def test_a_checkpoint_between_updates_has_the_buffers_of_both(tmp_path):
         ({"begin_epoch": 2}, 8),
     ],
 )
-def test_until_it_begins_the_average_is_the_model(tmp_path, host, arguments, t0):
+def test_departure_until_it_begins_counted_from_0_the_average_is_the_model(
+    tmp_path, host, arguments, t0
+):
     class Look(Callback):
         def on_train_batch_end(self, trainer, module, *args: Any) -> None:
             nonlocal seen
