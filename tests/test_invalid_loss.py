@@ -239,6 +239,7 @@ def test_a_good_run_and_large_float64_losses_pass(tmp_path: Path) -> None:
     make_trainer(tmp_path, hook).fit(Large(-1), make_loader(5))
 
 
+@pytest.mark.slow
 def test_departure_checks_also_where_python_drops_assertions(tmp_path: Path) -> None:
     program = (
         "from test_invalid_loss import *; assert False, 'dropped';"
