@@ -21,6 +21,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_hooks import (
     Fp16OptimizerHook,
@@ -30,7 +31,7 @@ from lightning_hooks import (
     OptimizerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.clipping import KINDS
+from lightning_hooks.hooks.clipping import KINDS, summed_up
 from lightning_hooks.hooks.clipping_hook import ClippingHook
 from lightning_hooks.hooks.grad_clip import recipes_for
 
@@ -98,6 +99,24 @@ def test_adaptively_leaves_gradients_of_zero() -> None:
     found = KINDS["adaptive"](parameters)
     assert found.exceeded() == 0
     assert all(not parameter.grad.any() for parameter in parameters)
+
+
+class NoReads(TorchDispatchMode):
+    """Fails where the host waits for a number of the device."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        assert function is not torch.ops.aten._local_scalar_dense.default, "a read of the device"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_read_from_the_device(kind: str) -> None:
+    recipe = {key: value for key, value in RECIPES[kind].items() if key != "type"}
+    with NoReads():
+        parts = [KINDS[kind]([parameter], **recipe) for parameter in with_gradients()]
+        found = summed_up(parts).exceeded()
+        with pytest.raises(AssertionError, match="a read of the device"):
+            float(found)
 
 
 # -- in a run ----------------------------------------------------------------------------------
