@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
@@ -22,7 +23,7 @@ def execute(path: Path) -> Any:
     """Return the notebook with the outputs of a run, and without metadata."""
     notebook = nbformat.read(path, as_version=4)
     folder = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(
+    nbclient.NotebookClient(
         notebook, timeout=60, kernel_name="python3", resources=folder, coalesce_streams=True
     ).execute()
     notebook.metadata = {}

@@ -14,7 +14,7 @@ import pytest
 import lightning_hooks
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "lightning_hooks"
+PACKAGE = Path(lightning_hooks.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 OPTIONAL = {
@@ -37,11 +37,13 @@ OPTIONAL = {
 # Imports go down only, or stay on their floor. What is named nowhere is of the frame.
 GROUND, FRAME, HOOKS, HOSTS, OUTSIDE = range(5)
 FLOORS = {
+    "argument_names": GROUND,
     "arguments": GROUND,
     "config_files": GROUND,
     "console": GROUND,
     "files": GROUND,
     "log_buffer": GROUND,
+    "misplaced": GROUND,
     "notes": GROUND,
     "points": GROUND,
     "priority": GROUND,
@@ -66,7 +68,7 @@ FLOORS = {
 
 
 def name_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
