@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import lightning as L
@@ -52,13 +52,11 @@ def _advice(given: Any) -> str:
         ours = issubclass(given, Callback)
         write = made if ours else f"HookAdapter([{made}])"
         return f"{given.__name__} is a class; pass an object: Trainer(callbacks=[{write}])"
-    if isinstance(given, Mapping):
-        what, hosted = "a config dict", f"dict(type={given.get('type', '...')!r}, ...)"
-    elif isinstance(given, tuple):
-        what, hosted = "a hook with a priority", "(hook, priority)"
-    else:
-        what, hosted = f"the hook {type(given).__name__}", f"{type(given).__name__}(...)"
-    return f"{what} is not a Lightning Callback; write Trainer(callbacks=[HookAdapter([{hosted}])])"
+    name = type(given).__name__
+    return (
+        f"the hook {name} is not a Lightning Callback; "
+        f"write Trainer(callbacks=[HookAdapter([{name}(...)])])"
+    )
 
 
 class HostedOnly:
@@ -72,3 +70,6 @@ class HostedOnly:
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """What it calls first."""
         refuse_misplaced(trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """What it tells of an error: this one may not hide it."""
