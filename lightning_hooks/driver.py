@@ -40,7 +40,6 @@ from lightning_hooks.data import Iteration
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.iter_runner import IterRunner
-from lightning_hooks.model import as_outputs
 from lightning_hooks.model_watch import ModelWatch
 from lightning_hooks.ownership import Ownership, is_ours, trains_like_mmcv
 from lightning_hooks.participants import Participant, each_once, host, mute, unmute
@@ -387,7 +386,7 @@ class Driver(Callback):
         """``after_val_iter``."""
         if self._in_fit_validation(trainer):
             runner = self.runner
-            runner.outputs = as_outputs(outputs)
+            runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner)
             self._calls.each_batch("after_val_iter", self._calls.at("after_val_iter"))

@@ -95,7 +95,7 @@ class Facade:
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         self._runner = runner
         self._dialect = dialect
-        self._here: tuple[str, int] | None = None
+        self._here: tuple[str, int, int] | None = None
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
@@ -163,7 +163,7 @@ class Facade:
 
     def arrive(self, point: str) -> None:
         """Do what comes before the dialect's first hook at one of mmcv's points."""
-        here = point, self._runner.iter
+        here = point, self._runner.iter, self._runner.inner_iter  # the batch of a validation
         if self._here != here:
             self._here = here
             self.prepare(point)
