@@ -139,6 +139,24 @@ class Facade:
         """The device of the training."""
         return self._runner.trainer.strategy.root_device
 
+    @property
+    def hooks(self) -> list[Any]:
+        """The hooks of the run, of all dialects, as they were given."""
+        return [getattr(entry, "foreign_hook", entry) for entry in self._runner.hooks]
+
+    @property
+    def _hooks(self) -> list[Any]:
+        return self.hooks
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ends after this iteration; set it to make it so."""
+        return bool(self._runner.should_stop)
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        self._runner.should_stop = value
+
     # -- what happens on the way -----------------------------------------------------------
 
     def begin(self) -> None:

@@ -60,8 +60,12 @@ class StepFacade(Facade):
 
     @property
     def max_iter(self) -> Any:
-        """Iterations to do, None where nobody knows."""
+        """Iterations to do, None where nobody knows; what is assigned is told to all hooks."""
         return self._runner.max_iters
+
+    @max_iter.setter
+    def max_iter(self, value: int) -> None:
+        self._runner._max_iters = value
 
     @property
     def max_epoch(self) -> Any:
