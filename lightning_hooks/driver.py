@@ -19,6 +19,10 @@ before/after_val_iter  on_validation_batch_start, on_validation_batch_end
 after_val_epoch        on_validation_end, where the epoch's metrics are known
 after_run              on_train_end
 =====================  ==========================================================================
+
+On several ranks each needs at least one of these hooks, which may differ: what hooks decide for
+themselves (``runner.should_stop``) is settled by all ranks together after each iteration, where a
+hook that is not ours is on one of them when an epoch begins.
 """
 
 from __future__ import annotations
@@ -36,9 +40,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks import loops, resume
 from lightning_hooks.calls import Calls
 from lightning_hooks.console import default_logger
-from lightning_hooks.data import Iteration
+from lightning_hooks.data import Iteration, what_repeats
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
+from lightning_hooks.hook_order import check_wishes
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model_watch import ModelWatch
 from lightning_hooks.ownership import Ownership, is_ours, trains_like_mmcv
@@ -105,6 +110,10 @@ class Driver(Callback):
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         return [callback for callback in callbacks if isinstance(callback, Participant)]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the run behind: a copy is the driver of another Trainer, or process."""
+        return {**Driver().__dict__, "_hosted": self._hosted}
+
     # -- before the run --------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -145,13 +154,17 @@ class Driver(Callback):
             runner.meta = {**wishes.meta}
         for name, value in (wishes.attributes or {}).items():
             setattr(runner, name, value)
+        self._has_timestamp = "timestamp" in (wishes.attributes or {})
         runner.hooks.clear()
         for hook, priority in self._entries:
             runner.register_hook(hook, priority)
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        check_wishes(runner.hooks, callbacks, callbacks.index(self))
         return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Put the random state back before the first iterator is made from it."""
+        """Be the run that is resumed, with its random state before the first iterator is made."""
+        self.runner.run_id = (self._resumed.state or {}).get("run", self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
         self._iteration.watch(trainer, self._hooks_may_change_data())
 
@@ -167,7 +180,9 @@ class Driver(Callback):
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
-        runner.run_id = saved.get("run", runner.run_id)
+        runner.steps_before = 0
+        if not self._has_timestamp:
+            runner.timestamp = self._resumed.timestamp(runner.timestamp)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
         self._in_epoch = mid_epoch and saved.get("in_epoch", not loops.is_last_batch(trainer))
         runner._inner_iter = loops.batch_idx(trainer) if self._in_epoch else 0
@@ -181,6 +196,10 @@ class Driver(Callback):
             runner.meta = {**self._resumed.meta, **(runner.meta or {})}
             if "hook_msgs" in self._resumed.meta:
                 runner.meta["hook_msgs"] = self._resumed.meta["hook_msgs"]
+        if self._resumed and mid_epoch and not loops.is_last_batch(trainer):
+            told = what_repeats(trainer)
+            if told:
+                runner.logger.warning("%s", told)
         self._ownership.start()
         self._in_run = True
         self._calls.capture_flags()
@@ -195,14 +214,19 @@ class Driver(Callback):
         host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
         mute([self, *self._participants(trainer)])
         self._step.listen()
+        self._calls.ask_ranks()
         self._first_iter = runner.iter
+        resumed = self._resumed  # which is forgotten where the data begins
         if isinstance(runner, IterRunner):
             self._begin_run_by_iter()
         elif self._in_epoch:
             self._begin_epoch(synthesised=True)
+        resumed.restore_log_buffer(runner)  # loggers clear it when an epoch begins
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``before_train_epoch``."""
+        if self._calls.ask_ranks():  # a hook may have been registered in the epoch before
+            self._wake()
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
@@ -248,7 +272,8 @@ class Driver(Callback):
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
         trainer = self.runner.trainer
-        if self._resumed and (self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)):
+        anew = self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)
+        if self._resumed and (anew or loops.goes_on_in_pass(trainer)):
             self._resumed.restore_rng(trainer.global_rank)
 
     def _take_data(self) -> None:
@@ -262,6 +287,9 @@ class Driver(Callback):
             resumed=bool(self._resumed),
             hooks_may_change_data=self._hooks_may_change_data(),
         )
+        if self._resumed and loops.goes_on_in_pass(runner.trainer):
+            self._resumed.restore_rng(runner.rank)
+            self._resumed.restore_generators(runner)
         runner.renew()  # the loader may be another one
         self._resumed = resume.ResumeState()
 
@@ -291,8 +319,12 @@ class Driver(Callback):
         if not (always or self._calls.at("before_train_iter")):
             self.__dict__["on_train_batch_start"] = None
         # on several ranks a stop that one of them asks for at any point is settled there
-        settles = self.runner.world_size > 1 and not all(is_ours(h) for h in self.runner.hooks)
-        if not (always or settles or self._calls.at("after_train_iter") or self._step.is_read):
+        if not (
+            always
+            or self._calls.settles
+            or self._calls.at("after_train_iter")
+            or self._step.is_read
+        ):
             self.__dict__["on_train_batch_end"] = None
 
     def _wake(self) -> None:
@@ -475,8 +507,9 @@ class Driver(Callback):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep what a checkpoint says until the run starts."""
-        self._resumed.load(checkpoint)
+        """Keep what a checkpoint says until the run starts; a validation from one starts none."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._resumed.load(checkpoint)
 
 
 def _make_runner(trainer: L.Trainer, module: L.LightningModule, wishes: Settings) -> Runner:

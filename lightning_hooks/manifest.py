@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from lightning_hooks import files
 from lightning_hooks.checksum import checksum
 
-__all__ = ["NAME", "Entry", "flaw", "newest_valid", "read", "update", "without"]
+__all__ = [
+    "NAME",
+    "Entry",
+    "flaw",
+    "newest_valid",
+    "read",
+    "remove_temporaries",
+    "update",
+    "without",
+]
 
 NAME = "checkpoints.json"
 
@@ -60,10 +70,12 @@ def read(directory: str) -> list[Entry]:
     try:
         with fs.open(target, "rb") as file:
             found = json.load(file)["files"]
-        return [Entry(**entry) for entry in found]
+        entries = [Entry(**entry) for entry in found]
+        # what is named here is deleted one day, and the file may have come with a stranger's run
+        return [entry for entry in entries if files.is_inside(entry.name)]
     except FileNotFoundError:
         return []
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
             f"{files.join(directory, NAME)} is no list of checkpoints ({error!r}): the files that "
             "it named are neither found by it nor deleted any more",
@@ -84,6 +96,15 @@ def update(directory: str, change: Callable[[list[Entry]], list[Entry]]) -> None
             table = {"version": 1, "files": [dataclasses.asdict(entry) for entry in after]}
             with files.atomic_write(files.join(directory, NAME)) as file:
                 file.write(json.dumps(table, indent=1).encode())
+
+
+def remove_temporaries(directory: str) -> None:
+    """Delete what a process that was killed in :func:`update` has left in a local directory."""
+    if files.is_local(directory) and os.path.isdir(directory):
+        with _ONE_AT_A_TIME, _locked(directory):  # so that nobody else is about to write one
+            for name in os.listdir(directory):
+                if re.fullmatch(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp", name):
+                    os.unlink(os.path.join(directory, name))
 
 
 @contextlib.contextmanager
