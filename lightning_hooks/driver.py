@@ -206,6 +206,7 @@ class Driver(Callback):
         runner.announce()
         self._model.guard()
         keys = self._buffers.keys(pl_module)
+        runner.common_dialects = self._calls.common_dialects()
         self._model.takes_at_once = True  # the hooks that come later keep its parameters
         self._calls.now("before_run")
         self._model.takes_at_once = False

@@ -65,6 +65,9 @@ class Runner:
     calls_hooks: bool = False
     """Whether it is a hook that is running: what it runs of the model is not the training's."""
 
+    common_dialects: frozenset[str] = frozenset()
+    """The dialects besides mmcv's of which every rank has a hook."""
+
     run_id: str
     """The run's name, which it keeps when it is resumed: its files are known by it."""
 

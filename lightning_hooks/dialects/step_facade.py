@@ -39,7 +39,8 @@ class StepFacade(Facade):
     ``data_time``   seconds from the end of the step before to the beginning of this one
     ==============  ========================================================================
 
-    What a step returns is stored as its mean over the ranks, what it logged as this rank has it.
+    What a step returns is stored as its mean over the ranks, where each of them has a hook of the
+    dialect; what it logged as this rank has it.
     A scalar that the module itself has put into the storage in this step stays as it is.
     """
 
@@ -122,7 +123,8 @@ class StepFacade(Facade):
         if isinstance(outputs.get("log_vars"), dict):
             log_vars = {k: v for k, v in outputs["log_vars"].items() if k != "loss"}
             found.update(log_vars)
-        found = self._means(found)
+        if self._dialect.name in self._runner.common_dialects:
+            found = self._means(found)
         found.update(loops.step_metrics(self._runner.trainer, self._seen))
         known, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in found.items() if k not in known or known[k].last_iteration() < now}
