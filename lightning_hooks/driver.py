@@ -45,7 +45,6 @@ from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.hook_order import check_wishes
 from lightning_hooks.iter_runner import IterRunner
-from lightning_hooks.model import as_outputs
 from lightning_hooks.model_watch import ModelWatch
 from lightning_hooks.ownership import Ownership, is_ours, trains_like_mmcv
 from lightning_hooks.participants import Participant, each_once, host, mute, unmute
@@ -207,6 +206,7 @@ class Driver(Callback):
         runner.announce()
         self._model.guard()
         keys = self._buffers.keys(pl_module)
+        runner.common_dialects = self._calls.common_dialects()
         self._model.takes_at_once = True  # the hooks that come later keep its parameters
         self._calls.now("before_run")
         self._model.takes_at_once = False
@@ -419,7 +419,7 @@ class Driver(Callback):
         """``after_val_iter``."""
         if self._in_fit_validation(trainer):
             runner = self.runner
-            runner.outputs = as_outputs(outputs)
+            runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner)
             self._calls.each_batch("after_val_iter", self._calls.at("after_val_iter"))

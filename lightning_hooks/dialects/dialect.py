@@ -95,7 +95,7 @@ class Facade:
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         self._runner = runner
         self._dialect = dialect
-        self._here: tuple[str, int] | None = None
+        self._here: tuple[str, int, int] | None = None
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
@@ -139,6 +139,24 @@ class Facade:
         """The device of the training."""
         return self._runner.trainer.strategy.root_device
 
+    @property
+    def hooks(self) -> list[Any]:
+        """The hooks of the run, of all dialects, as they were given."""
+        return [getattr(entry, "foreign_hook", entry) for entry in self._runner.hooks]
+
+    @property
+    def _hooks(self) -> list[Any]:
+        return self.hooks
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ends after this iteration; set it to make it so."""
+        return bool(self._runner.should_stop)
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        self._runner.should_stop = value
+
     # -- what happens on the way -----------------------------------------------------------
 
     def begin(self) -> None:
@@ -163,7 +181,7 @@ class Facade:
 
     def arrive(self, point: str) -> None:
         """Do what comes before the dialect's first hook at one of mmcv's points."""
-        here = point, self._runner.iter
+        here = point, self._runner.iter, self._runner.inner_iter  # the batch of a validation
         if self._here != here:
             self._here = here
             self.prepare(point)

@@ -39,7 +39,8 @@ class StepFacade(Facade):
     ``data_time``   seconds from the end of the step before to the beginning of this one
     ==============  ========================================================================
 
-    What a step returns is stored as its mean over the ranks, what it logged as this rank has it.
+    What a step returns is stored as its mean over the ranks, where each of them has a hook of the
+    dialect; what it logged as this rank has it.
     A scalar that the module itself has put into the storage in this step stays as it is.
     """
 
@@ -60,8 +61,12 @@ class StepFacade(Facade):
 
     @property
     def max_iter(self) -> Any:
-        """Iterations to do, None where nobody knows."""
+        """Iterations to do, None where nobody knows; what is assigned is told to all hooks."""
         return self._runner.max_iters
+
+    @max_iter.setter
+    def max_iter(self, value: int) -> None:
+        self._runner._max_iters = value
 
     @property
     def max_epoch(self) -> Any:
@@ -118,7 +123,8 @@ class StepFacade(Facade):
         if isinstance(outputs.get("log_vars"), dict):
             log_vars = {k: v for k, v in outputs["log_vars"].items() if k != "loss"}
             found.update(log_vars)
-        found = self._means(found)
+        if self._dialect.name in self._runner.common_dialects:
+            found = self._means(found)
         found.update(loops.step_metrics(self._runner.trainer, self._seen))
         known, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in found.items() if k not in known or known[k].last_iteration() < now}
