@@ -311,3 +311,33 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     assert path.read_text().count("iteration") == 2
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows[-1]["train_loss"] != rows[-1]["total_loss"]
+
+
+def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    class Late(mmengine.Hook):
+        def before_train(self, runner: Any) -> None:
+            calls.append("before_train")
+
+        def after_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        ) -> None:
+            calls.append(batch_idx)
+
+    class Starts(mmengine.Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.register_hook(Late(), "VERY_LOW")
+
+    class LateStep(d2.HookBase):
+        def after_step(self) -> None:
+            calls.append(("step", self.trainer.iter))
+
+    class StartsSteps(d2.HookBase):
+        def before_step(self) -> None:
+            if self.trainer.iter == 1:
+                self.trainer.register_hooks([LateStep(), None])
+
+    adapter = HookAdapter([Starts(), StartsSteps()])
+    make_trainer(tmp_path, adapter, max_epochs=1).fit(TinyModule(), make_loader(3))
+    assert calls == ["before_train", 0, ("step", 1), 1, ("step", 2), 2]

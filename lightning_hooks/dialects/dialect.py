@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
@@ -148,6 +148,28 @@ class Facade:
     def _hooks(self) -> list[Any]:
         return self.hooks
 
+    def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
+        """Add a hook to the run that goes on; it is called from the next point on.
+
+        Args:
+            hook: A hook of this or another dialect.
+            priority: A name, or an integer from 0 (first) to 100; its own by default.
+        """
+        from lightning_hooks.dialects import host_as  # which imports this
+
+        hosted = host_as(hook)
+        if getattr(hosted, "dialect", None) is self._dialect:
+            self.take_in(hosted)
+        if priority is None and self._dialect.has_priority:
+            priority = getattr(hook, "priority", None)
+        self._runner.register_hook(hosted, priority)
+
+    def register_hooks(self, hooks: Iterable[Any]) -> None:
+        """Add several, without what is None."""
+        for hook in hooks:
+            if hook is not None:
+                self.register_hook(hook)
+
     @property
     def should_stop(self) -> bool:
         """Whether training ends after this iteration; set it to make it so."""
@@ -169,7 +191,11 @@ class Facade:
                     "a hook takes part in a Trainer once"
                 )
         for hosted in self.hosted():
-            hosted.attach(self)
+            self.take_in(hosted)
+
+    def take_in(self, hosted: Hosted) -> None:
+        """Tell a hook of the run that it takes part in."""
+        hosted.attach(self)
 
     def take_checkpoint(self) -> None:
         """Give the hooks what a checkpoint has for them, before any of them is called."""

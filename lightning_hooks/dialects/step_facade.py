@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,9 @@ from lightning_hooks import loops
 from lightning_hooks.dialects.dialect import Dialect, Facade
 from lightning_hooks.dialects.rank_means import RankMeans
 from lightning_hooks.dialects.storage import EventStorage
+
+if TYPE_CHECKING:
+    from lightning_hooks.dialects.hosted import Hosted
 
 __all__ = ["POINTS", "StepFacade", "TrainerFacade"]
 
@@ -153,11 +156,14 @@ class TrainerFacade(StepFacade):
     """The library's module of storages: where it is loaded, its own hooks and writers ask there."""
 
     def begin(self) -> None:
-        """Give the hooks the trainer: weakly, as their library does."""
+        """Put the storage into the library's hands too, where it is."""
         super().begin()
-        for hosted in self.hosted():
-            hosted.foreign_hook.trainer = weakref.proxy(self)
         self._library_stack().append(self.storage)
+
+    def take_in(self, hosted: Hosted) -> None:
+        """Give the hook the trainer: weakly, as its library does."""
+        super().take_in(hosted)
+        hosted.foreign_hook.trainer = weakref.proxy(self)
 
     def end(self) -> None:
         """Take the storage out of the library's hands."""
