@@ -12,6 +12,7 @@ does not depend on what else the machine does.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 import statistics
@@ -156,7 +157,7 @@ def scalars() -> None:
     Console().print(table)
 
 
-def backends(dead: bool = False, interval: int = 10) -> None:
+def backends(dead: bool = False, interval: int = 10, rounds: int = 5) -> None:
     """A step of 20 ms with all eight backends: goal less than 5 % slower."""
     steps = 300
     if dead:
@@ -185,12 +186,13 @@ def backends(dead: bool = False, interval: int = 10) -> None:
         "no hooks": lambda: fit(steps, "log_vars", [], work=work),
         "all eight": lambda: fit(steps, "log_vars", all_eight(), work=work),
     }
-    found = in_turns(cases, 3)
-    table = Table("case", "ms per step", "ratio", "ms of processors", "ratio")
+    found = in_turns(cases, rounds)
+    columns = [("ms per step", "ratio"), ("of its thread", "ratio"), ("of all threads", "ratio")]
+    table = Table("case", *itertools.chain(*columns))
     table.title = f"interval {interval}" + (", MLflow's server dead" if dead else "")
     for name, each in found.items():
         cells = []
-        for clock in (0, 2):
+        for clock in range(len(columns)):
             pairs = zip(each, found["no hooks"], strict=True)
             ratio = statistics.median(a[clock] / b[clock] for a, b in pairs)
             cells += [f"{statistics.median(t[clock] for t in each) * 1e3:.2f}", f"{ratio:.3f}"]

@@ -21,7 +21,10 @@ class LogBuffer:
     Note:
         Departure from mmcv: a value may be a tensor. It is kept detached, on its device, until
         an average needs it; then all tensors needed are stacked and copied to the host at once.
+        What one logger has averaged is not computed again for the next.
     """
+
+    _averages: tuple[int, dict[str, float]] | None = None  # of the last n values
 
     def __init__(self) -> None:
         self.val_history: OrderedDict[str, list[Any]] = OrderedDict()
@@ -33,6 +36,7 @@ class LogBuffer:
         """Forget the history and the averages."""
         self.val_history.clear()
         self.n_history.clear()
+        self._averages = None
         self.clear_output()
 
     def clear_output(self) -> None:
@@ -49,6 +53,7 @@ class LogBuffer:
         """
         if not isinstance(vars, Mapping):
             raise TypeError(f"vars must be a dict, got {vars!r}")
+        self._averages = None
         for key, value in vars.items():
             if isinstance(value, torch.Tensor):
                 value = value.detach()
@@ -57,6 +62,7 @@ class LogBuffer:
 
     def trim(self, n: int) -> None:
         """Forget all but the last ``n`` values of each key."""
+        self._averages = None
         for history in (self.val_history, self.n_history):
             for values in history.values():
                 del values[:-n]
@@ -65,12 +71,19 @@ class LogBuffer:
         """Average the last ``n`` values of each key, or all, into ``output``."""
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
+        if self._averages is None or self._averages[0] != n:
+            self._averages = n, self._computed(n)
+        self.output.update(self._averages[1])
+        self.ready = True
+
+    def _computed(self, n: int) -> dict[str, float]:
         self._read(n)
+        averages = {}
         for key, values in self.val_history.items():
             counts = np.array(self.n_history[key][-n:])
             if len(counts):
-                self.output[key] = float(np.sum(np.array(values[-n:]) * counts) / np.sum(counts))
-        self.ready = True
+                averages[key] = float(np.sum(np.array(values[-n:]) * counts) / np.sum(counts))
+        return averages
 
     def _read(self, n: int) -> None:
         """Replace the tensors among the last ``n`` values by numbers, with one copy per device."""

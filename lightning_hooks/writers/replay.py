@@ -129,7 +129,7 @@ def _send(writer: Writer, records: Sequence[Record]) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Run ``lightning-hooks replay`` with these arguments."""
     parser = argparse.ArgumentParser("lightning-hooks replay", description=__doc__)
-    parser.add_argument("path", help="a spool, or an offline run of Neptune's")
+    parser.add_argument("paths", nargs="+", help="spools, or offline runs of Neptune's")
     parser.add_argument("--to", choices=list(WRITERS), help="another backend than the spool's own")
     parser.add_argument("--uri", help="MLflow's tracking URI")
     parser.add_argument("--experiment", help="MLflow's experiment")
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.project is not None:
         given["init"] = {"project": options.project}
     try:
-        sent = replay(options.path, options.to, **given)
+        sent = sum(replay(path, options.to, **given) for path in options.paths)
     except (OSError, ValueError, ImportError) as error:
         sys.exit(f"replay: {error}")
     print(f"{sent} records sent")

@@ -7,10 +7,10 @@ import os
 from typing import Any
 
 import fsspec
-import torch
 
 from lightning_hooks.files import is_local, join
 from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import of_first_group
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.records import is_image
@@ -127,8 +127,9 @@ class TextLoggerHook(LoggerHook):
         lr = of_first_group(runner, runner.current_lr)
         if lr is not None:
             record["lr"] = lr
-        if "time" in output and runner.module.device.type == "cuda":
-            record["memory"] = self._get_max_memory(runner)
+        memory = self._get_max_memory(runner) if "time" in output else None
+        if memory is not None:
+            record["memory"] = memory
         record.update({name: value for name, value in output.items() if not is_image(value)})
         self._log_info(record, runner)
         self._dump_log(record, runner)
@@ -174,13 +175,8 @@ class TextLoggerHook(LoggerHook):
     def _round_float(self, items: Any) -> Any:
         return rounded(items)
 
-    def _get_max_memory(self, runner: Any) -> int:
-        """The most memory that torch has allocated on a device, in MiB."""
-        device = runner.module.device
-        mib = torch.tensor([torch.cuda.max_memory_allocated(device) // 2**20], device=device)
-        if runner.world_size > 1:
-            torch.distributed.all_reduce(mib, op=torch.distributed.ReduceOp.MAX)
-        return int(mib.item())
+    def _get_max_memory(self, runner: Any) -> int | None:
+        return peak_memory(runner)
 
     def after_run(self, runner: Any) -> None:
         """Copy the text files to ``out_dir``."""

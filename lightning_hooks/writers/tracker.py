@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 from lightning_hooks import loops
 from lightning_hooks.files import is_local, join, plain
 from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import by_group
 from lightning_hooks.writers.given import check_run, experiment
 from lightning_hooks.writers.packages import tolerant
@@ -40,7 +41,7 @@ class TrackerHook(LoggerHook):
     some ten microseconds; a thread brings it from there to the backend. A backend that is slow,
     hangs, raises or is not there costs a warning and slows no step. What it has not taken when
     the run ends, or is killed, stays in that file, and ``lightning-hooks replay
-    FILE`` sends it later; otherwise the file is removed.
+    FILE`` sends it later: the next run in the same work dir says so. Otherwise the file is removed.
 
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
@@ -56,7 +57,8 @@ class TrackerHook(LoggerHook):
         strict: Whether what cannot be delivered is an error, for tests.
         all_groups: Whether the learning rate and momentum of every parameter group are sent, under
             its name or number, beside those of the first.
-        timings: Whether ``time`` and ``data_time`` are sent too, in seconds.
+        timings: Whether ``time`` and ``data_time`` are sent too, in seconds, and ``memory``, the
+            most that torch has allocated on a device, in MiB.
 
     Raises:
         ValueError: if ``timeout`` is negative.
@@ -178,9 +180,9 @@ class TrackerHook(LoggerHook):
 
     def log(self, runner: Any) -> None:
         """Put the values into the spool."""
+        tags = self._tags(runner)  # all ranks together
         if self._sending is None:
             return
-        tags = self._tags(runner)
         scalars = {name: float(v) for name, v in tags.items() if self.is_scalar(v)}
         texts = {name: v for name, v in tags.items() if isinstance(v, str)}
         images = {name: as_image(v) for name, v in tags.items() if is_image(v)}
@@ -191,6 +193,9 @@ class TrackerHook(LoggerHook):
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
         tags = self.get_loggable_tags(runner, allow_text=self.texts, tags_to_skip=skipped)
+        if self.timings and "time" in runner.log_buffer.output:
+            memory = peak_memory(runner)
+            tags.update({} if memory is None else {f"{self.get_mode(runner)}/memory": memory})
         if self.all_groups:
             tags.update(by_group("learning_rate", runner, runner.current_lr))
             tags.update(by_group("momentum", runner, runner.current_momentum))
