@@ -38,7 +38,8 @@ class TextLoggerHook(LoggerHook):
     anything else   what is in ``runner.log_buffer.output``
     ==============  ==========================================================================
 
-    The file's first line is ``runner.meta``, if there is something in it.
+    The file's first line is ``runner.meta``, if there is something in it. A subclass whose
+    ``_round_float`` returns what it is given keeps all digits there.
 
     Args:
         by_epoch: Whether the run is counted in epochs.
@@ -159,7 +160,7 @@ class TextLoggerHook(LoggerHook):
         """Append a record to the file, which is closed again: the line is out of our hands."""
         if runner.rank != 0 or self._failed:
             return
-        line = json_line(log_dict) + "\n"
+        line = json_line(log_dict, self._round_float) + "\n"
         try:
             # fsspec takes half a millisecond, which a folder on this machine need not cost
             opening = open if is_local(self.json_log_path) else fsspec.open
