@@ -278,3 +278,23 @@ def test_what_is_no_run_is_refused(hook: Any) -> None:
     match = f"run must be the client's run or a Lightning Logger for {hook.__name__}, got 'mine'"
     with pytest.raises(TypeError, match=match):
         hook(run="mine")
+
+
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        (lambda: ClearMLLoggerHook({"projct_name": "a"}), "init has .* mean 'project_name'"),
+        (lambda: DvcliveLoggerHook(intervall=5), "Live has no argument 'intervall'; known: "),
+        (lambda: VisdomLoggerHook({"prt": 1}), "Visdom has no argument 'prt'; did you mean 'port'"),
+        (lambda: WandbLoggerHook({"projet": "a"}), "init has .* mean 'project'"),
+    ],
+)
+def test_what_a_client_does_not_know_is_refused_when_the_run_begins(
+    hook: Any, message: str, work: Path
+) -> None:
+    made = hook()
+    pytest.importorskip(made.package)
+    module = TinyModule()
+    with pytest.raises(TypeError, match=f"{type(made).__name__}: {message}"):
+        fit(work, made, module=module)
+    assert not module.losses

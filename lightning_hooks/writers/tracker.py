@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from lightning_hooks import loops
@@ -15,7 +15,7 @@ from lightning_hooks.hooks.logger import LoggerHook
 from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import by_group
 from lightning_hooks.writers.given import check_run, experiment
-from lightning_hooks.writers.packages import tolerant
+from lightning_hooks.writers.packages import check_arguments, tolerant
 from lightning_hooks.writers.params import flat
 from lightning_hooks.writers.records import as_image, is_image
 from lightning_hooks.writers.sending import Sending
@@ -62,7 +62,8 @@ class TrackerHook(LoggerHook):
 
     Raises:
         ValueError: if ``timeout`` is negative.
-        TypeError: if ``run`` is no run of the backend's.
+        TypeError: if ``run`` is no run of the backend's; when the run begins, if the client has no
+            argument of a name that was given.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
@@ -116,6 +117,10 @@ class TrackerHook(LoggerHook):
         """Return the arguments of ``writer_class.connect``, in types that JSON has."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
 
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
+        """Return what the client is started by, and the user's own arguments of it, if any."""
+        return None
+
     def running(self) -> Any:
         """Return the program's own run in the backend, if one is active: it is used then."""
         return None
@@ -154,7 +159,16 @@ class TrackerHook(LoggerHook):
         """Begin to send."""
         super().before_run(runner)
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
+        if runner.rank == 0:
+            self._check_arguments()
         self._sending = self._begin(runner) if runner.rank == 0 else None
+
+    def _check_arguments(self) -> None:
+        found = None
+        with contextlib.suppress(Exception), tolerant():  # what is broken is told of later
+            found = self.for_client()
+        if found is not None and self._client_run is None:
+            check_arguments(*found, type(self).__name__)
 
     def _begin(self, runner: Any) -> Sending:
         target: dict[str, Any] = {}
