@@ -52,7 +52,8 @@ def check_arguments(function: Callable[..., Any], given: Iterable[str], user: st
 
     >>> check_arguments(os.makedirs, ["mod"], "Mine")
     Traceback (most recent call last):
-    TypeError: Mine: makedirs has no argument 'mod'; did you mean 'mode'? Known: exist_ok, mode, name
+    TypeError: Mine: makedirs has no argument 'mod'; did you mean 'mode'? Known: exist_ok, mode,
+    name
     """
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
