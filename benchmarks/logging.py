@@ -14,8 +14,8 @@ of a step of 20: 0.2 to 0.3 in the training thread, half of that for the average
 logger computed anew; 0.6 in the senders' threads, 0.23 of it MLflow's, 0.08 each DVCLive's and
 Neptune's. They hold the interpreter's lock meanwhile, so the sum bounds what a step can lose.
 Now averages are computed once, and records gather for five seconds: a batch costs MLflow little
-more than one record. On a busy machine the senders took 0.59 with one second, 0.51 with three
-and 0.36 with six. The clock of the five seconds has not been read on a quiet machine.
+more than one record. On a busy machine the senders took 0.82 with one second, 0.51 with three
+and 0.35 with six. The clock of the five seconds has not been read on a quiet machine.
 
     python -m benchmarks.logging [scalars] [backends] [dead]
 """
