@@ -14,7 +14,7 @@ from lightning_hooks.writers.writer import Writer
 __all__ = ["Delivery"]
 
 _CHUNK = 256  # records between two acknowledgements
-_LINGER = 1.0  # seconds in which records gather: a thread that wakes up at each would slow steps
+_LINGER = 5.0  # seconds in which records gather: a thread that wakes up at each would slow steps
 _GRACE = 0.5  # seconds after the end of the time
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
 
@@ -35,6 +35,8 @@ class Delivery:
             first error of a row, and with the last.
         back: Called when an attempt succeeds after errors.
         opened: Called with the writer when there is one.
+        let_go: Called in another thread when the time is up or nothing is sent any more: it sees
+            that the client does not hold up the end of the process.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Delivery:
         tell: Callable[[str, Exception, bool], None] = lambda what, error, final: None,
         back: Callable[[], None] = lambda: None,
         opened: Callable[[Writer], None] = lambda writer: None,
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
         self.writer: Writer | None = None
         self.error: Exception | None = None
@@ -57,7 +60,7 @@ class Delivery:
         """How many records the backend has taken."""
         self._connect, self._spool = connect, spool
         self._hopeless, self._tell = hopeless, tell
-        self._back, self._opened = back, opened
+        self._back, self._opened, self._let_go = back, opened, let_go
         self._news, self._closing, self._done = (threading.Event() for _ in range(3))
         self._abandoned = False
         self._deadline = float("inf")
@@ -94,6 +97,10 @@ class Delivery:
         if not ended:
             self._abandoned = self.given_up = True
             self.error = self.error or TimeoutError("it does not answer")
+        if self.given_up:
+            letting = threading.Thread(target=_error_of, args=(self._let_go,), daemon=True)
+            letting.start()
+            letting.join(_GRACE)
         return self.error is None
 
     # -- the thread that sends -------------------------------------------------------------
@@ -132,7 +139,8 @@ class Delivery:
                     self._spool.acknowledge(count, writer.resume())
                 if count < len(records):
                     return False
-                self._closing.wait(_LINGER)
+                if count < _CHUNK:  # else there are more already
+                    self._closing.wait(_LINGER)
             elif closing:
                 return True
             else:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.writers.delivery import Delivery
+from lightning_hooks.writers.leftover import command, leftovers
 from lightning_hooks.writers.spool import Spool
 from lightning_hooks.writers.writer import Writer
 
 __all__ = ["Sending", "UndeliveredError"]
-
-REPLAY = "lightning-hooks replay"
 
 
 class UndeliveredError(RuntimeError):
@@ -49,6 +48,7 @@ class Sending:
     ) -> None:
         self._backend, self._who, self._logger = backend, who, logger
         self._warned = self._disk_told = False
+        self._tell_of_earlier(os.path.dirname(path), writer_class.name)
         self._spool = Spool(path, head)
         self._delivery = Delivery(
             *(backend, connect, self._spool),
@@ -56,6 +56,7 @@ class Sending:
             tell=self._tell,
             back=lambda: self._say(logging.INFO, f"{backend} is there again"),
             opened=self._opened,
+            let_go=writer_class.let_go,
         )
 
     @property
@@ -137,8 +138,14 @@ class Sending:
         text = f"{self._backend} has taken {self._delivery.sent} of {self._spool.seq} records"
         text += f" ({_told(error)})" if error is not None else ""
         if self._spool.error is None:
-            return f"{text}; to send the rest: {REPLAY} {self._spool.path}"
+            return f"{text}; to send the rest: {command([self._spool.path])}"
         return f"{text}, and {self._spool.path} could not hold them ({_told(self._spool.error)})"
+
+    def _tell_of_earlier(self, folder: str, writer: str) -> None:
+        left = leftovers(folder, writer)
+        if left:
+            text = f"earlier runs have left {sum(left.values())} records that {self._backend} "
+            self._say(logging.WARNING, f"{text}has not taken; to send them: {command([*left])}")
 
     def _tell(self, what: str, error: Exception, final: bool) -> None:
         text = f"{self._backend} cannot be {what} ({_told(error)}); training goes on without it"

@@ -6,16 +6,17 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from lightning_hooks import loops
 from lightning_hooks.arguments import check_bool, check_number
 from lightning_hooks.files import is_local, join, plain
 from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import by_group
 from lightning_hooks.writers.given import check_run, experiment
-from lightning_hooks.writers.packages import tolerant
+from lightning_hooks.writers.packages import check_arguments, tolerant
 from lightning_hooks.writers.params import flat
 from lightning_hooks.writers.records import as_image, is_image
 from lightning_hooks.writers.sending import Sending
@@ -41,7 +42,7 @@ class TrackerHook(LoggerHook):
     some ten microseconds; a thread brings it from there to the backend. A backend that is slow,
     hangs, raises or is not there costs a warning and slows no step. What it has not taken when
     the run ends, or is killed, stays in that file, and ``lightning-hooks replay
-    FILE`` sends it later; otherwise the file is removed.
+    FILE`` sends it later: the next run in the same work dir says so. Otherwise the file is removed.
 
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
@@ -57,11 +58,13 @@ class TrackerHook(LoggerHook):
         strict: Whether what cannot be delivered is an error, for tests.
         all_groups: Whether the learning rate and momentum of every parameter group are sent, under
             its name or number, beside those of the first.
-        timings: Whether ``time`` and ``data_time`` are sent too, in seconds.
+        timings: Whether ``time`` and ``data_time`` are sent too, in seconds, and ``memory``, the
+            most that torch has allocated on a device, in MiB.
 
     Raises:
         ValueError: if ``timeout`` is negative.
-        TypeError: if ``run`` is no run of the backend's, or an argument has a wrong type.
+        TypeError: if ``run`` is no run of the backend's, or an argument has a wrong type; when the
+            run begins, if the client has no argument of a name that was given.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
@@ -115,6 +118,10 @@ class TrackerHook(LoggerHook):
         """Return the arguments of ``writer_class.connect``, in types that JSON has."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
 
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
+        """Return what the client is started by, and the user's own arguments of it, if any."""
+        return None
+
     def running(self) -> Any:
         """Return the program's own run in the backend, if one is active: it is used then."""
         return None
@@ -153,7 +160,16 @@ class TrackerHook(LoggerHook):
         """Begin to send."""
         super().before_run(runner)
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
+        if runner.rank == 0:
+            self._check_arguments()
         self._sending = self._begin(runner) if runner.rank == 0 else None
+
+    def _check_arguments(self) -> None:
+        found = None
+        with contextlib.suppress(Exception), tolerant():  # what is broken is told of later
+            found = self.for_client()
+        if found is not None and self._client_run is None:
+            check_arguments(*found, type(self).__name__)
 
     def _begin(self, runner: Any) -> Sending:
         target: dict[str, Any] = {}
@@ -179,9 +195,9 @@ class TrackerHook(LoggerHook):
 
     def log(self, runner: Any) -> None:
         """Put the values into the spool."""
+        tags = self._tags(runner)  # all ranks together
         if self._sending is None:
             return
-        tags = self._tags(runner)
         scalars = {name: float(v) for name, v in tags.items() if self.is_scalar(v)}
         texts = {name: v for name, v in tags.items() if isinstance(v, str)}
         images = {name: as_image(v) for name, v in tags.items() if is_image(v)}
@@ -192,6 +208,9 @@ class TrackerHook(LoggerHook):
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
         tags = self.get_loggable_tags(runner, allow_text=self.texts, tags_to_skip=skipped)
+        if self.timings and "time" in runner.log_buffer.output:
+            memory = peak_memory(runner)
+            tags.update({} if memory is None else {f"{self.get_mode(runner)}/memory": memory})
         if self.all_groups:
             tags.update(by_group("learning_rate", runner, runner.current_lr))
             tags.update(by_group("momentum", runner, runner.current_momentum))
