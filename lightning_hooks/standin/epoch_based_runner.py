@@ -25,6 +25,8 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     stands_for: ClassVar[Any] = EpochRunner
     _steps: Iterator[tuple[str, Any]] = iter(())
+    _rest: Iterator[Any] = iter(())
+    _taken = 0
 
     def run(
         self, data_loaders: Any, workflow: Any, max_epochs: int | None = None, **kwargs: Any
@@ -86,7 +88,17 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     def batches(self) -> Iterator[Any]:
         """The batches of the epoch."""
-        yield from self.data_loader
+        self._rest = iter(self.data_loader)
+        self._taken = 0
+        for batch in self._rest:
+            self._taken += 1
+            yield batch
+
+    def end_epoch(self) -> None:
+        """Let the loader come to its end, as a ``for`` does: samplers may draw there once more."""
+        if self._taken == self.number_of_batches():
+            next(self._rest, None)
+        self._rest = iter(())
 
     def number_of_batches(self) -> int:
         """How many they are."""
