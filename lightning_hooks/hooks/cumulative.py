@@ -81,15 +81,15 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             )
         if runner.iter % self.cumulative_iters != 0:
             runner.logger.warning(
-                "resumed at iter %d, inside a group of %d cumulative_iters: the gradients of its "
-                "first iterations are lost",
-                runner.iter,
-                self.cumulative_iters,
+                # these three as mmcv has them: text logs are compared
+                "Resume iter number is not divisible by cumulative_iters in "
+                "GradientCumulativeOptimizerHook, which means the gradient of some iters is lost "
+                "and the result may be influenced slightly."
             )
         if self.cumulative_iters > 1 and self.has_batch_norm(runner.model):
             runner.logger.warning(
-                "GradientCumulativeOptimizerHook with BatchNorm: its statistics are those of "
-                "single batches, which may cost some accuracy"
+                "GradientCumulativeOptimizerHook may slightly decrease performance if the model "
+                "has BatchNorm layers."
             )
         self.initialized = True
 
@@ -101,10 +101,10 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             return self.cumulative_iters
         if runner.iter == self.divisible_iters:
             runner.logger.warning(
-                "the last %d iterations are too few for %d cumulative_iters: their losses are "
-                "divided by %d",
+                "Loss will be divided by %d in the last %d iterations because they are not enough "
+                "for %d cumulative_iters.",
+                self.remainder_iters,
                 self.remainder_iters,
                 self.cumulative_iters,
-                self.remainder_iters,
             )
         return self.remainder_iters

@@ -200,6 +200,7 @@ class Engine(Participant):
     def validate(self, number: int | None = None) -> None:
         """Run a validation of Lightning's on the runner's loader, whole or so many batches."""
         runner = self._runner
+        runner.model.eval()  # the wrapper too: Lightning knows the model in it alone
         portion = Portion(runner, number)
         loops.run_validation(runner.trainer, portion)
         portion.finish()

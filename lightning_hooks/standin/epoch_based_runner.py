@@ -78,6 +78,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         for mode, loader in self._steps:
             self.data_loader = loader
             if mode == "train":
+                self.model.train()  # the wrapper too: Lightning knows the model in it alone
                 self._max_iters = self._max_epochs * len(loader)
                 return
             self._engine.validate()
