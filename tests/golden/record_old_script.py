@@ -35,30 +35,6 @@ CASES: dict[str, list[list[str]]] = {
     "epoch_two_processes": [
         ["--limit", "3", "--launcher", "pytorch", "--evaluate", "--workflow", TRAIN_VAL]
     ],
-    "epoch_two_processes_resumed": [
-        ["--limit", "1", "--launcher", "pytorch"],
-        shlex.split(
-            "--limit 3 --launcher pytorch --cumulative 2 --resume-from {}/epoch_1.pth "
-            "--workflow \"[('train', 1), ('val', 1)]\""
-        ),
-    ],
-    "iter_two_processes": [
-        shlex.split(
-            "--runner iter --limit 7 --launcher pytorch --evaluate "
-            "--workflow \"[('train', 2), ('val', 1)]\""
-        )
-    ],
-    "iter_two_processes_resumed": [
-        shlex.split("--runner iter --limit 4 --launcher pytorch"),
-        shlex.split("--runner iter --limit 7 --launcher pytorch --resume-from {}/iter_4.pth"),
-    ],
-    "iter_val_resumed": [
-        shlex.split("--runner iter --limit 8 --workflow \"[('train', 4), ('val', 1)]\""),
-        shlex.split(
-            "--runner iter --limit 13 --cumulative 3 --resume-from {}/iter_8.pth "
-            "--workflow \"[('train', 4), ('val', 1)]\""
-        ),
-    ],
     "iter_resumed": [
         ["--runner", "iter", "--limit", "6"],
         ["--runner", "iter", "--limit", "11", "--resume-from", "{}/iter_6.pth"],
