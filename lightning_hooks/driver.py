@@ -388,6 +388,7 @@ class Driver(Callback):
     def _close_epoch(self) -> None:
         runner = self.runner
         assert isinstance(runner, EpochRunner)
+        runner.end_epoch()
         self._calls.now("after_train_epoch")
         self._in_epoch = False
         runner._closed_epoch = runner.trainer.current_epoch

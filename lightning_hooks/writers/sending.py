@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.writers.delivery import Delivery
+from lightning_hooks.writers.delivery import LINGER, Delivery
 from lightning_hooks.writers.leftover import command, leftovers
 from lightning_hooks.writers.spool import Spool
 from lightning_hooks.writers.writer import Writer
@@ -34,6 +34,7 @@ class Sending:
         head: What the spool says of the run.
         logger: Where messages go.
         who: Who sends, for messages.
+        at_once: Whether records are not gathered before they are sent.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Sending:
         head: Mapping[str, Any],
         logger: logging.Logger,
         who: str,
+        at_once: bool = False,
     ) -> None:
         self._backend, self._who, self._logger = backend, who, logger
         self._warned = self._disk_told = False
@@ -57,6 +59,7 @@ class Sending:
             back=lambda: self._say(logging.INFO, f"{backend} is there again"),
             opened=self._opened,
             let_go=writer_class.let_go,
+            linger=0.0 if at_once else LINGER,
         )
 
     @property
@@ -84,6 +87,10 @@ class Sending:
             self._disk_told = True
             text = f"{self._spool.path} cannot be written ({_told(self._spool.error)})"
             self._warn(f"{text}; what is logged is kept in memory until it is sent")
+
+    def settle(self, timeout: float) -> None:
+        """Wait until the backend is there and has taken all, for some seconds at most."""
+        self._delivery.settle(self._spool.seq, timeout)
 
     def check(self) -> None:
         """Raise what the backend has raised.

@@ -84,6 +84,9 @@ class TrackerHook(LoggerHook):
     texts: bool = False
     """Whether strings are sent too."""
 
+    at_once: bool = False
+    """Whether ``before_run`` and ``log`` wait until the client is there and has all."""
+
     timeout = 10.0
     strict = all_groups = timings = False
     _client_run: Any = None
@@ -163,6 +166,11 @@ class TrackerHook(LoggerHook):
         if runner.rank == 0:
             self._check_arguments()
         self._sending = self._begin(runner) if runner.rank == 0 else None
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._sending is not None and self.at_once:
+            self._sending.settle(self.timeout)
 
     def _check_arguments(self) -> None:
         found = None
@@ -187,6 +195,7 @@ class TrackerHook(LoggerHook):
             *(self.package, self.writer_class, connect, _spool_path(runner, name)),
             {"writer": name, "arguments": _without_secrets(plain(target)), "format": 1},
             *(runner.logger, type(self).__name__),
+            at_once=self.at_once,
         )
         params = self.parameters(runner, own=run is None)
         if params:
@@ -202,6 +211,7 @@ class TrackerHook(LoggerHook):
         texts = {name: v for name, v in tags.items() if isinstance(v, str)}
         images = {name: as_image(v) for name, v in tags.items() if is_image(v)}
         self._sending.append(self.get_iter(runner), scalars=scalars, texts=texts, images=images)
+        self._settle()
         if self.strict:
             self._sending.check()
 
