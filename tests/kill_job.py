@@ -56,6 +56,10 @@ class Witness(Callback):
 
     def __init__(self, module: Module) -> None:
         self.seen = [module.parameters_now()]
+        self.started = False
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.started = True
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         self.seen.append(pl_module.parameters_now())
@@ -94,7 +98,11 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
     try:
         trainer.fit(module, *loaders, ckpt_path="last" if resumes else None)
     finally:  # a SIGKILL leaves none of these
-        weights = {"now": module.parameters_now(), "iter": int(module.big[0])}
+        weights = {
+            "now": module.parameters_now(),
+            "iter": int(module.big[0]),
+            "started": witness.started,
+        }
         torch.save(weights, Path(directory) / "weights.pt")
         if not resumes:
             torch.save(witness.seen, Path(directory) / "witness.pt")

@@ -59,6 +59,8 @@ def test_two_hundred_kills(
 def check_interrupted(victim: Victim) -> None:
     """Raw weights, of before or after the step it came in, and all that was logged."""
     found = torch.load(victim.directory / "weights.pt", weights_only=True)
+    if not found["started"]:  # the weights are still to be loaded
+        return
     done = found["iter"]
     for index, value in enumerate(found["now"]):
         steps = victim.witness[max(done - 1, 0) : done + 1]
