@@ -72,6 +72,7 @@ class CheckpointHook(ModelCheckpointHook):
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
             storage that is not a path of fsspec's.
         ImportError: if the package for a remote ``out_dir`` is missing.
+        PermissionError: before the first iteration, if nothing can be written to ``out_dir``.
 
     Source: mmcv's ``CheckpointHook``.
 
@@ -140,6 +141,8 @@ class CheckpointHook(ModelCheckpointHook):
             self.__dict__["on_train_batch_end"] = None
         directory = self.directory(runner)
         runner.logger.info("Checkpoints will be saved to %s", directory)
+        if runner.rank == 0 and not runner.trainer.fast_dev_run:
+            files.require_writable(directory)
         self._clean_up(runner, resumed_at=runner.iter)
 
     def _clean_up(self, runner: Any, resumed_at: int) -> None:
