@@ -103,7 +103,8 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
             "iter": int(module.big[0]),
             "started": witness.started,
         }
-        torch.save(weights, Path(directory) / "weights.pt")
+        torch.save(weights, Path(directory) / "weights.new")
+        os.replace(Path(directory) / "weights.new", Path(directory) / "weights.pt")
         if not resumes:
             torch.save(witness.seen, Path(directory) / "witness.pt")
 

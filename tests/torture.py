@@ -62,7 +62,7 @@ def torture_by_signals(folder: Path, number: int, draw: random.Random) -> Iterat
             place.mkdir()
             victim = kills.Victim(server, place, background=background, by_epoch=by_epoch)
             for turn in range(number // 2):
-                waits = draw.uniform(0.3, 0.8), draw.uniform(0, 0.004)
+                waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
                 if victim.interrupt(getattr(signal, name), *waits, in_write=turn % 3 == 0):
                     victim.tally["kills"] += 1
                     test_kill.check_interrupted(victim)
