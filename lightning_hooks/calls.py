@@ -24,7 +24,8 @@ class Calls:
         self._flags = TrainFlags()
         self._plan: dict[str, list[Call]] = {}
         self._version = -1
-        self._alone = True
+        self.settles = False
+        """Whether all ranks settle together what one of them decides, after each iteration."""
 
     def at(self, point: str) -> list[Call]:
         """Who is called at a point, looked up once for each change of the hook list."""
@@ -64,8 +65,22 @@ class Calls:
 
     def capture_flags(self) -> None:
         """Remember the module's train flags as those to go back to."""
-        self._alone = self._runner.world_size == 1
         self._flags.capture(self._runner.module)
+
+    def ask_ranks(self) -> bool:
+        """Find out, on all ranks together, whether a hook of any of them may decide for itself.
+
+        Ours decide as one. The answer is the same on all ranks, whose hooks may be others, and so
+        they meet in every :meth:`settle_stop`, or in none.
+        """
+        runner = self._runner
+        if runner.world_size > 1:
+            foreign = self._has_foreign()
+            self.settles = runner.trainer.strategy.reduce_boolean_decision(foreign, all=False)
+        return self.settles
+
+    def _has_foreign(self) -> bool:
+        return not all(is_ours(hook) for hook in self._runner.hooks)
 
     def _put_flags_back(self) -> None:
         runner = self._runner
@@ -79,7 +94,9 @@ class Calls:
         """Tell the Trainer of ``runner.should_stop``, on all ranks if it is set on one."""
         runner = self._runner
         stop = runner._stop_requested
-        if not self._alone and not all(is_ours(hook) for hook in runner.hooks):
+        if stop and not self.settles and runner.world_size > 1 and self._has_foreign():
+            return  # a hook has come into this epoch: the other ranks are asked in the next
+        if self.settles:
             stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
         if stop:
             runner.trainer.should_stop = True

@@ -10,7 +10,10 @@ from lightning_hooks.hook import Hook
 from lightning_hooks.hook_configs import (
     FP16,
     Config,
+    Item,
+    build,
     hook_of,
+    in_config,
     loggers_of,
     with_evaluation,
     with_fp16,
@@ -72,7 +75,8 @@ def register_training_hooks(
         log_config: ``dict(interval=..., hooks=[...])``.
         momentum_config: ``dict(policy=..., ...)``.
         timer_config: The timer.
-        custom_hooks_config: A hook, a config with an optional ``priority``, or a list of them.
+        custom_hooks_config: A hook, a config with an optional ``priority`` (``run_before``,
+            ``run_after``: as every config here), or a list of them.
         fp16: Further arguments that make the OptimizerHook an Fp16OptimizerHook, and the
             GradientCumulativeOptimizerHook its relative: ``dict(loss_scale=512.0)``.
         evaluation: Arguments of EvalHook, of DistEvalHook where the ``dataloader`` among them has
@@ -116,30 +120,41 @@ def register_training_hooks(
     by_epoch, limits = run_length(runner, total_epochs, total_iters)
     trainer_kwargs: dict[str, Any] = {**limits}
     count = {} if by_epoch else {"by_epoch": False}
-    hooks: list[tuple[Any, Any]] = [
-        *hook_of("lr_config", with_policy(lr_config, "LrUpdaterHook"), "VERY_HIGH", count),
-        *hook_of(
-            "momentum_config", with_policy(momentum_config, "MomentumUpdaterHook"), "HIGH", count
-        ),
-        *hook_of("optimizer_config", with_fp16(optimizer_config, fp16), "ABOVE_NORMAL"),
-        *hook_of(
-            "checkpoint_config", checkpoint_config, "NORMAL", {"type": "CheckpointHook", **count}
-        ),
+    save = {"type": "CheckpointHook", **count}
+    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
+    with in_config("lr_config"):
+        lr = with_policy(lr_config, "LrUpdaterHook")
+    with in_config("momentum_config"):
+        momentum = with_policy(momentum_config, "MomentumUpdaterHook")
+    with in_config(step):
+        stepping = with_fp16(optimizer_config, fp16)
+    with in_config("evaluation"):
+        judging = with_evaluation(evaluation, by_epoch)
+    several = isinstance(custom_hooks_config, (list, tuple))
+    custom = custom_hooks_config if several else [custom_hooks_config]
+    items: list[Item] = [
+        *hook_of("lr_config", lr, "VERY_HIGH", count),
+        *hook_of("momentum_config", momentum, "HIGH", count),
+        *hook_of(step, stepping, "ABOVE_NORMAL"),
+        *hook_of("checkpoint_config", checkpoint_config, "NORMAL", save),
         *hook_of("timer_config", timer_config, "LOW"),
         *loggers_of(log_config, count),
+        *(item for config in custom for item in hook_of("custom_hooks", config, "NORMAL")),
+        *hook_of("evaluation", judging, "LOW"),
     ]
-    several = isinstance(custom_hooks_config, (list, tuple))
-    for config in custom_hooks_config if several else [custom_hooks_config]:
-        hooks += hook_of("custom_hooks", config, "NORMAL")
-    judge = hook_of("evaluation", with_evaluation(evaluation, by_epoch), "LOW")
-    made = HookAdapter([*hooks, *judge], by_epoch=by_epoch, **adapter)
+    made = HookAdapter(by_epoch=by_epoch, **adapter)
+    for item in items:
+        with in_config(item.key):
+            hook, priority = build(item)
+            made.register_hook(hook, priority)
     if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
         trainer_kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:
         trainer_kwargs["enable_checkpointing"] = False
-    every = evaluates_every(judge[0][0]) if judge else None
+    every = None if evaluation is None else evaluates_every(hook)
     trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
     made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
+    made.configs = [(item.hook, item.priority) for item in items]
     return made
 
 

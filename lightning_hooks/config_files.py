@@ -21,6 +21,8 @@ __all__ = ["copied", "merged", "read_config"]
 BASE, DELETE, DEPRECATION = "_base_", "_delete_", "_deprecation_"
 BASE_VALUE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
 MARK = "value of _base_: "
+LARGEST_CONFIG = 100_000
+"""Values of a YAML or JSON file: a few lines of aliases can make endless ones."""
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -34,10 +36,11 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if it, or a base, is not there.
-        ValueError: for another ending, a file that inherits from itself, or one whose content is
-            not a dict.
+        ValueError: for another ending, a file that inherits from itself, one whose content is
+            not a dict, or damaged YAML or JSON.
         KeyError: if two bases define the same key, or ``{{ _base_.key }}`` is in none.
-        TypeError: if a dict would be merged into something else.
+        TypeError: if a dict would be merged into something else, or ``_base_`` is no path.
+        Exception: whatever the code of a ``.py`` file raises, with a note that names the file.
 
     Note:
         Departures from mmcv: a dict with ``_delete_`` that inherits nothing loses that key too,
@@ -95,7 +98,10 @@ def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
         warnings.warn(f"the config {path} is deprecated{hint}", DeprecationWarning, stacklevel=2)
     names = content.pop(BASE, [])
     bases: dict[str, Any] = {}
-    for name in [names] if isinstance(names, str) else names:
+    names = [names] if isinstance(names, str) else names
+    if not (isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)):
+        raise TypeError(f"{BASE} of {path} must be a path or a list of paths, got {names!r}")
+    for name in names:
         inherited = _read(Path(os.path.abspath(path.parent / name)), (*heirs, path))
         twice = sorted(bases.keys() & inherited.keys())
         if twice:
@@ -106,7 +112,10 @@ def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
 
 def _parse(path: Path) -> dict[str, Any]:
     """Return what a file says by itself, with marks for the values of its bases."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the config {path} is no text: {error}") from None
     own = {
         "fileDirname": path.parent.as_posix(),
         "fileBasename": path.name,
@@ -119,23 +128,47 @@ def _parse(path: Path) -> dict[str, Any]:
     content: Any
     if path.suffix == ".py":
         content = {"__file__": str(path), "__name__": path.stem}
-        exec(compile(text, str(path), "exec"), content)
+        try:
+            exec(compile(text, str(path), "exec"), content)
+        except BaseException as error:
+            error.__notes__ = [*getattr(error, "__notes__", []), f"in the config {path}"]
+            raise
         hidden = (types.ModuleType, types.FunctionType)
         content = {
             name: value
             for name, value in content.items()
             if not name.startswith("__") and not isinstance(value, hidden)
         }
-    elif path.suffix in (".yaml", ".yml"):
-        import yaml
-
-        content = yaml.safe_load(text)
-    elif path.suffix == ".json":
-        content = json.loads(text)
+    elif path.suffix in (".yaml", ".yml", ".json"):
+        content = _data(text, path)
     else:
         raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
     if not isinstance(content, dict):
         raise ValueError(f"a config must be a dict, {path} is {type(content).__name__}")
+    return content
+
+
+def _data(text: str, path: Path) -> Any:
+    """Return what YAML or JSON says.
+
+    Raises:
+        ValueError: if it is neither, or aliases make more of it than anyone has written.
+    """
+    import yaml
+
+    try:
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"the config {path} is damaged: {error}") from None
+    count, waiting = 0, [content]
+    while waiting:
+        value, count = waiting.pop(), count + 1
+        if count > LARGEST_CONFIG:
+            raise ValueError(f"the config {path} has more than {LARGEST_CONFIG} values")
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
     return content
 
 

@@ -19,6 +19,10 @@ before/after_val_iter  on_validation_batch_start, on_validation_batch_end
 after_val_epoch        on_validation_end, where the epoch's metrics are known
 after_run              on_train_end
 =====================  ==========================================================================
+
+On several ranks each needs at least one of these hooks, which may differ: what hooks decide for
+themselves (``runner.should_stop``) is settled by all ranks together after each iteration, where a
+hook that is not ours is on one of them when an epoch begins.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from lightning_hooks.console import default_logger
 from lightning_hooks.data import Iteration, what_repeats
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
+from lightning_hooks.hook_order import check_wishes
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model import as_outputs
 from lightning_hooks.model_watch import ModelWatch
@@ -106,6 +111,10 @@ class Driver(Callback):
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         return [callback for callback in callbacks if isinstance(callback, Participant)]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the run behind: a copy is the driver of another Trainer, or process."""
+        return {**Driver().__dict__, "_hosted": self._hosted}
+
     # -- before the run --------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -116,11 +125,23 @@ class Driver(Callback):
             for participant in self._participants(trainer)
             if not any(participant is hook for hook in self._hosted)
         ]
-        wishes = merge([participant.settings() for participant in given])
-        entries = each_once([entry for participant in given for entry in participant.entries()])
-        host(trainer, [hook for hook, _ in entries], self._hosted, stage)
+        self._wishes = merge([participant.settings() for participant in given])
+        self._entries = each_once(
+            [entry for participant in given for entry in participant.entries()]
+        )
+        host(trainer, [hook for hook, _ in self._entries], self._hosted, stage)
         if trainer.state.fn != TrainerFn.FITTING:
             return
+        runner = self.prepare(trainer, pl_module)
+        self._failed = False
+        self._ownership = Ownership(runner, self._wishes.owns_backward)
+        self._ownership.take()
+        self._step = TrainingStep(runner, self._calls, self._ownership)
+        mute([self, *self._participants(trainer)])
+
+    def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
+        """Return the runner with the hooks of all participants, for a fit or an evaluation."""
+        wishes = self._wishes
         if self._runner is None:
             self._runner = wishes.runner or _make_runner(trainer, pl_module, wishes)
             assert self._runner is not None
@@ -136,13 +157,11 @@ class Driver(Callback):
             setattr(runner, name, value)
         self._has_timestamp = "timestamp" in (wishes.attributes or {})
         runner.hooks.clear()
-        for hook, priority in entries:
+        for hook, priority in self._entries:
             runner.register_hook(hook, priority)
-        self._failed = False
-        self._ownership = Ownership(runner, wishes.owns_backward)
-        self._ownership.take()
-        self._step = TrainingStep(runner, self._calls, self._ownership)
-        mute([self, *self._participants(trainer)])
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        check_wishes(runner.hooks, callbacks, callbacks.index(self))
+        return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Be the run that is resumed, with its random state before the first iterator is made."""
@@ -162,6 +181,7 @@ class Driver(Callback):
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
+        runner.steps_before = 0
         if not self._has_timestamp:
             runner.timestamp = self._resumed.timestamp(runner.timestamp)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
@@ -195,6 +215,7 @@ class Driver(Callback):
         host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
         mute([self, *self._participants(trainer)])
         self._step.listen()
+        self._calls.ask_ranks()
         self._first_iter = runner.iter
         resumed = self._resumed  # which is forgotten where the data begins
         if isinstance(runner, IterRunner):
@@ -205,6 +226,8 @@ class Driver(Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``before_train_epoch``."""
+        if self._calls.ask_ranks():  # a hook may have been registered in the epoch before
+            self._wake()
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
@@ -299,8 +322,12 @@ class Driver(Callback):
         if not (always or self._calls.at("before_train_iter")):
             self.__dict__["on_train_batch_start"] = None
         # on several ranks a stop that one of them asks for at any point is settled there
-        settles = self.runner.world_size > 1 and not all(is_ours(h) for h in self.runner.hooks)
-        if not (always or settles or self._calls.at("after_train_iter") or self._step.is_read):
+        if not (
+            always
+            or self._calls.settles
+            or self._calls.at("after_train_iter")
+            or self._step.is_read
+        ):
             self.__dict__["on_train_batch_end"] = None
 
     def _wake(self) -> None:
@@ -460,7 +487,7 @@ class Driver(Callback):
         self._iteration.end_epoch(trainer)
         self._restore_val_data(trainer)
         self._iteration.unwatch(trainer)
-        if self._runner is not None:
+        if hasattr(self, "_step"):  # there was a fit
             self._step.stop_listening()
             self._model.unguard()
             self._ownership.release()

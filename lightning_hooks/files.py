@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import posixpath
+import re
 from collections.abc import Iterator
 from typing import IO, Any
 from uuid import uuid4
@@ -15,10 +16,13 @@ import numpy as np
 import torch
 
 __all__ = [
+    "as_name",
     "atomic_path",
     "atomic_write",
     "exists",
     "filesystem",
+    "inner_path",
+    "is_inside",
     "is_local",
     "join",
     "load_torch",
@@ -72,6 +76,36 @@ def remove(path: str) -> None:
     fs, target = filesystem(path)
     if fs.exists(target):
         fs.rm(target, recursive=True)
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name that is joined to a directory stays in it.
+
+    >>> is_inside("val/acc"), is_inside("a/../../b"), is_inside("/etc/passwd")
+    (True, False, False)
+    """
+    parts = name.replace("\\", "/").split("/")
+    absolute = parts[0] == "" or os.path.isabs(name)
+    return not absolute and ".." not in parts and "\0" not in name
+
+
+def as_name(text: str) -> str:
+    """Return a text as a part of a file's name: without separators, and not too long.
+
+    >>> as_name("coco/mAP"), as_name("../x"), len(as_name("é" * 999).encode())
+    ('coco_mAP', '.._x', 160)
+    """
+    name = re.sub(r"[/\\\0\n\r]", "_", text)
+    return name.encode(errors="replace")[:160].decode(errors="ignore")
+
+
+def inner_path(text: str) -> str:
+    """Return a text as a relative path that leads nowhere else; slashes make folders.
+
+    >>> inner_path("val/acc"), inner_path("../../x"), inner_path("/etc//x")
+    ('val/acc', '_/_/x', '_/etc/_/x')
+    """
+    return "/".join("_" if part in ("", ".", "..") else as_name(part) for part in text.split("/"))
 
 
 @contextlib.contextmanager

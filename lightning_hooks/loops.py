@@ -14,6 +14,7 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
+from lightning.pytorch.trainer.states import TrainerFn
 from torchmetrics import Metric
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
+    "iterations_by_epoch",
     "iterations_of_steps",
     "keep_global_step",
     "leave_resumed_epoch",
@@ -179,12 +181,15 @@ def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
     Accumulated gradients are stepped at the end of every epoch too. A module that steps several
     optimizers itself is taken to step each of them once in an iteration.
     """
-    every, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
     if not trainer.lightning_module.automatic_optimization:
         return -(-steps // max(len(trainer.optimizers), 1))
-    if every == 1:
-        return steps
-    if batches == float("inf"):
+    return iterations_by_epoch(trainer, steps, trainer.accumulate_grad_batches)
+
+
+def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
+    """How many iterations take so many steps: one for ``every`` of an epoch, one for its rest."""
+    batches = trainer.num_training_batches
+    if every == 1 or batches == float("inf"):
         return steps * every
     epochs, rest = divmod(steps, -(-int(batches) // every))
     return epochs * int(batches) + min(rest * every, int(batches))
@@ -331,13 +336,18 @@ def step_metrics(
 
 
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
-    """What the module logged for the validation that ends, computed."""
+    """What the module logged for the validation, or test, that ends, computed."""
     found = {}
-    for item in trainer.fit_loop.epoch_loop.val_loop._results.values():
+    loop, batches = trainer.fit_loop.epoch_loop.val_loop, trainer.num_val_batches
+    if trainer.state.fn == TrainerFn.VALIDATING:
+        loop = trainer.validate_loop
+    elif trainer.state.fn == TrainerFn.TESTING:
+        loop, batches = trainer.test_loop, trainer.num_test_batches
+    for item in loop._results.values():
         if item.meta.on_epoch and not item.has_reset:
             value = item._computed if item._computed is not None else item.compute()
             if isinstance(value, torch.Tensor) and value.numel() == 1:
-                many = trainer.num_val_batches and len(trainer.num_val_batches) > 1
+                many = batches and len(batches) > 1
                 suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
                 found[item.meta.name + suffix] = value.detach()
     return found

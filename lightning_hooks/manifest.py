@@ -70,10 +70,12 @@ def read(directory: str) -> list[Entry]:
     try:
         with fs.open(target, "rb") as file:
             found = json.load(file)["files"]
-        return [Entry(**entry) for entry in found]
+        entries = [Entry(**entry) for entry in found]
+        # what is named here is deleted one day, and the file may have come with a stranger's run
+        return [entry for entry in entries if files.is_inside(entry.name)]
     except FileNotFoundError:
         return []
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
             f"{files.join(directory, NAME)} is no list of checkpoints ({error!r}): the files that "
             "it named are neither found by it nor deleted any more",

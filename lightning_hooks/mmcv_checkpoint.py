@@ -15,6 +15,7 @@ import torch
 
 from lightning_hooks import files, verification
 from lightning_hooks.model import unwrap
+from lightning_hooks.optimizer_steps import start_at
 
 if TYPE_CHECKING:
     from lightning_hooks.runner import Runner
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 LAYOUT = "1.7.2"
 """The mmcv whose files these are like, for tools that ask."""
 
-__all__ = ["load", "resume", "run_meta", "save"]
+__all__ = ["file_name", "load", "resume", "run_meta", "save"]
 
 
 def run_meta(runner: Runner, own: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -34,6 +35,21 @@ def run_meta(runner: Runner, own: dict[str, Any] | None = None) -> dict[str, Any
     meta["mmcv_version"] = LAYOUT
     meta.update(epoch=runner.epoch + 1, iter=runner.iter, time=time.asctime())
     return files.plain(meta)  # type: ignore[no-any-return]
+
+
+def file_name(template: str, number: int) -> str:
+    """Return the name of a file from mmcv's ``filename_tmpl``.
+
+    Raises:
+        ValueError: if the file would not be in the directory that is given beside it.
+
+    >>> file_name("epoch_{}.pth", 3)
+    'epoch_3.pth'
+    """
+    name = template.format(number)
+    if not files.is_inside(name):
+        raise ValueError(f"filename_tmpl must be the name of a file in out_dir, got {template!r}")
+    return name
 
 
 def save(
@@ -141,6 +157,7 @@ def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: 
         )
     runner._epoch = meta["epoch"]
     runner._iter = meta["iter"]
+    start_at(runner, checkpoint)
     runner.meta = dict(meta)
     runner.run_id = (checkpoint.get("lightning_hooks") or {}).get("run", runner.run_id)
     if resume_optimizer:

@@ -20,9 +20,10 @@ __all__ = ["Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
 def is_ours(hook: object) -> bool:
     """Whether a hook's class is one of this package's: what it does is known.
 
-    What is hosted for another dialect is not, ours neither: it may call the user's functions.
+    What is hosted for another dialect is not, ours neither: it may call the user's functions, as
+    those that say so by ``is_closure`` do.
     """
-    hosted = hasattr(hook, "foreign_hook")
+    hosted = hasattr(hook, "foreign_hook") or getattr(hook, "is_closure", False)
     return type(hook).__module__.startswith("lightning_hooks.") and not hosted
 
 

@@ -105,9 +105,10 @@ def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:
     Raises:
         ValueError: if Lightning's loop cannot follow it.
     """
-    if not workflow:
+    if workflow is None or workflow == []:
         return {}
-    pairs = [tuple(step) if isinstance(step, (list, tuple)) else () for step in workflow]
+    steps = workflow if isinstance(workflow, (list, tuple)) else [None]
+    pairs = [tuple(step) if isinstance(step, (list, tuple)) else () for step in steps]
     known = [pair for pair in pairs if len(pair) == 2 and type(pair[1]) is int and pair[1] > 0]
     modes = [mode for mode, _ in known]
     once = len(known) < 2 or known[1][1] == 1 or not by_epoch

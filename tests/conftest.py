@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +67,10 @@ def work(tmp_path: Path, empty_db: Path) -> Path:
     (tmp_path / "work").mkdir()
     shutil.copy(empty_db, tmp_path / "work" / "mlflow.db")
     return tmp_path / "work"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many inputs the properties were tried with."""
+    tried = getattr(sys.modules.get("bad_input"), "tried", {})
+    for what, number in sorted(tried.items()):
+        terminalreporter.write_line(f"inputs tried: {number} {what}")

@@ -37,6 +37,7 @@ OPTIONAL = {
 # Imports go down only, or stay on their floor. What is named nowhere is of the frame.
 GROUND, FRAME, HOOKS, HOSTS, OUTSIDE = range(5)
 FLOORS = {
+    "arguments": GROUND,
     "config_files": GROUND,
     "console": GROUND,
     "files": GROUND,

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from lightning_hooks.arguments import check_int
 from lightning_hooks.hooks.best_score import infer_rule, key_list, names
 from lightning_hooks.suggest import UnknownNameError
 
@@ -41,10 +42,7 @@ class BestRules:
     ) -> None:
         """Check and take the arguments."""
         keys = key_list(save_best)
-        if not isinstance(keep_best, int) or isinstance(keep_best, bool):
-            raise TypeError(f"keep_best must be an int, got {keep_best!r}")
-        if keep_best < 1:
-            raise ValueError(f"keep_best must be at least 1, got {keep_best}")
+        check_int("keep_best", keep_best, 1)
         self.greater_keys = names("greater_keys", greater_keys, self._default_greater_keys)
         self.less_keys = names("less_keys", less_keys, self._default_less_keys)
         self.save_best = list(save_best) if isinstance(save_best, tuple) else save_best
@@ -65,6 +63,8 @@ class BestRules:
             UnknownNameError: (a KeyError, as in mmcv) for an unknown rule.
             ValueError: if no rule is given and none can be inferred.
         """
+        if not (rule is None or isinstance(rule, str)):
+            raise TypeError(f"rule must be a str, a list of str or None, got {rule!r}")
         if rule is not None and rule not in self.rule_map:
             raise UnknownNameError(f"rule must be greater, less or None, but got {rule}.")
         if rule is None and key_indicator != "auto":

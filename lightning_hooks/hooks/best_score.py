@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from lightning_hooks.files import as_name
+
 __all__ = ["best_name", "infer_rule", "key_list", "names", "number", "ranked"]
 
 
@@ -31,8 +33,8 @@ def infer_rule(key: str, greater_keys: Iterable[str], less_keys: Iterable[str]) 
     if any(k in name for k in less):
         return "less"
     raise ValueError(
-        f"Cannot infer the rule for key {key}, thus a specific rule must be specified: "
-        "rule='greater' or rule='less'"
+        f"Cannot infer the rule for key {key} of save_best, which neither greater_keys nor "
+        "less_keys have, thus a specific rule must be specified: rule='greater' or rule='less'"
     )
 
 
@@ -45,7 +47,7 @@ def best_name(key: str, unit: str, done: int) -> str:
     >>> best_name("coco/mAP", "epoch", 3)
     'best_coco_mAP_epoch_3.pth'
     """
-    return f"best_{key.replace('/', '_').replace(chr(92), '_')}_{unit}_{done}.pth"
+    return f"best_{as_name(key)}_{unit}_{done}.pth"
 
 
 def number(score: Any) -> float | int | None:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+import string
 from collections.abc import Mapping
 from typing import Any
 
 import fsspec
 
 from lightning_hooks import files
+from lightning_hooks.arguments import LARGEST, check_path
 
-__all__ = ["checked_out_dir", "directory_of", "filename_template", "refuse_other_storage"]
+LONGEST_NAME = 220
+"""Bytes of a file's name: most systems take 255, and a name is longer while it is written."""
+
+__all__ = [
+    "checked_out_dir",
+    "directory_of",
+    "filename_template",
+    "make_early",
+    "refuse_other_storage",
+]
 
 
 def checked_out_dir(out_dir: Any) -> str | None:
@@ -21,9 +33,7 @@ def checked_out_dir(out_dir: Any) -> str | None:
         ImportError: if the package for its storage is missing; the message says which.
         ValueError: if there is no such storage.
     """
-    if not (out_dir is None or isinstance(out_dir, (str, os.PathLike))):
-        raise TypeError(f"out_dir must be a path or None, got {out_dir!r}")
-    path = None if out_dir is None else os.fspath(out_dir)
+    path = check_path("out_dir", out_dir)
     if path is not None and not files.is_local(path):
         protocol = path.partition("://")[0]
         try:
@@ -50,27 +60,54 @@ def directory_of(out_dir: str | None, work_dir: str) -> str:
     return files.join(directory, os.path.basename(work_dir.rstrip("/" + os.sep)))
 
 
+def make_early(runner: Any, directory: str) -> None:
+    """Make a local directory at the start of the run, that it does not fail at the first file."""
+    if runner.rank == 0 and files.is_local(directory) and not runner.trainer.fast_dev_run:
+        files.make_directory(directory)
+
+
 def filename_template(template: Any, by_epoch: bool) -> str:
     """Return the template of the file names, mmcv's if it is None.
 
     Raises:
         TypeError: if it is not a string.
-        ValueError: if it does not make a name from a number, another one from another number.
+        ValueError: if it does not make a name from a number, another one from another number, or
+            the name is too long or that of a file elsewhere.
     """
     if template is None:
         return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
     if not isinstance(template, str):
         raise TypeError(f"filename_tmpl must be a str, got {template!r}")
-    try:
-        names = {template.format(1), template.format(2)}
-    except (IndexError, KeyError, ValueError):
-        names = set()
-    if len(names) < 2:
+    if not _has_number(template):
         raise ValueError(
             f"filename_tmpl must have one '{{}}' for the number, as in 'epoch_{{}}.pth', "
             f"got {template!r}"
         )
+    name = template.format(LARGEST)
+    if not files.is_inside(name):
+        raise ValueError(
+            f"filename_tmpl must be the name of a file in the work directory, got {template!r}"
+        )
+    if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:
+        raise ValueError(f"filename_tmpl must make shorter names, got {template!r}")
     return template
+
+
+def _has_number(template: str) -> bool:
+    """Whether a template has the number in it, as it is or with leading zeros, and no more."""
+    try:
+        fields = [found[1:] for found in string.Formatter().parse(template) if found[1] is not None]
+    except ValueError:
+        return False
+    return (
+        bool(fields)
+        and all(
+            name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
+            for name, spec, kind in fields
+        )
+        and len({name for name, *_ in fields}) == 1
+        and (fields[0][0] == "0" or len(fields) == 1)
+    )
 
 
 def refuse_other_storage(file_client_args: Any) -> None:

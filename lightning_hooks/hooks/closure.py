@@ -28,13 +28,22 @@ class ClosureHook(Hook):
 
     Source: mmcv's ``ClosureHook``.
 
+    Note:
+        Departure from mmcv: only points are accepted as ``fn_name``, where mmcv asserts that the
+        class has such a method, ``every_n_iters`` among them.
+
     >>> ClosureHook("after_run", print).get_triggered_stages()
     ['after_run']
     """
 
+    is_closure = True
+    """Whether what is called is the user's, who may decide, replace or run anything."""
+
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         super().__init__()
         points = {*STAGES, *GENERIC.values()}
+        if not isinstance(fn_name, str):
+            raise TypeError(f"fn_name must be a str, got {fn_name!r}")
         if fn_name not in points:
             raise UnknownNameError(f"fn_name {fn_name!r} is no point; {suggest(fn_name, points)}")
         if not callable(fn):

@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from lightning_hooks import files
+from lightning_hooks.arguments import check_bool, check_path
 from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.hooks.inference import multi_gpu_test, predictions
 from lightning_hooks.hooks.metric_values import measure
@@ -51,9 +52,9 @@ class DistEvalHook(EvalHook):
         gpu_collect: Whether results are sent from rank to rank instead.
         out_dir: See there.
         file_client_args: See there.
-        **kwargs: ``dynamic_intervals``, ``keep_best`` and the arguments of ``evaluate``. A
-            torchmetrics metric is computed over all ranks' batches; samples that the sampler
-            repeats to fill up count twice in it.
+        **kwargs: ``dynamic_intervals``, ``keep_best``, ``background``, ``on_saved`` and the
+            arguments of ``evaluate``. A torchmetrics metric is computed over all ranks' batches;
+            samples that the sampler repeats to fill up count twice in it.
 
     Source: mmcv's ``DistEvalHook``.
 
@@ -85,18 +86,11 @@ class DistEvalHook(EvalHook):
             *(greater_keys, less_keys, out_dir, file_client_args),
             **kwargs,
         )
-        for name, flag in (
-            ("broadcast_bn_buffer", broadcast_bn_buffer),
-            ("gpu_collect", gpu_collect),
-        ):
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
-        if not (tmpdir is None or isinstance(tmpdir, str)):
-            raise TypeError(f"tmpdir must be a path or None, got {tmpdir!r}")
+        check_bool(broadcast_bn_buffer=broadcast_bn_buffer, gpu_collect=gpu_collect)
         if test_fn is None:
             self.test_fn = multi_gpu_test
         self.broadcast_bn_buffer = broadcast_bn_buffer
-        self.tmpdir = tmpdir
+        self.tmpdir = check_path("tmpdir", tmpdir)
         self.gpu_collect = gpu_collect
 
     def _do_evaluate(self, runner: Any) -> None:

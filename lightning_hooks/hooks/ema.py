@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.hooks.step_average import StepAverageHook, check_count, check_momentum
+from lightning_hooks.arguments import check_int
+from lightning_hooks.hooks.step_average import StepAverageHook, check_momentum
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.schedules.averages import ema_momentum, over_interval
 
@@ -43,9 +44,10 @@ class EMAHook(StepAverageHook):
     Note:
         Departures from mmcv: ``warm_up`` works (see ``ema_momentum``); an ``interval`` of k
         gives k times the weight, not ``momentum ** k``; optimizer steps are counted, not
-        batches; the update is a lerp, closer to the exact value; a step to NaN is left out;
-        after the run the model holds the raw weights, as all checkpoints do; the average is no
-        buffer of the model.
+        batches, and not those that a gradient scaler skips (but of fused optimizers, see
+        :class:`~lightning_hooks.hooks.step_average.StepAverageHook`); the update is a lerp,
+        closer to the exact value; a step to NaN is left out; after the run the model holds the
+        raw weights, as all checkpoints do; the average is no buffer of the model.
     """
 
     momentum = 0.0002
@@ -62,7 +64,7 @@ class EMAHook(StepAverageHook):
     ) -> None:
         check_momentum(momentum)
         super().__init__(interval, resume_from, **options)
-        check_count("warm_up", warm_up, 0)
+        check_int("warm_up", warm_up, 0)
         self.momentum = momentum
         self.warm_up = warm_up
 

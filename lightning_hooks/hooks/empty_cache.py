@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.arguments import check_bool
 from lightning_hooks.hook import Hook
 from lightning_hooks.registry import HOOKS
 
@@ -40,10 +41,7 @@ class EmptyCacheHook(Hook):
         self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False
     ) -> None:
         super().__init__()
-        flags = {"before_epoch": before_epoch, "after_epoch": after_epoch, "after_iter": after_iter}
-        for name, flag in flags.items():
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        check_bool(before_epoch=before_epoch, after_epoch=after_epoch, after_iter=after_iter)
         self._before_epoch = before_epoch
         self._after_epoch = after_epoch
         self._after_iter = after_iter

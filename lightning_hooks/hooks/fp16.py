@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_bool, check_int
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.loss_scale import (
     LossScale,
@@ -83,7 +84,7 @@ class Fp16OptimizerHook(OptimizerHook):
 
     def __init__(
         self,
-        grad_clip: dict[str, Any] | None = None,
+        grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None,
         coalesce: bool = True,
         bucket_size_mb: int = -1,
         loss_scale: LossScale = 512.0,
@@ -91,6 +92,8 @@ class Fp16OptimizerHook(OptimizerHook):
     ) -> None:
         super().__init__(grad_clip=grad_clip)
         scaler_arguments(loss_scale)
+        check_bool(coalesce=coalesce, distributed=distributed)
+        check_int("bucket_size_mb", bucket_size_mb)
         self.coalesce = coalesce
         self.bucket_size_mb = bucket_size_mb
         self.loss_scale = loss_scale
@@ -192,11 +195,11 @@ class Fp16OptimizerHook(OptimizerHook):
         optimizers = optimizers_of(runner)
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        if self.grad_clip is not None:
-            self._log_norm(self.clip_grads(runner.module.parameters()), runner)
+        self._clip_all(runner)
         for optimizer in optimizers:
             scaler.step(optimizer)
         scaler.update(self._scale_update_param)
+        self._log_clipped(runner)
 
 
 def _is_old(hook: OptimizerHook) -> bool:

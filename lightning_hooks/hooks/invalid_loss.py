@@ -11,6 +11,7 @@ import lightning as L
 import torch
 
 from lightning_hooks import loops, rng
+from lightning_hooks.arguments import check_path
 from lightning_hooks.driver import Driver
 from lightning_hooks.finite import any_non_finite, finite_weights
 from lightning_hooks.hook import Hook
@@ -119,18 +120,16 @@ class CheckInvalidLossHook(Hook):
         super().__init__()
         if type(interval) is not int or interval < 1:
             raise ValueError(f"interval must be an int of at least 1, got {interval!r}")
-        if action not in ACTIONS:
+        if not isinstance(action, str) or action not in ACTIONS:
             raise ValueError(f"action must be one of {list(ACTIONS)}, got {action!r}")
         for name, limit in (("max_skips", max_skips), ("max_restores", max_restores)):
             if limit is not None and (type(limit) is not int or limit < 0):
                 raise ValueError(f"{name} must be an int of at least 0 or None, got {limit!r}")
-        if not (dump_dir is None or isinstance(dump_dir, (str, os.PathLike))):
-            raise TypeError(f"dump_dir must be a path or None, got {dump_dir!r}")
         self.interval = interval
         self.action = action
         self.max_skips = max_skips
         self.max_restores = max_restores
-        self.dump_dir = None if dump_dir is None else os.fspath(dump_dir)
+        self.dump_dir = check_path("dump_dir", dump_dir)
 
     # -- the run ---------------------------------------------------------------------------
 

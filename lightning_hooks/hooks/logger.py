@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_hooks.arguments import check_bool, check_int
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.tags import is_scalar, named, of_first_group
 
@@ -54,10 +55,8 @@ class LoggerHook(Hook):
         by_epoch: bool = True,
     ) -> None:
         super().__init__()
-        if not isinstance(interval, int) or isinstance(interval, bool):
-            raise TypeError(f"interval must be an int, got {interval!r}")
-        if interval < 0:
-            raise ValueError(f"interval must be at least 0, got {interval}")
+        check_int("interval", interval, 0)
+        check_bool(ignore_last=ignore_last, reset_flag=reset_flag, by_epoch=by_epoch)
         self.interval = interval
         self.ignore_last = ignore_last
         self.reset_flag = reset_flag

@@ -42,5 +42,5 @@ def look_ahead(hook: Any, runner: Any) -> None:
     try:
         for oddity in hook.check(total):
             rank_zero_warn(f"{me} of {whose}: {oddity}")
-    except ValueError as error:
+    except (ArithmeticError, ValueError) as error:
         raise ValueError(f"{me} of {whose}: {error}") from None

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.arguments import LARGEST, check_bool, check_int, check_number
+
 __all__ = ["ScalerState", "configure", "is_static", "make_scaler", "scaler_arguments"]
 
 LossScale = float | str | Mapping[str, Any]
@@ -25,8 +27,9 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
     """Return the arguments of :class:`torch.amp.GradScaler` for a loss scale.
 
     Raises:
-        TypeError: if it is no number, str or dict.
-        ValueError: if it is not positive, another str than ``"dynamic"``, or has an unknown key.
+        TypeError: if it is no number, str or dict, or an argument of the dict has a wrong type.
+        ValueError: if it is not positive, another str than ``"dynamic"``, or has an unknown key or
+            an argument out of range.
 
     >>> scaler_arguments(512), scaler_arguments("dynamic"), scaler_arguments({"growth_interval": 9})
     ({'init_scale': 512.0}, {}, {'growth_interval': 9})
@@ -38,6 +41,7 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
             raise ValueError(f"loss_scale has unknown keys {unknown}; known: {list(ARGUMENTS)}")
         if "init_scale" in loss_scale:
             scaler_arguments(loss_scale["init_scale"])
+        _check_growth(loss_scale)
         return dict(loss_scale)
     if isinstance(loss_scale, str):
         if loss_scale != "dynamic":
@@ -45,9 +49,25 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
         return {}
     if isinstance(loss_scale, bool) or not isinstance(loss_scale, (int, float)):
         raise TypeError(f"loss_scale must be {allowed}, got {loss_scale!r}")
-    if not (loss_scale > 0 and math.isfinite(loss_scale)):
+    if not 0 < loss_scale < math.inf or loss_scale > LARGEST:
         raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
     return {"init_scale": float(loss_scale)}
+
+
+def _check_growth(loss_scale: Mapping[str, Any]) -> None:
+    """Refuse what torch would by an assertion, or later."""
+    for name, value in loss_scale.items():
+        where = f"loss_scale[{name!r}]"
+        if name == "growth_factor":
+            check_number(where, value, above=1)
+        elif name == "backoff_factor":
+            check_number(where, value, above=0)
+            if value >= 1:
+                raise ValueError(f"{where} must be below 1, got {value}")
+        elif name == "growth_interval":
+            check_int(where, value, 1)
+        elif name == "enabled":
+            check_bool(**{where: value})
 
 
 def make_scaler(loss_scale: LossScale, device: str) -> torch.amp.GradScaler:

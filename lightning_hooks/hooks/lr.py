@@ -6,12 +6,15 @@ from functools import partial
 from operator import attrgetter, mul
 from typing import Any
 
+import torch
+
 from lightning_hooks.hooks.param_groups import Values, of_each
 from lightning_hooks.hooks.updater import Updater
 from lightning_hooks.schedules import warm_up
 
 __all__ = ["LrUpdaterHook"]
 
+LARGEST_RATE: float = torch.finfo(torch.float32).max
 OVERRIDABLE = {
     "_set_lr",
     "base_lr",
@@ -48,9 +51,19 @@ class LrUpdaterHook(Updater):
         warmup_iters: How long it takes.
         warmup_ratio: The share of the policy's rate from which it starts, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations: in the policy with
+            ``by_epoch=False``, and in the warm-up. With accumulated gradients ``warmup_iters``,
+            ``total_steps``, ``periods`` and the like are then so many steps, and the length of the
+            run (mmcv's ``max_iters``) is its number of steps:
+            :func:`~lightning_hooks.optimizer_steps.steps_of_run`. Steps that the Trainer's
+            gradient scaler skips are left out, but for optimizers with ``fused=True``, which do
+            not tell. ``get_lr(runner, base_lr)`` sees a runner that is counted so.
 
     Raises:
-        ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
+        TypeError: if ``by_step`` is no bool.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where nothing is counted in iterations; at the start of a run, if a policy
+            by step needs its length and only the module knows when it steps.
 
     Source: mmcv's ``LrUpdaterHook``.
 
@@ -78,7 +91,7 @@ class LrUpdaterHook(Updater):
         cls, own = type(self), vars(self)
         same = all(getattr(cls, name) is getattr(LrUpdaterHook, name) for name in OVERRIDABLE)
         same &= not (own.keys() & OVERRIDABLE or isinstance(self.base, dict))
-        self._plain = same and not self.by_epoch
+        self._plain = same and not (self.by_epoch or self.by_step)
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's rates, if counted in iterations or warming up."""
@@ -164,6 +177,27 @@ class LrUpdaterHook(Updater):
     def warm_values(self, now: int) -> Values:
         """Return the rates with warm-up."""
         return self.get_warmup_lr(now)
+
+    def warmed(self, value: float, factor: float) -> float:
+        """A warm-up multiplies the rate."""
+        return value * factor
+
+    def judges(self) -> bool:
+        """Whether what will be set is known beforehand: what :meth:`value` says."""
+        cls = type(self)
+        same = cls.get_lr is LrUpdaterHook.get_lr and "get_lr" not in vars(self)
+        return same and cls._set_lr is LrUpdaterHook._set_lr and super().judges()
+
+    def allows(self, value: Any) -> bool:
+        """Whether it is not negative, and one that optimizers compute with."""
+        return isinstance(value, (int, float)) and 0 <= value <= LARGEST_RATE
+
+    def out_of_range(self, where: str, value: Any, when: str) -> str:
+        """Say what is wrong with a rate."""
+        return (
+            f"{type(self).__name__}: the learning rate of {where} would be {value} at {when}, "
+            f"it must be between 0 and {LARGEST_RATE:.2g}"
+        )
 
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the rates."""

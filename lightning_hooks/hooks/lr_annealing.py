@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_numbers
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.policies import Annealing, either
 from lightning_hooks.registry import HOOKS
@@ -127,6 +128,8 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
+        check_numbers("periods", periods)
+        check_numbers("restart_weights", restart_weights)
         if len(periods) != len(restart_weights):
             raise ValueError(
                 "periods and restart_weights must have the same length, "

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_int, check_number
 from lightning_hooks.hooks.lr_annealing import AnnealingLr
 from lightning_hooks.registry import HOOKS
 
@@ -27,6 +28,7 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
     Raises:
         ValueError: if both or neither minimum is given, and at the start of a run that is not
             longer than ``cool_down_time``.
+        TypeError: for an argument of the wrong type.
 
     Source: mmcls' ``CosineAnnealingCooldownLrUpdaterHook``.
     """
@@ -40,6 +42,8 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
+        check_number("cool_down_ratio", cool_down_ratio)
+        check_int("cool_down_time", cool_down_time, 0)
         self.cool_down_ratio = cool_down_ratio
         self.cool_down_time = cool_down_time
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import LARGEST, check_number
 from lightning_hooks.hooks.lr import LrUpdaterHook
-from lightning_hooks.hooks.param_groups import spread
+from lightning_hooks.hooks.param_groups import check_spread, spread
 from lightning_hooks.hooks.phase_policies import Cyclic, OneCycle
 from lightning_hooks.hooks.policies import is_int
 from lightning_hooks.registry import HOOKS
@@ -87,10 +88,11 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
-        if isinstance(max_lr, bool) or not isinstance(max_lr, (int, float, list, dict)):
-            raise ValueError(f"max_lr must be a number, a list or a dict, got {max_lr!r}")
-        if total_steps is not None and not (is_int(total_steps) and total_steps > 0):
+        check_spread("max_lr", max_lr)
+        if total_steps is not None and not (is_int(total_steps) and 0 < total_steps <= LARGEST):
             raise ValueError(f"total_steps must be an int of at least 1, got {total_steps!r}")
+        check_number("div_factor", div_factor, above=0)
+        check_number("final_div_factor", final_div_factor, above=0)
         self.max_lr = max_lr
         self.total_steps = total_steps
         self.needs_length = total_steps is None
@@ -122,6 +124,6 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         if self.total_steps is not None and self.total_steps < total:
             raise ValueError(
                 f"total_steps={self.total_steps} must not be less than "
-                f"the {total} iterations of the run"
+                f"the {total} {self.small_unit}s of the run"
             )
         return super().check(self.total_steps or total)

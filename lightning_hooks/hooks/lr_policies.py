@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_hooks.arguments import check_number
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.policies import Exp, Fixed, Inv, Poly, Step
 from lightning_hooks.registry import HOOKS
@@ -51,6 +52,8 @@ class StepLrUpdaterHook(Step, LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(step, gamma, **kwargs)
+        if min_lr is not None:
+            check_number("min_lr", min_lr)
         self.min_lr = min_lr
 
 
@@ -76,6 +79,7 @@ class PolyLrUpdaterHook(Poly, LrUpdaterHook):
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         super().__init__(power, **kwargs)
+        check_number("min_lr", min_lr)
         self.min_lr = min_lr
 
 

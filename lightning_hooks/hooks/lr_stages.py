@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import LARGEST, check_numbers
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.policies import is_int
 from lightning_hooks.registry import HOOKS
@@ -44,12 +45,16 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        lists = {
+        lists: dict[str, Sequence[Any]] = {
             "milestone_lrs": milestone_lrs,
             "milestone_iters": milestone_iters,
             "steps": steps,
             "gammas": gammas,
         }
+        for name in ("milestone_lrs", "milestone_iters", "gammas"):
+            check_numbers(name, lists[name])
+        if not isinstance(steps, (list, tuple)):
+            raise TypeError(f"steps must be a list of ints or lists of ints, got {steps!r}")
         lengths = {name: len(one) for name, one in lists.items()}
         if len(set(lengths.values())) > 1 or not milestone_lrs:
             raise ValueError(f"one of each is needed for every stage, got {lengths}")
@@ -57,7 +62,7 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
             numbers = step if isinstance(step, (list, tuple)) else [step]
             if not all(map(is_int, numbers)):
                 raise TypeError(f"steps must be ints or lists of ints, got {steps!r}")
-            if not all(number > 0 for number in numbers):
+            if not all(0 < number <= LARGEST for number in numbers):
                 raise ValueError(f"steps must be positive, got {steps!r}")
         if not all(map(is_int, milestone_iters)):
             raise TypeError(f"milestone_iters must be ints, got {milestone_iters!r}")

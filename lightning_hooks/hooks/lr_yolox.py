@@ -7,10 +7,10 @@ from operator import mul
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_int
 from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
 from lightning_hooks.hooks.param_groups import Values, groups_of, of_each
 from lightning_hooks.hooks.phase_policies import by_iteration
-from lightning_hooks.hooks.policies import is_int
 from lightning_hooks.registry import HOOKS
 
 __all__ = ["YOLOXLrUpdaterHook"]
@@ -51,20 +51,18 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, by_epoch=by_iteration(self, by_epoch), **kwargs)
-        if not is_int(num_last_epochs):
-            raise TypeError(f"num_last_epochs must be an int, got {num_last_epochs!r}")
-        if num_last_epochs < 0:
-            raise ValueError(f"num_last_epochs must not be negative, got {num_last_epochs}")
+        check_int("num_last_epochs", num_last_epochs, 0)
         self.num_last_epochs = num_last_epochs
 
     def before_run(self, runner: Any) -> None:
         """Take the bases, and look ahead: the cosine needs room."""
         super().before_run(runner)
+        runner = self.seen(runner)
         first, last, total = self._warmup_length(runner), self._last(runner), self.total_of(runner)
         if first + last >= total:
             raise ValueError(
                 f"{type(self).__name__} of {groups_of(runner.optimizer)}: a warm-up of {first} and "
-                f"last epochs of {last} iterations leave none of {total} between them"
+                f"last epochs of {last} {self.small_unit}s leave none of {total} between them"
             )
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
@@ -85,5 +83,12 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         factor = schedules.yolox_warm_up(cur_iters, self.warmup_iters, ratio=self.warmup_ratio)
         return of_each(partial(mul, factor), self.base_lr)
 
+    def judges(self) -> bool:
+        """Whether rates are known beforehand: the whole cosine has the same bounds."""
+        return True
+
     def _last(self, runner: Any) -> int:
-        return self.num_last_epochs and self.num_last_epochs * runner.trainer.num_training_batches
+        if not self.num_last_epochs:
+            return 0
+        end = runner.max_epochs or self.num_last_epochs
+        return self.iters_of(runner, end) - self.iters_of(runner, end - self.num_last_epochs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lightning_hooks.hooks.step_average import StepAverageHook, check_count, check_momentum
+from lightning_hooks.arguments import check_bool, check_function, check_int
+from lightning_hooks.hooks.step_average import StepAverageHook, check_momentum
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.schedules.averages import exp_momentum, linear_momentum, over_interval
 
@@ -55,10 +56,8 @@ class BaseEMAHook(StepAverageHook):
         **options: Any,
     ) -> None:
         check_momentum(momentum)
-        if not isinstance(skip_buffers, bool):
-            raise TypeError(f"skip_buffers must be a bool, got {skip_buffers!r}")
-        if momentum_fun is not None and not callable(momentum_fun):
-            raise TypeError(f"momentum_fun must be a function or None, got {momentum_fun!r}")
+        check_bool(skip_buffers=skip_buffers)
+        check_function("momentum_fun", momentum_fun)
         if "buffers" in options:
             raise TypeError(
                 f"buffers={options['buffers']!r}: {type(self).__name__} has mmdetection's "
@@ -106,7 +105,7 @@ class ExpMomentumEMAHook(BaseEMAHook):
 
     def __init__(self, total_iter: int = 2000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_count("total_iter", total_iter, 1)
+        check_int("total_iter", total_iter, 1)
         self.total_iter = total_iter
 
     def get_momentum(self, runner: Any) -> float:
@@ -144,7 +143,7 @@ class LinearMomentumEMAHook(BaseEMAHook):
 
     def __init__(self, warm_up: int = 100, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_count("warm_up", warm_up, 0)
+        check_int("warm_up", warm_up, 0)
         self.warm_up = warm_up
 
     def get_momentum(self, runner: Any) -> float:

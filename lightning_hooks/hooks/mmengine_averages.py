@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_hooks.arguments import check_number
 from lightning_hooks.hooks.step_average import StepAverageHook, check_momentum
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.schedules.averages import annealing_momentum, equal_share
@@ -51,10 +52,7 @@ class MomentumAnnealingEMAHook(StepAverageHook):
         **options: Any,
     ) -> None:
         check_momentum(momentum)
-        if isinstance(gamma, bool) or not isinstance(gamma, (int, float)):
-            raise TypeError(f"gamma must be a number, got {gamma!r}")
-        if not gamma > 0:
-            raise ValueError(f"gamma must be above 0, got {gamma}")
+        check_number("gamma", gamma, above=0)
         super().__init__(interval, resume_from, **options)
         self.momentum = momentum
         self.gamma = gamma

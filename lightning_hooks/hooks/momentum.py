@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -34,9 +33,13 @@ class MomentumUpdaterHook(Updater):
         warmup_iters: How long it takes.
         warmup_ratio: What the policy's momentum is divided by at its start, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations, as in
+            :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
+        TypeError: if ``by_step`` is no bool.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where nothing is counted in iterations.
 
     Source: mmcv's ``MomentumUpdaterHook``.
 
@@ -57,8 +60,9 @@ class MomentumUpdaterHook(Updater):
         warmup_iters: int = 0,
         warmup_ratio: float = 0.9,
         warmup_by_epoch: bool = False,
+        by_step: bool = False,
     ) -> None:
-        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch)
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
 
     _minimum = property(attrgetter("min_momentum"))
     _ratio = property(attrgetter("min_momentum_ratio"))
@@ -100,9 +104,10 @@ class MomentumUpdaterHook(Updater):
 
     def _set_momentum(self, runner: Any, momentum_groups: Values) -> None:
         for name, i, group, momentum in with_groups(runner.optimizer, momentum_groups):
-            if not 0 <= momentum < 1:
+            if not self.allows(momentum):
                 where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
-                raise ValueError(self._out_of_range(where, momentum, f"iteration {runner.iter}"))
+                now = f"{self.small_unit} {runner.iter}"
+                raise ValueError(self.out_of_range(where, momentum, now))
             if "momentum" in group:
                 group["momentum"] = momentum
             elif "betas" in group:
@@ -130,6 +135,14 @@ class MomentumUpdaterHook(Updater):
         """Return the momenta with warm-up."""
         return self.get_warmup_momentum(now)
 
+    def warmed(self, value: float, factor: float) -> float:
+        """A warm-up divides the momentum."""
+        return value / factor
+
+    def allows(self, value: Any) -> bool:
+        """Whether it is in [0, 1)."""
+        return isinstance(value, (int, float)) and 0 <= value < 1
+
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the momenta."""
         self._set_momentum(runner, values)
@@ -138,41 +151,10 @@ class MomentumUpdaterHook(Updater):
         """Whether it is a OneCycleLR or CyclicLR that sets momenta too."""
         return bool(getattr(scheduler, "cycle_momentum", False))
 
-    def before_run(self, runner: Any) -> None:
-        """Take the bases, and look ahead: no momentum may leave [0, 1)."""
-        super().before_run(runner)
-        total: Any = self.length_of(runner)
-        if type(self).value is Updater.value or (self.needs_length and total is None):
-            return  # a get_momentum of its own, which is judged as it is set; or it never moves
-        judged = set()
-        for name, i, _, base in with_groups(runner.optimizer, self.base):
-            for now, position, factor in () if base in judged else self._moments(runner):
-                momentum = self.value(base, position, total) / factor
-                if not 0 <= momentum < 1:
-                    where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
-                    raise ValueError(self._out_of_range(where, momentum, now))
-            judged.add(base)
-
-    def _moments(self, runner: Any) -> Iterator[tuple[str, int, float]]:
-        """Yield when to look: in words, the policy's position and the warm-up's factor."""
-        length, total = self._warmup_length(runner), self.length_of(runner)
-        batches = runner.trainer.num_training_batches if self.by_epoch else 1
-        for now in _some_of(length):
-            position = int(now // batches)
-            if total is None or position < total:
-                yield f"iteration {now}", position, self._factor(now)
-        for position in _some_of(1 if total is None else total):
-            yield f"{'epoch' if self.by_epoch else 'iteration'} {position}", position, 1.0
-
-    def _out_of_range(self, where: str, momentum: float, when: str) -> str:
+    def out_of_range(self, where: str, value: Any, when: str) -> str:
+        """Say what is wrong with a momentum."""
         hint = "" if self.warmup is None else f" (warmup_ratio={self.warmup_ratio} divides it)"
         return (
-            f"{type(self).__name__}: the momentum of {where} would be {momentum} at {when}, "
+            f"{type(self).__name__}: the momentum of {where} would be {value} at {when}, "
             f"it must be in [0, 1){hint}"
         )
-
-
-def _some_of(length: int) -> list[int]:
-    """Return up to about a thousand positions over a length, the first and the last among them."""
-    every = max(1, length // 1000)
-    return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})

@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning_hooks import schedules
 from lightning_hooks.hooks.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.param_groups import spread
+from lightning_hooks.hooks.param_groups import check_spread, spread
 from lightning_hooks.hooks.phase_policies import Cyclic, OneCycle
 from lightning_hooks.registry import HOOKS
 
@@ -89,8 +89,7 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
     ) -> None:
         super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
         for name, given in (("base_momentum", base_momentum), ("max_momentum", max_momentum)):
-            if isinstance(given, bool) or not isinstance(given, (int, float, list, dict)):
-                raise ValueError(f"{name} must be a number, a list or a dict, got {given!r}")
+            check_spread(name, given)
         self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
 
     def bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:

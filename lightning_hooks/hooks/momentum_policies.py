@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_number
 from lightning_hooks.hooks.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.policies import Annealing, Exp, Fixed, Inv, Poly, Step, either
 from lightning_hooks.registry import HOOKS
@@ -54,6 +55,8 @@ class StepMomentumUpdaterHook(Step, MomentumUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(step, gamma, **kwargs)
+        if min_momentum is not None:
+            check_number("min_momentum", min_momentum)
         self.min_momentum = min_momentum
 
 
@@ -79,6 +82,7 @@ class PolyMomentumUpdaterHook(Poly, MomentumUpdaterHook):
 
     def __init__(self, power: float = 1.0, min_momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(power, **kwargs)
+        check_number("min_momentum", min_momentum)
         self.min_momentum = min_momentum
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["Values", "groups_of", "of_each", "optimizers_of", "place", "spread", "with_groups"]
+from lightning_hooks.arguments import is_finite
+
+__all__ = [
+    "Values",
+    "check_spread",
+    "groups_of",
+    "of_each",
+    "optimizers_of",
+    "place",
+    "spread",
+    "with_groups",
+]
 
 Values = Sequence[Any] | dict[str, Sequence[Any]]
 """A number for each parameter group; by name, where there are several optimizers."""
@@ -47,6 +58,21 @@ def with_groups(optimizer: Any, values: Values) -> Iterator[tuple[str, int, dict
         # groups added during the run have no value
         for i, (group, value) in enumerate(zip(one.param_groups, of_groups, strict=False)):
             yield name, i, group, value
+
+
+def check_spread(name: str, given: Any) -> None:
+    """Refuse what :func:`spread` cannot make numbers of.
+
+    Raises:
+        ValueError: if it is no finite number, list of these or dict of these.
+    """
+    if isinstance(given, dict):
+        for key, values in given.items():
+            check_spread(f"{name}[{key!r}]", values)
+        return
+    many = isinstance(given, (list, tuple))
+    if not all(map(is_finite, given if many else [given])):
+        raise ValueError(f"{name} must be a number, a list or a dict, got {given!r}")
 
 
 def spread(argument: str, given: Any, name: str, optimizer: Any) -> list[float]:

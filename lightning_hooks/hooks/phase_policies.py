@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import check_bool, check_number, is_finite
 from lightning_hooks.hooks.policies import Policy, is_int
 from lightning_hooks.hooks.updater import Updater
 from lightning_hooks.schedules import checks
@@ -19,6 +20,7 @@ def by_iteration(hook: Updater, by_epoch: bool) -> bool:
     Raises:
         ValueError: for True.
     """
+    check_bool(by_epoch=by_epoch)
     if by_epoch:
         raise ValueError(f"{type(hook).__name__} counts iterations: by_epoch must be False")
     return by_epoch
@@ -41,12 +43,13 @@ class Cyclic(Policy):
     ) -> None:
         super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
         ratios = target_ratio if isinstance(target_ratio, (list, tuple)) else [target_ratio]
-        if len(ratios) == 1 and isinstance(ratios[0], (int, float)):
+        if len(ratios) == 1 and is_finite(ratios[0]):
             ratios = (ratios[0], ratios[0] / 1e5)
-        if len(ratios) != 2 or not all(isinstance(one, (int, float)) for one in ratios):
+        if len(ratios) != 2 or not all(map(is_finite, ratios)):
             raise ValueError(f"target_ratio must be a number or two of them, got {target_ratio!r}")
         if not is_int(cyclic_times) or cyclic_times < 1:
             raise ValueError(f"cyclic_times must be an int of at least 1, got {cyclic_times!r}")
+        check_number("gamma", gamma)
         if not 0 < gamma <= 1:
             raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
         self.target_ratio: tuple[float, float] = (ratios[0], ratios[1])
@@ -87,6 +90,7 @@ class OneCycle(Policy):
         **kwargs: Any,
     ) -> None:
         super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
+        check_bool(three_phase=three_phase)
         self.pct_start = checks.check_share("pct_start", pct_start)
         self.anneal_strategy = checks.check_anneal_strategy(anneal_strategy)
         self.three_phase = three_phase

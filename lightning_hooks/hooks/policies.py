@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightning_hooks import schedules
+from lightning_hooks.arguments import LARGEST, check_number
 from lightning_hooks.hooks.updater import Updater
 from lightning_hooks.schedules import checks
 
@@ -57,8 +58,9 @@ class Step(Policy):
         milestones: Any = list(step) if isinstance(step, (list, tuple)) else [step]
         if not all(is_int(one) for one in milestones):
             raise TypeError(f"step must be an int or a list of ints, got {step!r}")
-        if not all(one > 0 for one in milestones):
+        if not all(0 < one <= LARGEST for one in milestones):
             raise ValueError(f"step must be positive, got {step!r}")
+        check_number("gamma", gamma)
         self.step = step
         self.gamma = gamma
 
@@ -78,6 +80,7 @@ class Exp(Policy):
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_number("gamma", gamma)
         self.gamma = gamma
 
     def value(self, base: float, position: int, total: Any) -> float:
@@ -90,6 +93,8 @@ class Inv(Policy):
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_number("gamma", gamma)
+        check_number("power", power)
         self.gamma = gamma
         self.power = power
 
@@ -105,6 +110,7 @@ class Poly(Policy):
 
     def __init__(self, power: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        check_number("power", power)
         self.power = power
 
     def value(self, base: float, position: int, total: Any) -> float:
@@ -124,12 +130,17 @@ class Annealing(Policy):
 
 
 def either(name: str, minimum: object, ratio: object) -> None:
-    """Check that one of the two is given.
+    """Check that one of the two is given, and is a number.
 
     Raises:
         ValueError: if both are, or neither.
+        TypeError: if it is no number.
     """
     if (minimum is None) == (ratio is None):
         raise ValueError(
             f"give either {name} or {name}_ratio, got {name}={minimum!r} and {name}_ratio={ratio!r}"
         )
+    if ratio is None:
+        check_number(name, minimum)
+    else:
+        check_number(f"{name}_ratio", ratio)

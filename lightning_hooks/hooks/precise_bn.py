@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from lightning_hooks import loops, put_back
+from lightning_hooks.arguments import check_int
 from lightning_hooks.bar import with_bar
 from lightning_hooks.hook import Hook
 from lightning_hooks.iter_runner import IterRunner
@@ -38,6 +39,12 @@ class PreciseBNHook(Hook):
     by sample, the same on all ranks. It comes before the validation that ends the epoch and
     before hooks that save, and sees the weights that are trained, not an average of them. Which
     layers are left alone (in eval mode, frozen, unused, without statistics) is said there.
+
+    An average of the weights has other statistics. It gets its own where it has buffers of its
+    own and a second hook comes after it::
+
+        average = EMAHook(buffers="average")
+        HookAdapter([average, PreciseBNHook(), (PreciseBNHook(), "BELOW_NORMAL")])
 
     Nothing else changes: train flags, momenta, other buffers, logged values, torchmetrics' states,
     the random state and the order of the data are put back, also after an error.
@@ -83,10 +90,10 @@ class PreciseBNHook(Hook):
         forward: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         super().__init__()
-        _check("num_samples", num_samples)
-        _check("interval", interval)
+        check_int("num_samples", num_samples, 1)
+        check_int("interval", interval, 1)
         if num_iters is not None:
-            _check("num_iters", num_iters)
+            check_int("num_iters", num_iters, 1)
         if dataloader is not None and not hasattr(dataloader, "__iter__"):
             raise TypeError(f"dataloader must be a DataLoader or iterable, got {dataloader!r}")
         if not (forward is None or callable(forward)):
@@ -191,10 +198,3 @@ def _training_step(runner: Any) -> Callable[[Any, Any], Any]:
     if takes_batch_idx(step):
         return lambda module, batch: step(module, batch, 0)
     return step  # type: ignore[no-any-return]
-
-
-def _check(name: str, number: Any) -> None:
-    if type(number) is not int:
-        raise TypeError(f"{name} must be an int, got {number!r}")
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {number}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ import torch
 from lightning.pytorch.profilers import PyTorchProfiler
 from torch import profiler
 
+from lightning_hooks.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.trace_handlers import checked_handler, trace_handler
 from lightning_hooks.iter_runner import IterRunner
@@ -86,19 +88,15 @@ class ProfilerHook(Hook):
             "with_stack": with_stack,
             "with_flops": with_flops,
         }
-        for name, flag in {"by_epoch": by_epoch, **self._record}.items():
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        check_bool(by_epoch=by_epoch, **self._record)
         if type(profile_iters) is not int or profile_iters < 1:
             raise ValueError(f"profile_iters must be an int of at least 1, got {profile_iters!r}")
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
-        self.schedule = None if schedule is None else dict(schedule)
-        if self.schedule is not None:
-            profiler.schedule(**self.schedule)
+        self.schedule = _checked_schedule(schedule)
         self.on_trace_ready = checked_handler(on_trace_ready)
-        self.json_trace_path = None if json_trace_path is None else os.fspath(json_trace_path)
+        self.json_trace_path = check_path("json_trace_path", json_trace_path)
         handler = self.on_trace_ready
         if self.json_trace_path and isinstance(handler, dict) and handler["type"] == "tb_trace":
             raise ValueError("tb_trace writes the same trace as json_trace_path; give one of them")
@@ -175,10 +173,24 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
     if not isinstance(names, (list, tuple)):
         raise TypeError(f'activities must be a list such as ["cpu", "cuda"], got {names!r}')
     known = {name.lower(): each for name, each in profiler.ProfilerActivity.__members__.items()}
-    unknown = [name for name in names if str(name).lower() not in known]
+    unknown = [x for x in names if not isinstance(x, str) or x.lower() not in known]
     if unknown or not names:
         raise ValueError(f"activities must be some of {sorted(known)}, got {names!r}")
     return [known[name.lower()] for name in names]
+
+
+def _checked_schedule(given: Any) -> dict[str, Any] | None:
+    """Return the arguments of torch's schedule, which refuses some by an assertion."""
+    schedule = check_dict("schedule", given)
+    if schedule is None:
+        return None
+    try:
+        inspect.signature(profiler.schedule).bind(**schedule)
+    except TypeError as error:
+        raise TypeError(f"schedule={schedule!r}: {error}") from None
+    for name, value in schedule.items():
+        check_int(f"schedule[{name!r}]", value, 1 if name == "active" else 0)
+    return schedule
 
 
 def _refuse_another(trainer: Any) -> None:

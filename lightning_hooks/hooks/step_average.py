@@ -7,9 +7,11 @@ from typing import Any, Literal
 import lightning as L
 
 from lightning_hooks import files
+from lightning_hooks.applied_steps import AppliedSteps
+from lightning_hooks.arguments import check_choice, check_int, check_number, check_path
 from lightning_hooks.hooks.averaging import AveragingHook
 
-__all__ = ["StepAverageHook", "check_count", "check_momentum"]
+__all__ = ["StepAverageHook", "check_momentum"]
 
 
 class StepAverageHook(AveragingHook):
@@ -17,7 +19,9 @@ class StepAverageHook(AveragingHook):
 
     A subclass says how much the model weighs (``get_momentum``) and at which steps
     (``updates_at``). A step whose weights are NaN or infinite is left out, on the device, and
-    the next evaluation or checkpoint warns of it.
+    the next evaluation or checkpoint warns of it. Steps that a gradient scaler skips are none,
+    but with a fused optimizer, which skips them on the device: the unchanged weights are averaged
+    once more then.
 
     Args:
         interval: Optimizer steps from one update to the next.
@@ -50,6 +54,7 @@ class StepAverageHook(AveragingHook):
     distinguishing: tuple[str, ...] = ("interval",)
     """The arguments that tell two hooks of the class apart, beside those of every average."""
 
+    _applied: AppliedSteps | None = None
     _counted = 0
 
     def __init__(
@@ -63,24 +68,18 @@ class StepAverageHook(AveragingHook):
         swap: Literal["auto", "copy"] = "auto",
         check: Literal["sample", "all"] = "sample",
     ) -> None:
-        check_count("interval", interval, 1)
-        check_count("begin_iter", begin_iter, 0)
-        check_count("begin_epoch", begin_epoch, 0)
+        check_int("interval", interval, 1)
+        check_int("begin_iter", begin_iter, 0)
+        check_int("begin_epoch", begin_epoch, 0)
         if begin_iter and begin_epoch:
             raise ValueError(
                 "give begin_iter or begin_epoch, not both, "
                 f"got begin_iter={begin_iter} and begin_epoch={begin_epoch}"
             )
-        if resume_from is not None and not isinstance(resume_from, str):
-            raise TypeError(f"resume_from must be a path or None, got {resume_from!r}")
-        for name, value, allowed in (
-            ("buffers", buffers, ("ignore", "average", "copy")),
-            ("swap", swap, ("auto", "copy")),
-            ("check", check, ("sample", "all")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-        self.interval, self.resume_from = interval, resume_from
+        check_choice("buffers", buffers, ("ignore", "average", "copy"))
+        check_choice("swap", swap, ("auto", "copy"))
+        check_choice("check", check, ("sample", "all"))
+        self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
 
@@ -123,29 +122,45 @@ class StepAverageHook(AveragingHook):
             average.tracks = True
         elif average.tracks:  # the last fit ended before it
             self._begin()
-        self._counted = trainer.global_step
+        self._close()
+        self._applied, self._counted = AppliedSteps(trainer), 0
 
     def after_train_iter(self, runner: Any) -> None:
         """Update the average, if there was an optimizer step."""
-        trainer, average = runner.trainer, self._average
-        done = trainer.global_step
-        if average is None or average.tracks:
-            self._counted = done
-            if average and self._begins(runner.iter + 1, trainer.current_epoch):
+        average = self._average
+        if average is None or self._applied is None:
+            return
+        counted, self._counted = self._counted, self._applied.made
+        if average.tracks:
+            if self._begins(runner.iter + 1, runner.trainer.current_epoch):
                 self._begin()
-            return
-        if done == self._counted:
-            return
-        self._counted = done
-        if self.updates_at(self._steps):
-            average.update(self.get_momentum(runner))
-        self._steps += 1
+        elif self._counted != counted:
+            if self.updates_at(self._steps):
+                average.update(self.get_momentum(runner))
+            self._steps += 1
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin with the epoch that was asked for."""
         waits = self.begin_epoch > 0 and self._average is not None and self._average.tracks
         if waits and trainer.current_epoch >= self.begin_epoch:
             self._begin()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Leave optimizers and module as they were."""
+        self._close()
+        super().teardown(trainer, pl_module, stage)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Leave optimizers and module as they were."""
+        self._close()
+        super().on_exception(trainer, pl_module, exception)
+
+    def _close(self) -> None:
+        if self._applied is not None:
+            self._applied.close()
+            self._applied = None
 
     def _begins(self, iterations: int, epoch: int) -> bool:
         return iterations >= self.begin_iter and epoch >= self.begin_epoch
@@ -175,19 +190,6 @@ class StepAverageHook(AveragingHook):
         return arguments
 
 
-def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is no int of at least ``least``.
-
-    Raises:
-        TypeError: if it is no int.
-        ValueError: if it is below.
-    """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
 def check_momentum(value: Any) -> None:
     """Refuse what is no number in (0, 1).
 
@@ -195,7 +197,6 @@ def check_momentum(value: Any) -> None:
         TypeError: if it is no number.
         ValueError: if it is out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"momentum must be a number, got {value!r}")
+    check_number("momentum", value)
     if not 0 < value < 1:
         raise ValueError(f"momentum must be in (0, 1), got {value}")

@@ -10,6 +10,7 @@ import lightning as L
 import torch
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_bool, check_int
 from lightning_hooks.driver import Driver
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.step_time_probes import DATA, OTHER, Probes
@@ -79,14 +80,9 @@ class StepTimeHook(Hook):
     def __init__(
         self, interval: int = 50, warmup_iters: int = 3, log: bool = False, table: bool = True
     ) -> None:
-        for name, count, least in (("interval", interval, 1), ("warmup_iters", warmup_iters, 0)):
-            if isinstance(count, bool) or not isinstance(count, int):
-                raise TypeError(f"{name} must be an int, got {count!r}")
-            if count < least:
-                raise ValueError(f"{name} must be at least {least}, got {count}")
-        for name, flag in (("log", log), ("table", table)):
-            if not isinstance(flag, bool):
-                raise TypeError(f"{name} must be a bool, got {flag!r}")
+        check_int("interval", interval, 1)
+        check_int("warmup_iters", warmup_iters, 0)
+        check_bool(log=log, table=table)
         if table and importlib.util.find_spec("rich") is None:
             raise ImportError(
                 'StepTimeHook(table=True) needs rich: pip install "lightning_hooks[cli]", '

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lightning_hooks.arguments import check_bool
 from lightning_hooks.hook import Hook
 from lightning_hooks.registry import HOOKS
 
@@ -56,8 +57,7 @@ class SyncBuffersHook(Hook):
 
     def __init__(self, distributed: bool = True) -> None:
         super().__init__()
-        if not isinstance(distributed, bool):
-            raise TypeError(f"distributed must be a bool, got {distributed!r}")
+        check_bool(distributed=distributed)
         self.distributed = distributed
 
     def after_epoch(self, runner: Any) -> None:

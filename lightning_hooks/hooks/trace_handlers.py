@@ -32,7 +32,7 @@ def checked_handler(handler: Any) -> Any:
         raise TypeError(f"on_trace_ready must be a function, a dict or None, got {handler!r}")
     arguments = dict(handler)
     kind = arguments.pop("type", None)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"on_trace_ready's type must be one of {list(_KINDS)}, got {kind!r}")
     try:
         inspect.signature(_KINDS[kind]).bind_partial(**arguments)

@@ -103,6 +103,6 @@ def check_anneal_strategy(value: str) -> str:
     Raises:
         ValueError: if it is none.
     """
-    if value not in ANNEALINGS:
+    if not isinstance(value, str) or value not in ANNEALINGS:
         raise ValueError(f'anneal_strategy must be "cos" or "linear", got {value!r}')
     return value

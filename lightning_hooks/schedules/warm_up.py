@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lightning_hooks.arguments import LARGEST, check_number
+
 __all__ = ["WARM_UPS", "check_warm_up", "warm_up"]
 
 WARM_UPS = ("constant", "linear", "exp")
@@ -42,20 +44,22 @@ def warm_up(position: int, length: int, *, kind: str | None, ratio: float = 0.1)
     return factor
 
 
-def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: float) -> None:
+def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: object) -> None:
     """Check a hook's arguments, by mmcv's names.
 
     Raises:
         ValueError: for an unknown kind, a length below 1, or a ratio outside (0, 1].
+        TypeError: for a ratio that is no number.
     """
     if warmup is None:
         return
-    if warmup not in WARM_UPS:
+    if not isinstance(warmup, str) or warmup not in WARM_UPS:
         raise ValueError(
             f'"{warmup}" is not a supported type for warming up: warmup must be None, '
             '"constant", "linear" or "exp"'
         )
-    if type(warmup_iters) is not int or warmup_iters <= 0:
+    if type(warmup_iters) is not int or not 0 < warmup_iters <= LARGEST:
         raise ValueError(f"warmup_iters must be an int of at least 1, got {warmup_iters!r}")
-    if not 0 < warmup_ratio <= 1:
+    check_number("warmup_ratio", warmup_ratio)
+    if not 0 < warmup_ratio <= 1:  # type: ignore[operator]
         raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")

@@ -15,7 +15,7 @@ import torch
 
 from lightning_hooks import files, loops
 from lightning_hooks.dialects import detect
-from lightning_hooks.mmcv_checkpoint import link_latest
+from lightning_hooks.mmcv_checkpoint import file_name, link_latest
 from lightning_hooks.model import unwrap
 from lightning_hooks.runner import Runner
 from lightning_hooks.standin.checkpoints import load_checkpoint, save_checkpoint
@@ -247,6 +247,9 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
             loops.set_batches(self.trainer, value)
             self._iter_shift = 0
 
+    _rank = property(lambda self: self.rank)
+    _world_size = property(lambda self: self.world_size)
+
     @property
     def rank(self) -> int:
         """The number of this process."""
@@ -285,7 +288,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         if not (meta is None or isinstance(meta, dict)):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
-        filename = (filename_tmpl or self.filename_tmpl).format(self._file_number)
+        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
         optimizer = self.optimizer if save_optimizer else None
         save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
         if create_symlink and files.is_local(out_dir):

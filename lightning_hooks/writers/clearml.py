@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import Unpack
 
+from lightning_hooks.arguments import check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
@@ -142,7 +143,7 @@ class ClearMLLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_clearml()
-        self.init_kwargs = dict(init_kwargs or {})
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
 
     def import_clearml(self) -> None:
         """Complain if clearml is not installed; ``self.clearml`` imports it when first read."""

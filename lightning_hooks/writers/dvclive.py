@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lightning_hooks.files import is_local
+from lightning_hooks.arguments import check_path
+from lightning_hooks.files import inner_path, is_local
 from lightning_hooks.registry import HOOKS
+from lightning_hooks.writers.given import check_run
 from lightning_hooks.writers.packages import Package, environment, require
 from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
@@ -55,7 +57,7 @@ class DvcliveWriter(PointWriter):
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
-        self.run.step = record.step
+        self.run.step, name = record.step, inner_path(name)  # a file of that name
         if isinstance(value, np.ndarray):
             image = value.transpose(1, 2, 0)
             self.run.log_image(f"{name}/{record.step}.png", image.squeeze())
@@ -131,12 +133,10 @@ class DvcliveLoggerHook(TrackerHook):
         if dvclive is not None:
             if options.get("run") is not None:
                 raise TypeError("dvclive and run are the same thing: give one of them")
-            options["run"] = dvclive
+            options["run"] = check_run(dvclive, self.run_has, f"{type(self).__name__}(dvclive=...)")
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("dvclive", type(self).__name__)
-        if not (model_file is None or isinstance(model_file, (str, os.PathLike))):
-            raise TypeError(f"model_file must be a path or None, got {model_file!r}")
-        self.model_file = model_file
+        self.model_file = check_path("model_file", model_file)
         self.live_options = kwargs
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from typing_extensions import Unpack
 
+from lightning_hooks.arguments import check_bool, check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.model import unwrap
 from lightning_hooks.registry import HOOKS
@@ -73,9 +74,12 @@ class MlflowLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_mlflow()
+        if not (exp_name is None or isinstance(exp_name, str)):
+            raise TypeError(f"exp_name must be a str or None, got {exp_name!r}")
+        check_bool(log_model=log_model)
         self.exp_name = exp_name
-        self.tags = dict(tags or {})
-        self.params = dict(params or {})
+        self.tags = check_dict("tags", tags) or {}
+        self.params = check_dict("params", params) or {}
         self.log_model = log_model
 
     def import_mlflow(self) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.files import inner_path
 from lightning_hooks.writers.packages import environment
 from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.writer import Writer
@@ -137,9 +138,9 @@ def _experiment(client: Any, name: str | None, artifacts: str | None) -> str:
 
 
 def metric_key(name: str) -> str:
-    """Return a key that MLflow takes: the characters that it knows, 250 at most.
+    """Return a key that MLflow takes: the characters that it knows, 250 at most, no way out.
 
     >>> metric_key("val/AP@50")
     'val/AP_50'
     """
-    return re.sub(r"[^\w/. :-]", "_", name, flags=re.ASCII)[:250]
+    return re.sub(r"[^\w/. :-]", "_", inner_path(name), flags=re.ASCII)[:250]

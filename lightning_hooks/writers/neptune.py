@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import Unpack
 
+from lightning_hooks.arguments import check_bool, check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
@@ -163,7 +164,8 @@ class NeptuneLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_neptune()
-        self.init_kwargs = dict(init_kwargs or {})
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
+        check_bool(with_step=with_step)
         self.with_step = with_step
 
     def import_neptune(self) -> None:

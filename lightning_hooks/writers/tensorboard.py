@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_path
 from lightning_hooks.files import join
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import require
@@ -126,9 +127,7 @@ class TensorboardLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("tensorboard", type(self).__name__)
-        if not (log_dir is None or hasattr(log_dir, "__fspath__") or isinstance(log_dir, str)):
-            raise TypeError(f"log_dir must be a path or None, got {log_dir!r}")
-        self.log_dir = log_dir
+        self.log_dir = check_path("log_dir", log_dir)
 
     @property
     def writer(self) -> Any:
@@ -140,7 +139,7 @@ class TensorboardLoggerHook(TrackerHook):
         importlib.import_module("torch.utils.tensorboard")
         log_dir = self.log_dir
         target: dict[str, Any] = {
-            "log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else str(log_dir)
+            "log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else log_dir
         }
         if runner.iter > 0:
             # an epoch's validation was logged with the number of the iteration after it

@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks import resume
+from lightning_hooks.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.files import join
 from lightning_hooks.hooks.logger import LoggerHook
 from lightning_hooks.hooks.tags import of_first_group
@@ -104,14 +105,14 @@ class TextLoggerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         if out_dir is None and file_client_args is not None:
             raise ValueError("file_client_args has no meaning without out_dir")
-        if not (out_dir is None or isinstance(out_dir, (str, os.PathLike))):
-            raise TypeError(f"out_dir must be a path or None, got {out_dir!r}")
+        check_int("interval_exp_name", interval_exp_name)
+        check_bool(keep_local=keep_local)
         self.time_sec_tot = 0.0
         self.interval_exp_name = interval_exp_name
-        self.out_dir = None if out_dir is None else os.fspath(out_dir)
+        self.out_dir = check_path("out_dir", out_dir)
         self.out_suffix = check_suffix(out_suffix)
         self.keep_local = keep_local
-        self.file_client_args = None if file_client_args is None else dict(file_client_args)
+        self.file_client_args = check_dict("file_client_args", file_client_args)
         if self.out_dir is not None:
             self._file_system()  # complain now
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 from lightning_hooks import loops
+from lightning_hooks.arguments import check_bool, check_number
 from lightning_hooks.files import is_local, join, plain
 from lightning_hooks.hooks.logger import LoggerHook
 from lightning_hooks.hooks.tags import by_group
@@ -76,7 +77,7 @@ class TrackerHook(LoggerHook):
 
     Raises:
         ValueError: if ``timeout`` is negative.
-        TypeError: if ``run`` is no run of the backend's.
+        TypeError: if ``run`` is no run of the backend's, or an argument has a wrong type.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
@@ -116,8 +117,8 @@ class TrackerHook(LoggerHook):
         timings: bool = False,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        if not timeout >= 0:
-            raise ValueError(f"timeout must be at least 0, got {timeout!r}")
+        check_number("timeout", timeout, 0)
+        check_bool(strict=strict, all_groups=all_groups, timings=timings)
         self._client_run = check_run(run, self.run_has, type(self).__name__)
         self.timeout = timeout
         self.strict = strict

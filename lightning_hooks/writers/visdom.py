@@ -8,6 +8,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
+from lightning_hooks.arguments import check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, require
@@ -130,7 +131,7 @@ class VisdomLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("visdom", type(self).__name__)
-        self.init_kwargs = dict(init_kwargs or {})
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
 
     def target(self, runner: Any) -> dict[str, Any]:
         """A server if one was named, else a file in the work dir."""

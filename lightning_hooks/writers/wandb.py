@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import Unpack
 
+from lightning_hooks.arguments import check_bool, check_choice, check_dict
 from lightning_hooks.files import is_local, join
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, require
@@ -81,18 +82,15 @@ class WandbLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_wandb()
-        self.init_kwargs = dict(init_kwargs or {})
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
+        check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
         self.with_step = with_step
         self.log_artifact = log_artifact
         self.out_suffix = check_suffix(out_suffix)
-        self.define_metric_cfg = dict(define_metric_cfg or {})
+        self.define_metric_cfg = check_dict("define_metric_cfg", define_metric_cfg) or {}
         for metric, summary in self.define_metric_cfg.items():
-            if summary not in _SUMMARIES:
-                raise ValueError(
-                    f"define_metric_cfg[{metric!r}] must be one of {', '.join(_SUMMARIES)}, "
-                    f"got {summary!r}"
-                )
+            check_choice(f"define_metric_cfg[{metric!r}]", summary, _SUMMARIES)
 
     def import_wandb(self) -> None:
         """Complain if wandb is not installed; ``self.wandb`` imports it when it is first read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.files import inner_path
 from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.writer import Writer
 
@@ -71,7 +72,8 @@ class WandbWriter(Writer):
             from wandb import Image
 
             # [H, W, C], or [H, W] in grey
-            row.update({k: Image(v.transpose(1, 2, 0).squeeze()) for k, v in record.images.items()})
+            for name, image in record.images.items():  # each in a file of that name
+                row[inner_path(name)] = Image(image.transpose(1, 2, 0).squeeze())
         if self._with_step:
             self.run.log(row, step=record.step)
             return
