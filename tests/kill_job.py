@@ -1,7 +1,7 @@
 """A server that forks training processes to be killed: they need not import everything anew.
 
-Each line of the input is a JSON object of arguments for :func:`train`. The answers are the
-process's id and, when it has ended, its status.
+Each line of the input is a JSON object of arguments for :func:`train`. The answers are a 0 when
+all is imported, and then the process's id and, when it has ended, its status.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
 def serve(**jobs: Any) -> None:
     """Serve until the input ends."""
     warnings.simplefilter("ignore")  # of files that the kill has left
+    print(0, flush=True)
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

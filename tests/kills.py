@@ -40,6 +40,7 @@ class Server:
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        self.answer()  # it has imported everything
 
     def start(self, **arguments: Any) -> int:
         """Start one; return its id."""
