@@ -273,7 +273,9 @@ class Driver(Callback):
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
         trainer = self.runner.trainer
-        anew = self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)
+        if self._resumed:
+            self._iteration.leave_pass(trainer)
+        anew = self._iteration.can_renew(trainer, resumed=True) or loops.iterates_anew(trainer)
         if self._resumed and (anew or loops.goes_on_in_pass(trainer)):
             self._resumed.restore_rng(trainer.global_rank)
 

@@ -32,7 +32,7 @@ class CheckpointLoader:
     """Reads a checkpoint by the prefix of its path; others may be registered.
 
     Without one, a path is a file's, local or of fsspec's. ``http://`` is downloaded and kept as
-    ``torch.hub`` does, ``torchvision://`` asks torchvision.
+    ``torch.hub`` does, ``torchvision://`` asks torchvision. Nothing in a file is executed.
     """
 
     _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -75,7 +75,8 @@ def _load_local(filename: str, map_location: Any = None) -> Any:
 
 
 def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
-    return torch.hub.load_state_dict_from_url(filename, model_dir, map_location)
+    load = torch.hub.load_state_dict_from_url
+    return load(filename, model_dir, map_location, weights_only=True)
 
 
 def _load_torchvision(filename: str, map_location: Any = None) -> Any:
@@ -83,7 +84,7 @@ def _load_torchvision(filename: str, map_location: Any = None) -> Any:
 
     name = filename.partition("://")[2].partition(".")[0]
     weights = next(iter(get_model_weights(name)))
-    return weights.get_state_dict()
+    return weights.get_state_dict(weights_only=True)
 
 
 def _load_open_mmlab(filename: str, map_location: Any = None) -> Any:

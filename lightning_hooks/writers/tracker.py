@@ -44,6 +44,22 @@ class TrackerHook(LoggerHook):
     the run ends, or is killed, stays in that file, and ``lightning-hooks replay
     FILE`` sends it later: the next run in the same work dir says so. Otherwise the file is removed.
 
+    A process that resumes a run begins a run of its own in the tracker, at the checkpoint's
+    iteration: the run before keeps what it was sent, also of iterations that were lost. Where both
+    write to one place it is this that comes of it:
+
+    ===============  =========================================================================
+    TensorBoard      one folder: the points after the checkpoint are taken back (``purge_step``)
+    DVCLive          one folder: rows are appended, those after the checkpoint are there twice
+    Visdom           one window for each name: the lines go back and are drawn over
+    MLflow, W&B      with ``run=``: both values of a step are kept, MLflow shows the later one;
+                     W&B has ``global_step`` as a value there, since its own steps never go back
+    W&B, same id     ``init_kwargs=dict(id=..., resume="allow")``: W&B drops rows up to its last
+                     step; with ``with_step=False`` it keeps them
+    any              what the killed process has not sent is in its spool, up to its last log;
+                     replay it before the run is resumed, or leave it
+    ===============  =========================================================================
+
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
     Args:
