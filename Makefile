@@ -28,9 +28,9 @@ test: $(INSTALLED)
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-# hooks of real packages of the mmcv 1.x era, downloaded from PyPI
+# hooks of real packages of the mmcv 1.x era and of its sister libraries, downloaded from PyPI
 old-code: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow tests/old_code $(ARGS)
+	$(BIN)/python -m pytest -m slow tests/old_code tests/sister_code $(ARGS)
 
 # runs the notebooks anew and keeps their outputs
 notebooks: $(INSTALLED)

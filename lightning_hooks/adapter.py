@@ -15,6 +15,7 @@ from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosted import Hosted
 from lightning_hooks.dialects.states import load_states, save_states
 from lightning_hooks.hook_list import HookList, hook_info
+from lightning_hooks.hook_order import build_placed
 from lightning_hooks.hooks.best_checkpoints import BestCheckpoints
 from lightning_hooks.hooks.checkpoint import CheckpointHook
 from lightning_hooks.participants import Participant
@@ -30,8 +31,10 @@ class HookAdapter(Participant):
 
     A hook is a native one, an object of a real mmcv class, or any object with mmcv's methods; it
     is given as itself, as ``(hook, priority)`` or as a config dict (``dict(type="EMAHook",
-    momentum=2e-4, priority=49)``). Without a priority it gets its family's. All hooks of a
-    Trainer, in several adapters or none, share one Runner and one order.
+    momentum=2e-4, priority=49)``). Without a priority it gets its family's. By ``run_before`` and
+    ``run_after``, attributes or keys of the config, it may say which hooks come after it or before
+    it, whatever the priorities (:mod:`lightning_hooks.hook_order`). All hooks of a Trainer, in
+    several adapters or none, share one Runner and one order.
 
     Args:
         hooks: One hook or several.
@@ -51,7 +54,8 @@ class HookAdapter(Participant):
     Raises:
         UnknownNameError: for an unknown hook type, priority or dialect, with what was meant.
         TypeError: for an object without points, or an argument of the wrong type.
-        ValueError: for a hook given twice, or whose dialect cannot be told.
+        ValueError: for a hook given twice, or whose dialect cannot be told; for wishes of order
+            that contradict each other, or at the start of a fit name what is unknown.
 
     >>> from lightning_hooks import Hook
     >>> adapter = HookAdapter([dict(type="IterTimerHook"), (Hook(), "LOW")])
@@ -61,6 +65,9 @@ class HookAdapter(Participant):
 
     trainer_kwargs: Mapping[str, Any] = {}
     """The Trainer's arguments that belong to the hooks, where they came from a config."""
+
+    configs: Sequence[tuple[Any, Any]] = ()
+    """Each hook's complete config dict and priority, where they came from a config."""
 
     def __init__(
         self,
@@ -101,15 +108,13 @@ class HookAdapter(Participant):
     def _add(self, item: Any) -> None:
         priority: Any = None
         if isinstance(item, Mapping):
-            config = dict(item)
-            priority = config.pop("priority", None)
-            hook = HOOKS.build(config)
+            hook, priority = build_placed(HOOKS, item)
         elif isinstance(item, tuple):
             if len(item) != 2:
                 raise TypeError(f"a hook in a tuple must be (hook, priority), got {item!r}")
             hook, priority = item
             if isinstance(hook, Mapping):
-                hook = HOOKS.build(hook)
+                hook, _ = build_placed(HOOKS, hook)
         else:
             hook = item
         self.register_hook(hook, priority)
@@ -152,7 +157,7 @@ class HookAdapter(Participant):
         return None
 
     def _of_kind(self, kind: type[Any]) -> list[Any]:
-        return [hook for hook in self._hooks if isinstance(hook, kind)]
+        return [hook for hook, _ in self.entries() if isinstance(hook, kind)]
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -172,8 +177,13 @@ class HookAdapter(Participant):
         return hook_info(self._hooks)
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hosted hooks with their priorities."""
-        return [(hook, self._hooks.priority_of(hook)) for hook in self._hooks]
+        """The hosted hooks with their priorities, and those that they bring."""
+        found: list[tuple[Any, int]] = []
+        for hook in self._hooks:
+            brought = hook.entries() if isinstance(hook, Participant) else []
+            found.append((hook, self._hooks.priority_of(hook)))
+            found += [entry for entry in brought if entry[0] is not hook]
+        return found
 
     def settings(self) -> Settings:
         """What was given to the constructor for the Runner."""
@@ -187,6 +197,9 @@ class HookAdapter(Participant):
             self.__dict__.update(on_validation_start=None, on_validation_end=None)
         if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
             self.__dict__["on_after_backward"] = None
+        for dialect in {h.dialect.name: h.dialect for h in self._of_other_dialects()}.values():
+            if dialect.evaluates is not None:
+                dialect.evaluates(trainer, dialect)
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """detectron2's ``after_backward``."""

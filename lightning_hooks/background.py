@@ -14,7 +14,8 @@ __all__ = ["BackgroundSaver"]
 class BackgroundSaver:
     """Copies an object and has a thread write the copy.
 
-    There is one buffer: the next save waits for the one before, and raises what went wrong there.
+    There is one buffer: the next save waits for the one before, and raises what went wrong there,
+    if nobody has asked before.
     The thread is no daemon: a program that ends waits for the file.
     """
 
@@ -47,6 +48,11 @@ class BackgroundSaver:
             write(make())
         except BaseException as error:  # the next save or the end of the fit raises it
             self._error = error
+
+    def raise_error(self) -> None:
+        """Raise what has gone wrong in the thread since the last call, without waiting for it."""
+        if self._error is not None:
+            self.wait()
 
     def is_writing(self, what: str) -> bool:
         """Whether this is still to be written, or could not be; what lies there is older."""

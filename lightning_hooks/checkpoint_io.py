@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 from lightning.pytorch.strategies import Strategy
 
 from lightning_hooks import files, verification
 
-__all__ = ["AtomicCheckpointIO", "replaced", "writes_atomically"]
+__all__ = ["AtomicCheckpointIO", "replaced", "wait_for_writer", "writes_atomically"]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -79,7 +79,7 @@ def replaced(strategy: Strategy, io: AtomicCheckpointIO) -> Callable[[], None] |
     strategies that write one file per rank: the answer is None then.
     """
     own = strategy.checkpoint_io
-    if type(own) not in (TorchCheckpointIO, AtomicCheckpointIO):
+    if not _is_plain(own):
         return None
     strategy.checkpoint_io = io
 
@@ -93,10 +93,27 @@ def replaced(strategy: Strategy, io: AtomicCheckpointIO) -> Callable[[], None] |
 def writes_atomically(
     strategy: Strategy, write: Callable[[dict[str, Any], str], None] = files.save_torch
 ) -> Iterator[None]:
-    """Have a strategy write with ``write`` inside the block, where :func:`replaced` can."""
-    restore = replaced(strategy, AtomicCheckpointIO(write))
+    """Have a strategy write with ``write`` inside the block, where :func:`replaced` can.
+
+    Also in place of Lightning's ``AsyncCheckpointIO`` around its own writer: that does not tell
+    when a file is whole.
+    """
+    own = strategy.checkpoint_io
+    inner = own.checkpoint_io if type(own) is AsyncCheckpointIO else own
+    if _is_plain(inner):
+        strategy.checkpoint_io = AtomicCheckpointIO(write)
     try:
         yield
     finally:
-        if restore is not None:
-            restore()
+        strategy.checkpoint_io = own
+
+
+def wait_for_writer(strategy: Strategy) -> None:
+    """Wait until a user's ``AsyncCheckpointIO`` has written everything, and raise its error."""
+    own = strategy.checkpoint_io
+    if isinstance(own, AsyncCheckpointIO):
+        own.teardown()  # its thread comes again with the next file
+
+
+def _is_plain(io: Any) -> bool:
+    return type(io) in (TorchCheckpointIO, AtomicCheckpointIO)

@@ -10,6 +10,8 @@ from lightning_hooks.hook import Hook
 from lightning_hooks.hook_configs import (
     FP16,
     Config,
+    Item,
+    build,
     hook_of,
     in_config,
     loggers_of,
@@ -73,7 +75,8 @@ def register_training_hooks(
         log_config: ``dict(interval=..., hooks=[...])``.
         momentum_config: ``dict(policy=..., ...)``.
         timer_config: The timer.
-        custom_hooks_config: A hook, a config with an optional ``priority``, or a list of them.
+        custom_hooks_config: A hook, a config with an optional ``priority`` (``run_before``,
+            ``run_after``: as every config here), or a list of them.
         fp16: Further arguments that make the OptimizerHook an Fp16OptimizerHook, and the
             GradientCumulativeOptimizerHook its relative: ``dict(loss_scale=512.0)``.
         evaluation: Arguments of EvalHook, of DistEvalHook where the ``dataloader`` among them has
@@ -124,37 +127,34 @@ def register_training_hooks(
         momentum = with_policy(momentum_config, "MomentumUpdaterHook")
     with in_config("evaluation"):
         judging = with_evaluation(evaluation, by_epoch)
-    judge = hook_of("evaluation", judging, "LOW")
-    several = isinstance(custom_hooks_config, (list, tuple))
     step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
     with in_config(step):
         stepping = with_fp16(optimizer_config, fp16)
-    hooks = {
-        "lr_config": hook_of("lr_config", lr, "VERY_HIGH", count),
-        "momentum_config": hook_of("momentum_config", momentum, "HIGH", count),
-        step: hook_of(step, stepping, "ABOVE_NORMAL"),
-        "checkpoint_config": hook_of("checkpoint_config", checkpoint_config, "NORMAL", save),
-        "timer_config": hook_of("timer_config", timer_config, "LOW"),
-        "log_config": loggers_of(log_config, count),
-        "custom_hooks": [
-            placed
-            for config in (custom_hooks_config if several else [custom_hooks_config])
-            for placed in hook_of("custom_hooks", config, "NORMAL")
-        ],
-        "evaluation": judge,
-    }
+    items: list[Item] = [
+        *hook_of("lr_config", lr, "VERY_HIGH", count),
+        *hook_of("momentum_config", momentum, "HIGH", count),
+        *hook_of(step, stepping, "ABOVE_NORMAL"),
+        *hook_of("checkpoint_config", checkpoint_config, "NORMAL", save),
+        *hook_of("timer_config", timer_config, "LOW"),
+        *loggers_of(log_config, count),
+    ]
+    several = isinstance(custom_hooks_config, (list, tuple))
+    for config in custom_hooks_config if several else [custom_hooks_config]:
+        items += hook_of("custom_hooks", config, "NORMAL")
+    items += hook_of("evaluation", judging, "LOW")
+    hooks = [build(item) for item in items]
     made = HookAdapter(by_epoch=by_epoch, **adapter)
-    for key, placed in hooks.items():
-        for hook, priority in placed:
-            with in_config(key):
-                made.register_hook(hook, priority)
+    for item, (hook, priority) in zip(items, hooks, strict=True):
+        with in_config(item.key):
+            made.register_hook(hook, priority)
     if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
         trainer_kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:
         trainer_kwargs["enable_checkpointing"] = False
-    every = evaluates_every(judge[0][0]) if judge else None
+    every = None if evaluation is None else evaluates_every(hooks[-1][0])
     trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
     made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
+    made.configs = [(item.hook, item.priority) for item in items]
     return made
 
 

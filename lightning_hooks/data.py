@@ -22,7 +22,7 @@ from lightning.fabric.utilities.data import sized_len
 from lightning_hooks import loops
 from lightning_hooks.runner import Runner
 
-__all__ = ["Iteration", "generators_of"]
+__all__ = ["Iteration", "generators_of", "what_repeats"]
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
@@ -44,6 +44,21 @@ def generators_of(loader: Any) -> list[torch.Generator]:
 def _iterates_once(loader: Any) -> bool:
     """Whether what one iterator has taken may be lost to the next."""
     return sized_len(loader) is None or hasattr(loader, "load_state_dict")
+
+
+def what_repeats(trainer: L.Trainer) -> str:
+    """Say what a run that goes on inside an epoch sees again; nothing if its loaders know."""
+    if loops.goes_on_in_pass(trainer):
+        return ""
+    done, total = loops.batch_idx(trainer) + 1, trainer.num_training_batches
+    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
+    return (
+        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
+        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
+        "may be seen again in this epoch, others not at all. A loader that saves its state, as "
+        "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
+        "checkpoint of the end of an epoch"
+    )
 
 
 def iterate_late(loader: Any) -> bool:

@@ -40,9 +40,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks import loops, resume
 from lightning_hooks.calls import Calls
 from lightning_hooks.console import default_logger
-from lightning_hooks.data import Iteration
+from lightning_hooks.data import Iteration, what_repeats
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
+from lightning_hooks.hook_order import check_wishes
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model import as_outputs
 from lightning_hooks.model_watch import ModelWatch
@@ -124,11 +125,23 @@ class Driver(Callback):
             for participant in self._participants(trainer)
             if not any(participant is hook for hook in self._hosted)
         ]
-        wishes = merge([participant.settings() for participant in given])
-        entries = each_once([entry for participant in given for entry in participant.entries()])
-        host(trainer, [hook for hook, _ in entries], self._hosted, stage)
+        self._wishes = merge([participant.settings() for participant in given])
+        self._entries = each_once(
+            [entry for participant in given for entry in participant.entries()]
+        )
+        host(trainer, [hook for hook, _ in self._entries], self._hosted, stage)
         if trainer.state.fn != TrainerFn.FITTING:
             return
+        runner = self.prepare(trainer, pl_module)
+        self._failed = False
+        self._ownership = Ownership(runner, self._wishes.owns_backward)
+        self._ownership.take()
+        self._step = TrainingStep(runner, self._calls, self._ownership)
+        mute([self, *self._participants(trainer)])
+
+    def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
+        """Return the runner with the hooks of all participants, for a fit or an evaluation."""
+        wishes = self._wishes
         if self._runner is None:
             self._runner = wishes.runner or _make_runner(trainer, pl_module, wishes)
             assert self._runner is not None
@@ -142,17 +155,17 @@ class Driver(Callback):
             runner.meta = {**wishes.meta}
         for name, value in (wishes.attributes or {}).items():
             setattr(runner, name, value)
+        self._has_timestamp = "timestamp" in (wishes.attributes or {})
         runner.hooks.clear()
-        for hook, priority in entries:
+        for hook, priority in self._entries:
             runner.register_hook(hook, priority)
-        self._failed = False
-        self._ownership = Ownership(runner, wishes.owns_backward)
-        self._ownership.take()
-        self._step = TrainingStep(runner, self._calls, self._ownership)
-        mute([self, *self._participants(trainer)])
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        check_wishes(runner.hooks, callbacks, callbacks.index(self))
+        return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Put the random state back before the first iterator is made from it."""
+        """Be the run that is resumed, with its random state before the first iterator is made."""
+        self.runner.run_id = (self._resumed.state or {}).get("run", self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
         self._iteration.watch(trainer, self._hooks_may_change_data())
 
@@ -168,7 +181,9 @@ class Driver(Callback):
         runner.mode = None
         runner._stop_requested = False
         runner._iter = saved.get("iter", loops.batches_processed(trainer))
-        runner.run_id = saved.get("run", runner.run_id)
+        runner.steps_before = 0
+        if not self._has_timestamp:
+            runner.timestamp = self._resumed.timestamp(runner.timestamp)
         mid_epoch = loops.is_resuming_mid_epoch(trainer)
         self._in_epoch = mid_epoch and saved.get("in_epoch", not loops.is_last_batch(trainer))
         runner._inner_iter = loops.batch_idx(trainer) if self._in_epoch else 0
@@ -182,6 +197,10 @@ class Driver(Callback):
             runner.meta = {**self._resumed.meta, **(runner.meta or {})}
             if "hook_msgs" in self._resumed.meta:
                 runner.meta["hook_msgs"] = self._resumed.meta["hook_msgs"]
+        if self._resumed and mid_epoch and not loops.is_last_batch(trainer):
+            told = what_repeats(trainer)
+            if told:
+                runner.logger.warning("%s", told)
         self._ownership.start()
         self._in_run = True
         self._calls.capture_flags()
@@ -198,10 +217,12 @@ class Driver(Callback):
         self._step.listen()
         self._calls.ask_ranks()
         self._first_iter = runner.iter
+        resumed = self._resumed  # which is forgotten where the data begins
         if isinstance(runner, IterRunner):
             self._begin_run_by_iter()
         elif self._in_epoch:
             self._begin_epoch(synthesised=True)
+        resumed.restore_log_buffer(runner)  # loggers clear it when an epoch begins
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``before_train_epoch``."""
@@ -252,7 +273,8 @@ class Driver(Callback):
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
         trainer = self.runner.trainer
-        if self._resumed and (self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)):
+        anew = self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)
+        if self._resumed and (anew or loops.goes_on_in_pass(trainer)):
             self._resumed.restore_rng(trainer.global_rank)
 
     def _take_data(self) -> None:
@@ -266,6 +288,9 @@ class Driver(Callback):
             resumed=bool(self._resumed),
             hooks_may_change_data=self._hooks_may_change_data(),
         )
+        if self._resumed and loops.goes_on_in_pass(runner.trainer):
+            self._resumed.restore_rng(runner.rank)
+            self._resumed.restore_generators(runner)
         runner.renew()  # the loader may be another one
         self._resumed = resume.ResumeState()
 
@@ -460,7 +485,7 @@ class Driver(Callback):
         self._iteration.end_epoch(trainer)
         self._restore_val_data(trainer)
         self._iteration.unwatch(trainer)
-        if self._runner is not None:
+        if hasattr(self, "_step"):  # there was a fit
             self._step.stop_listening()
             self._model.unguard()
             self._ownership.release()
@@ -483,8 +508,9 @@ class Driver(Callback):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep what a checkpoint says until the run starts."""
-        self._resumed.load(checkpoint)
+        """Keep what a checkpoint says until the run starts; a validation from one starts none."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._resumed.load(checkpoint)
 
 
 def _make_runner(trainer: L.Trainer, module: L.LightningModule, wishes: Settings) -> Runner:

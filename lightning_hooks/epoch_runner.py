@@ -44,7 +44,11 @@ class EpochRunner(Runner):
         if self._max_epochs is not None and batches != float("inf"):
             limits.append(self._max_epochs * int(batches))
         if self.trainer.max_steps >= 0:
-            limits.append(loops.iterations_of_steps(self.trainer, self.trainer.max_steps))
+            steps = loops.iterations_of_steps(self.trainer, self.trainer.max_steps)
+            for hook in self.hooks:
+                if hasattr(hook, "iterations_of"):  # it owns the steps, each of several iterations
+                    steps = hook.iterations_of(steps, self.trainer)
+            limits.append(steps)
         return min(limits, default=None)
 
     @_max_iters.setter

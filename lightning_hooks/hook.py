@@ -55,6 +55,12 @@ class Hook(Participant):
     stages: tuple[str, ...] = STAGES
     """The ten points, in mmcv's order."""
 
+    run_before: Any = ()
+    """Hooks that come after this one, whatever the priorities: a class, a name, or several."""
+
+    run_after: Any = ()
+    """Hooks that come before it; see :mod:`lightning_hooks.hook_order`."""
+
     reads_step: bool = True
     """Whether the hook reads ``runner.outputs`` or the log buffer's values of the step.
 

@@ -1,4 +1,4 @@
-"""The items of mmcv's training config, each made the hooks that it stands for."""
+"""The items of mmcv's training config, each brought to the hooks that it stands for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data.distributed import DistributedSampler
 
 from lightning_hooks.config_files import copied
+from lightning_hooks.hook_order import WISHES, build_placed
 from lightning_hooks.hooks.dist_evaluation import DistEvalHook
 from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.registry import HOOKS
@@ -19,6 +20,8 @@ from lightning_hooks.suggest import UnknownNameError, suggest
 __all__ = [
     "FP16",
     "Config",
+    "Item",
+    "build",
     "hook_of",
     "in_config",
     "loggers_of",
@@ -30,8 +33,15 @@ __all__ = [
 Config = Any
 """A config dict, a hook object, or None for none."""
 
-Placed = list[tuple[Any, Any]]
-"""Hooks with their priorities."""
+
+class Item(NamedTuple):
+    """What a key of the config says of one hook."""
+
+    key: str
+    hook: Any
+    """Its config dict, complete, or the hook itself."""
+    priority: Any
+
 
 FP16 = {
     "OptimizerHook": "Fp16OptimizerHook",
@@ -45,8 +55,8 @@ EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHo
 
 def hook_of(
     key: str, config: Config, priority: str, default: Mapping[str, Any] | None = None
-) -> Placed:
-    """Return a hook with its priority, in a list, or an empty one for None."""
+) -> list[Item]:
+    """Return what is said of a hook, in a list, or an empty one for None."""
     if config is None:
         return []
     if isinstance(config, tuple):
@@ -56,11 +66,18 @@ def hook_of(
     if isinstance(config, Mapping):
         arguments = {**(default or {}), **copied(config)}
         priority = arguments.pop("priority", priority)
-        with in_config(key):
-            return [(HOOKS.build(arguments), priority)]
+        return [Item(key, arguments, priority)]
     if isinstance(config, (str, bytes, int, float, list, set, type)):
         raise TypeError(f"{key} must be a dict, a hook or None, got {config!r}")
-    return [(config, priority)]
+    return [Item(key, config, priority)]
+
+
+def build(item: Item) -> tuple[Any, Any]:
+    """Return an item's hook with its priority."""
+    if not isinstance(item.hook, Mapping):
+        return item.hook, item.priority
+    with in_config(item.key):
+        return build_placed(HOOKS, item.hook, item.priority)
 
 
 @contextlib.contextmanager
@@ -103,7 +120,7 @@ def with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
     return {**arguments, "type": kind}
 
 
-def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> Placed:
+def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list[Item]:
     """Return the loggers of ``log_config``, or none for None."""
     if config is None:
         return []
@@ -129,7 +146,7 @@ def with_evaluation(config: Config, by_epoch: bool) -> Config:
         kind = EVALUATIONS.get(kind, kind)
     arguments = {"dataloader": None, **config, "type": kind, "by_epoch": by_epoch}
     if loader is None and kind in EVALUATIONS.values():
-        known = {*inspect.signature(EvalHook).parameters, "type", "priority"}
+        known = {*inspect.signature(EvalHook).parameters, "type", "priority", *WISHES}
         unused = sorted(arguments.keys() - known)
         if unused:
             warnings.warn(

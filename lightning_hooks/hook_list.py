@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
+from lightning_hooks.hook_order import WISHES, arranged, wished
 from lightning_hooks.notes import class_name
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.priority import default_priority, get_priority, priority_name
@@ -113,7 +114,13 @@ class HookList(list[Any]):
         return self._priorities.get(id(hook), default_priority(hook))
 
     def add(self, hook: Any, priority: int | str) -> None:
-        """Insert by priority, after those of equal priority, as mmcv does."""
+        """Insert by priority, after those of equal priority, as mmcv does.
+
+        Then those move that wish to run before or after others.
+
+        Raises:
+            ValueError: if wishes contradict each other.
+        """
         value = get_priority(priority)
         self._priorities[id(hook)] = value
         with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property
@@ -122,6 +129,12 @@ class HookList(list[Any]):
         while index and self.priority_of(self[index - 1]) > value:
             index -= 1
         self.insert(index, hook)
+        order = arranged(sorted(self, key=self.priority_of)) if self._wishes() else self
+        if any(one is not other for one, other in zip(order, self, strict=True)):
+            self[:] = order
+
+    def _wishes(self) -> bool:
+        return any(wished(hook, wish) for hook in self for wish in WISHES)
 
 
 def _restore(hooks: list[Any], priorities: list[int]) -> HookList:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ class LogBuffer:
     Note:
         Departure from mmcv: a value may be a tensor. It is kept detached, on its device, until
         an average needs it; then all tensors needed are stacked and copied to the host at once.
+        Checkpoints have what is in it, so that a resumed run averages what it would have.
     """
 
     def __init__(self) -> None:
@@ -72,6 +74,25 @@ class LogBuffer:
                 self.output[key] = float(np.sum(np.array(values[-n:]) * counts) / np.sum(counts))
         self.ready = True
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the numbers in it, for a checkpoint; what is no number is left out."""
+        self._read(0)
+        keys = [k for k, v in self.val_history.items() if all(isinstance(x, Real) for x in v)]
+        return {
+            "values": {key: _packed(self.val_history[key]) for key in keys},
+            "counts": {key: _packed(self.n_history[key]) for key in keys},
+            "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
+            "ready": self.ready,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Hold what :meth:`state_dict` returned, and nothing else."""
+        self.clear()
+        self.val_history.update({key: v.tolist() for key, v in state["values"].items()})
+        self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
+        self.output.update(state["output"])
+        self.ready = state["ready"]
+
     def _read(self, n: int) -> None:
         """Replace the tensors among the last ``n`` values by numbers, with one copy per device."""
         places: dict[torch.device, dict[torch.dtype, list[tuple[list[Any], int]]]] = {}
@@ -96,3 +117,8 @@ class LogBuffer:
             for found in by_dtype.values():
                 for values, index in found:
                     values[index] = next(numbers)
+
+
+def _packed(numbers: list[Any]) -> torch.Tensor:
+    whole = all(isinstance(number, Integral) for number in numbers)
+    return torch.tensor(numbers, dtype=torch.int64 if whole else torch.float64)

@@ -14,6 +14,7 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
+from lightning.pytorch.trainer.states import TrainerFn
 from torchmetrics import Metric
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "batches_processed",
     "epoch_is_over",
     "evaluate_as_before",
+    "goes_on_in_pass",
     "grad_scaler",
     "has_grad_scaler",
     "hyper_parameters",
@@ -31,6 +33,7 @@ __all__ = [
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
+    "iterations_by_epoch",
     "iterations_of_steps",
     "keep_global_step",
     "leave_resumed_epoch",
@@ -104,6 +107,16 @@ def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
     return bool(trainer.fit_loop.restarted_mid_epoch)
 
 
+def goes_on_in_pass(trainer: L.Trainer) -> bool:
+    """Whether the run goes on inside a pass over the data, where its loaders know they stood.
+
+    Their iterators exist already in the uninterrupted run: what making them anew draws from the
+    random state is drawn for nothing.
+    """
+    inside = is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
+    return inside and all(hasattr(x, "load_state_dict") for x in train_loaders(trainer))
+
+
 def batch_is_open(trainer: L.Trainer) -> bool:
     """Whether a training batch has begun and not ended: its iteration is not counted yet."""
     current: Any = trainer.fit_loop.epoch_loop.batch_progress.current
@@ -168,12 +181,15 @@ def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
     Accumulated gradients are stepped at the end of every epoch too. A module that steps several
     optimizers itself is taken to step each of them once in an iteration.
     """
-    every, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
     if not trainer.lightning_module.automatic_optimization:
         return -(-steps // max(len(trainer.optimizers), 1))
-    if every == 1:
-        return steps
-    if batches == float("inf"):
+    return iterations_by_epoch(trainer, steps, trainer.accumulate_grad_batches)
+
+
+def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
+    """How many iterations take so many steps: one for ``every`` of an epoch, one for its rest."""
+    batches = trainer.num_training_batches
+    if every == 1 or batches == float("inf"):
         return steps * every
     epochs, rest = divmod(steps, -(-int(batches) // every))
     return epochs * int(batches) + min(rest * every, int(batches))
@@ -320,13 +336,18 @@ def step_metrics(
 
 
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
-    """What the module logged for the validation that ends, computed."""
+    """What the module logged for the validation, or test, that ends, computed."""
     found = {}
-    for item in trainer.fit_loop.epoch_loop.val_loop._results.values():
+    loop, batches = trainer.fit_loop.epoch_loop.val_loop, trainer.num_val_batches
+    if trainer.state.fn == TrainerFn.VALIDATING:
+        loop = trainer.validate_loop
+    elif trainer.state.fn == TrainerFn.TESTING:
+        loop, batches = trainer.test_loop, trainer.num_test_batches
+    for item in loop._results.values():
         if item.meta.on_epoch and not item.has_reset:
             value = item._computed if item._computed is not None else item.compute()
             if isinstance(value, torch.Tensor) and value.numel() == 1:
-                many = trainer.num_val_batches and len(trainer.num_val_batches) > 1
+                many = batches and len(batches) > 1
                 suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
                 found[item.meta.name + suffix] = value.detach()
     return found

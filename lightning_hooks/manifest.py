@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from lightning_hooks import files
 from lightning_hooks.checksum import checksum
 
-__all__ = ["NAME", "Entry", "flaw", "newest_valid", "read", "update", "without"]
+__all__ = [
+    "NAME",
+    "Entry",
+    "flaw",
+    "newest_valid",
+    "read",
+    "remove_temporaries",
+    "update",
+    "without",
+]
 
 NAME = "checkpoints.json"
 
@@ -86,6 +96,15 @@ def update(directory: str, change: Callable[[list[Entry]], list[Entry]]) -> None
             table = {"version": 1, "files": [dataclasses.asdict(entry) for entry in after]}
             with files.atomic_write(files.join(directory, NAME)) as file:
                 file.write(json.dumps(table, indent=1).encode())
+
+
+def remove_temporaries(directory: str) -> None:
+    """Delete what a process that was killed in :func:`update` has left in a local directory."""
+    if files.is_local(directory) and os.path.isdir(directory):
+        with _ONE_AT_A_TIME, _locked(directory):  # so that nobody else is about to write one
+            for name in os.listdir(directory):
+                if re.fullmatch(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp", name):
+                    os.unlink(os.path.join(directory, name))
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import torch
 
 from lightning_hooks import files, verification
 from lightning_hooks.model import unwrap
+from lightning_hooks.optimizer_steps import start_at
 
 if TYPE_CHECKING:
     from lightning_hooks.runner import Runner
@@ -156,6 +157,7 @@ def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: 
         )
     runner._epoch = meta["epoch"]
     runner._iter = meta["iter"]
+    start_at(runner, checkpoint)
     runner.meta = dict(meta)
     runner.run_id = (checkpoint.get("lightning_hooks") or {}).get("run", runner.run_id)
     if resume_optimizer:

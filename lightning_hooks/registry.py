@@ -188,7 +188,10 @@ def _is_beyond_mmcv(name: str, cls: type) -> bool:
 HOOKS = Registry("hook", gives_way=_is_beyond_mmcv)
 """Every hook class by name: what ``dict(type="EMAHook", ...)`` finds.
 
-A name of mmcv's own registry is taken, as there. What is here beyond mmcv gives way: a project
-that registers its own ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets
-its own. A class of the project's is not replaced by another one without ``force=True``.
+A name of mmcv's own registry is taken, as there, and so is one of the project's: it is not given to
+another class without ``force=True``.
+
+Note:
+    Departure from mmcv: what is here beyond mmcv gives way. A project that registers its own
+    ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets its own.
 """

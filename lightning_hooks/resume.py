@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     last_val_iter  iterations done at the last validation, where the run is counted in them
     rng            the random state of every rank
     data           states of the training loaders' own generators
+    timestamp      the run's name in the names of its files
+    log_buffer     the values of steps that are still to be averaged
+    text_logs      how far the text logs have come (:mod:`lightning_hooks.writers.text`)
     buffers        what hooks have added to the model (:mod:`lightning_hooks.hook_buffers`)
     =============  =======================================================================
 
@@ -51,6 +55,8 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
         "iter": done,
         "in_epoch": in_epoch,
         "run": runner.run_id,
+        "timestamp": runner.timestamp,
+        "log_buffer": runner.log_buffer.state_dict(),
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
         "data": [g.get_state() for g in generators],
@@ -71,6 +77,18 @@ class ResumeState:
         """Keep what concerns us; the counters and optimizers are not there yet."""
         self.state = checkpoint.get(KEY)
         self.meta = dict(checkpoint.get("meta") or {})
+
+    def timestamp(self, default: str) -> str:
+        """Return the run's, unless it is none that a file's name may begin with."""
+        found = (self.state or {}).get("timestamp")
+        is_name = isinstance(found, str) and re.fullmatch(r"\w[\w.-]*", found)
+        return str(found) if is_name else default
+
+    def restore_log_buffer(self, runner: Runner) -> None:
+        """Put back what was still to be averaged."""
+        found = (self.state or {}).get("log_buffer")
+        if found:
+            runner.log_buffer.load_state_dict(found)
 
     def restore_rng(self, rank: int) -> None:
         """Put this rank's random state back; with other ranks than before, nothing is."""

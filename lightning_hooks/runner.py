@@ -18,6 +18,7 @@ from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.log_buffer import LogBuffer
 from lightning_hooks.model import ModelWrapper
 from lightning_hooks.notes import calling
+from lightning_hooks.optimizer_steps import steps_done, steps_of, steps_of_run
 from lightning_hooks.priority import default_priority
 from lightning_hooks.step import optimizers_of_hooks
 
@@ -38,7 +39,9 @@ class Runner:
         ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError);
         what a hook runs of the model, outside of a training step that it owns, leaves the random
         state as it was (in mmcv the training draws on from there); a model assigned in training
-        on several ranks is refused (in mmcv the ranks drift apart).
+        on several ranks is refused (in mmcv the ranks drift apart); a ``StopIteration`` that a
+        hook raises becomes a RuntimeError (it would end the epoch); ``register_hook`` without a
+        priority takes that of the hook's family (mmcv: NORMAL).
     """
 
     outputs: dict[str, Any]
@@ -155,6 +158,23 @@ class Runner:
         limit: int | None = self._max_iters
         return limit
 
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps made, each of which may take several iterations."""
+        return steps_done(self)
+
+    @functools.cached_property
+    def max_optimizer_steps(self) -> int | None:
+        """Optimizer steps to make, None where it is not known."""
+        return steps_of_run(self)
+
+    def optimizer_steps_of(self, epochs: int) -> int:
+        """Return the optimizer steps of the run's first epochs."""
+        return steps_of(self, epochs)
+
+    steps_before = 0
+    """Optimizer steps behind us that Lightning does not count: of a file that a hook resumed."""
+
     _max_epochs: Any
     _max_iters: Any
     _known_optimizer: Any = None
@@ -165,6 +185,7 @@ class Runner:
     def renew(self) -> None:
         """Derive anew what is kept for an epoch, as in mmcv: ``max_iters``, and the optimizer."""
         self.__dict__.pop("max_iters", None)
+        self.__dict__.pop("max_optimizer_steps", None)
         known = self.__dict__.get("optimizer") is self._known_optimizer
         if known and not self._keeps_optimizer:
             self.__dict__.pop("optimizer", None)

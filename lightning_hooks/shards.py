@@ -10,7 +10,18 @@ from typing import Any
 
 import torch
 
-__all__ = ["any_sharded", "bring_home", "gathered", "held", "is_sharded", "like", "part", "plain"]
+__all__ = [
+    "any_sharded",
+    "bring_home",
+    "gathered",
+    "held",
+    "is_sharded",
+    "largest_of_ranks",
+    "like",
+    "part",
+    "plain",
+    "rows_of",
+]
 
 
 def is_sharded(value: Any) -> bool:
@@ -90,6 +101,34 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
         if keeps:
             found[plain(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
     return found
+
+
+def largest_of_ranks(value: torch.Tensor, mesh: Any) -> torch.Tensor:
+    """Return the largest of what the ranks of a device mesh have; collective."""
+    from torch.distributed.tensor import DTensor, Partial
+
+    spread = DTensor.from_local(value, mesh, [Partial("max")] * mesh.ndim, run_check=False)
+    whole: torch.Tensor = spread.full_tensor()
+    return whole
+
+
+def rows_of(values: Any, tensor: Any) -> torch.Tensor:
+    """Return values of the rows of a tensor (or one value of it all) for the rows held here.
+
+    Plain values are returned as they are. Of a DTensor each rank gets those of its rows, whichever
+    way the rows are spread; collective where that takes a sum over the ranks.
+    """
+    if not is_sharded(values):
+        found: torch.Tensor = values
+        return found
+    from torch.distributed.tensor import Replicate
+
+    rows = [
+        placement if values.ndim and placement.is_shard(0) else Replicate()
+        for placement in tensor.placements
+    ]
+    here: torch.Tensor = values.redistribute(placements=rows)
+    return here
 
 
 def plain(key: str) -> str:

@@ -48,11 +48,18 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
 
 
 def require_resumable(path: str, checkpoint: dict[str, Any]) -> None:
-    """Refuse a checkpoint without the state of the optimizers.
+    """Refuse a checkpoint without the state of the optimizers, or with it as mmcv has it.
 
     Raises:
         WeightsOnlyError: says what such a file is for.
     """
+    if "optimizer" in checkpoint and "meta" in checkpoint:
+        raise WeightsOnlyError(
+            f"{path} is a checkpoint of mmcv's layout, from which Lightning cannot go on. Leave "
+            "out ckpt_path, and go on from it with a hook that calls "
+            f"runner.resume({path!r}) in before_run: "
+            f"ClosureHook('before_run', lambda runner: runner.resume({path!r}))"
+        )
     if "state_dict" in checkpoint and "optimizer_states" not in checkpoint:
         raise WeightsOnlyError(
             f"{path}: this checkpoint contains only the model (save_optimizer=False), a run cannot "

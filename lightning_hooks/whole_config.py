@@ -56,6 +56,10 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
         What :func:`~lightning_hooks.config_files.read_config` and
             :func:`register_training_hooks` raise.
 
+    Note:
+        Departures from mmcv: those of :func:`register_training_hooks`. An evaluation without a
+        ``val_dataloader`` judges the Trainer's own validation.
+
     >>> hooks = hooks_from_config(
     ...     dict(
     ...         model=dict(type="ResNet"),

@@ -12,12 +12,34 @@ import lightning as L
 import torch
 from helpers import TinyModule, make_loader
 from lightning.pytorch.strategies import ModelParallelStrategy
+from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from lightning_hooks import Hook, OptimizerHook
+from lightning_hooks.hooks.clipping import KINDS
+
+RECIPES: dict[str, Any] = {
+    "mmcv": {"max_norm": 0.1},
+    "norm": {"type": "norm", "max_norm": 0.1},
+    "value": {"type": "value", "clip_value": 0.05},
+    "adaptive": {"type": "adaptive", "clip_factor": 0.1},
+    "groups": [{"max_norm": 0.1}, {"type": "adaptive", "clip_factor": 0.2}],
+}
 
 
-class Module(TinyModule):
+class Plain(TinyModule):
+    """Three features are spread unevenly; of one number the second rank holds nothing."""
+
+    def make_net(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1), nn.Linear(1, 2))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        groups = [{"params": self.net[0].parameters()}, {"params": self.net[2:].parameters()}]
+        return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
+
+
+class Module(Plain):
     validation_step = None  # type: ignore[assignment]
 
     def configure_model(self) -> None:
@@ -31,19 +53,20 @@ class Look(Hook):
     priority = "LOWEST"
 
     def __init__(self) -> None:
-        self.norms: list[float] = []
+        self.seen: dict[str, list[float]] = {"grad_norm": [], "clip_fraction": []}
         self.batches: list[Any] = []
         self.kinds: set[str] = set()
 
     def after_train_iter(self, runner: Any) -> None:
-        norm = runner.log_buffer.val_history["grad_norm"][-1]
         self.batches.append([part.tolist() for part in runner.data_batch])
-        self.kinds.add(type(norm).__name__)
-        self.norms.append(float(norm))
+        for name, seen in self.seen.items():
+            if name in runner.log_buffer.val_history:
+                value = runner.log_buffer.val_history[name][-1]
+                self.kinds.add(type(value).__name__)
+                seen.append(float(value))
 
 
-def main(out: Path) -> None:
-    torch.set_num_threads(1)
+def fit(out: Path, grad_clip: Any) -> dict[str, Any]:
     look, module = Look(), Module()
     strategy = ModelParallelStrategy(
         data_parallel_size=2, tensor_parallel_size=1, process_group_backend="gloo"
@@ -53,7 +76,7 @@ def main(out: Path) -> None:
         devices=2,
         strategy=strategy,
         max_epochs=1,
-        callbacks=[OptimizerHook({"max_norm": 0.1}), look],
+        callbacks=[OptimizerHook(grad_clip), look],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -61,10 +84,40 @@ def main(out: Path) -> None:
         default_root_dir=out,
     )
     trainer.fit(module, make_loader(4))
-    weight: Any = module.net.weight
-    found: dict[str, Any] = {"norms": look.norms, "kinds": sorted(look.kinds)}
-    found["batches"] = look.batches
-    found["weight"] = weight.full_tensor().tolist()
+    weights: list[Any] = [p.full_tensor() for p in module.parameters()]  # type: ignore[attr-defined]
+    return {
+        **look.seen,
+        "kinds": sorted(look.kinds),
+        "batches": look.batches,
+        "weights": [weight.tolist() for weight in weights],
+    }
+
+
+def mixed(kind: str) -> dict[str, Any]:
+    """Clip what is spread over the ranks together with what each has whole."""
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    parameters = []
+    for value in (1.0, 2.0, 3.0):
+        whole = torch.full((3, 2), value)
+        spread = whole if value == 2 else distribute_tensor(whole, mesh, [Shard(0)])
+        parameter = nn.Parameter(spread)
+        parameter.grad = (spread * value).detach()
+        parameters.append(parameter)
+    recipe = {key: value for key, value in RECIPES[kind].items() if key != "type"}
+    found = KINDS[kind](parameters, **recipe)
+    gradients: list[Any] = [parameter.grad for parameter in parameters]
+    whole_ones = [g.full_tensor() if hasattr(g, "full_tensor") else g for g in gradients]
+    return {
+        "norm": float(found.norm),
+        "exceeded": float(found.exceeded()),
+        "gradients": [gradient.tolist() for gradient in whole_ones],
+    }
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {name: fit(out, recipe) for name, recipe in RECIPES.items()}
+    found["mixed"] = {kind: mixed(kind) for kind in ("norm", "value", "adaptive")}
     (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -16,10 +17,20 @@ from typing import Any
 
 import torch
 from helpers import TinyNormModule, make_loader, make_trainer
+from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import CheckpointHook, CosineAnnealingLrUpdaterHook, EMAHook, newest_valid
+from lightning_hooks import (
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    IterTimerHook,
+    TextLoggerHook,
+    newest_valid,
+)
 
-EPOCHS, KEPT = 12, 2
+EPOCHS, BATCHES, KEPT = 12, 4, 2
+INTERRUPTED = 3
+"""The exit status of what Lightning ends by a SystemExit, of SIGTERM or Ctrl-C."""
 
 
 class Module(TinyNormModule):
@@ -34,47 +45,87 @@ class Module(TinyNormModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.big += 1
-        return self.loss(batch)
+        return super().training_step(batch, batch_idx)
+
+    def parameters_now(self) -> list[torch.Tensor]:
+        return [value.detach().clone() for value in self.parameters()]
+
+
+class Witness(Callback):
+    """Notes the weights after each iteration."""
+
+    def __init__(self, module: Module) -> None:
+        self.seen = [module.parameters_now()]
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        self.seen.append(pl_module.parameters_now())
+
+
+def make_data(by_epoch: bool) -> Any:
+    """By iteration files are written inside epochs, too, where only a loader with a state can."""
+    loader = make_loader(BATCHES, shuffle=True)
+    if by_epoch:
+        return loader
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return StatefulDataLoader(loader.dataset, batch_size=2, shuffle=True)
 
 
 def train(directory: str, background: bool, by_epoch: bool) -> None:
     """Train to the end, from the newest valid file on."""
     hook = CheckpointHook(
-        interval=1 if by_epoch else 4,  # epochs are 4: within one Lightning draws the data anew
+        interval=1 if by_epoch else 3,
         by_epoch=by_epoch,
         max_keep_ckpts=KEPT,
         background=background,
     )
     others = EMAHook(momentum=0.1), CosineAnnealingLrUpdaterHook(min_lr=0.0)
+    logs = IterTimerHook(), TextLoggerHook(interval=3)
+    module = Module()
+    witness = Witness(module)
     trainer = make_trainer(
-        *(Path(directory), *others, hook),
+        *(Path(directory), *others, *logs, hook, witness),
         max_epochs=EPOCHS,
         enable_checkpointing=True,
     )
     torch.manual_seed(0)
     resumes = newest_valid(directory) is not None
-    trainer.fit(Module(), make_loader(4, shuffle=True), ckpt_path="last" if resumes else None)
+    loaders = make_data(by_epoch), make_loader(2)
+    try:
+        trainer.fit(module, *loaders, ckpt_path="last" if resumes else None)
+    finally:  # a SIGKILL leaves none of these
+        weights = {"now": module.parameters_now(), "iter": int(module.big[0])}
+        torch.save(weights, Path(directory) / "weights.pt")
+        if not resumes:
+            torch.save(witness.seen, Path(directory) / "witness.pt")
 
 
-def main() -> None:
+def serve(**jobs: Any) -> None:
     """Serve until the input ends."""
     warnings.simplefilter("ignore")  # of files that the kill has left
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            arguments = json.loads(line)
-            code = 1
-            os.dup2(2, 1)  # the answers' pipe is not for the log
-            try:
-                train(**arguments)
-                code = 0
-            except BaseException:
-                (Path(arguments["directory"]) / "error.txt").write_text(traceback.format_exc())
-            finally:
-                os._exit(code)
+            work(jobs, **json.loads(line))
         print(pid, flush=True)
-        print(os.waitpid(pid, 0)[1], flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+def work(jobs: Any, job: str = "train", **arguments: Any) -> None:
+    """Do a job and end as a process of its own does: threads are waited for."""
+    os.dup2(2, 1)  # the answers' pipe is not for the log
+    code = 1
+    try:
+        jobs[job](**arguments)
+        code = 0
+    except SystemExit:
+        code = INTERRUPTED
+    except BaseException:
+        (Path(arguments["directory"]) / "error.txt").write_text(traceback.format_exc())
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    serve(train=train)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback, EMAWeightAveraging
+from lightning.pytorch.plugins import MixedPrecision
 from test_ema import Probe, equal, weights
 
 from lightning_hooks import (
@@ -156,6 +157,42 @@ def test_departure_steps_are_counted_under_accumulation(tmp_path):
         TinyModule(), make_loader(5)
     )
     assert hook.steps == 6
+
+
+class Overflows(TinyModule):
+    """Gradients are infinite in the third and fourth of eight batches: the scaler skips those."""
+
+    fused: bool | None = None
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        skipped = self.trainer.training and len(self.losses) in (2, 3)
+        return super().loss(batch) * (math.inf if skipped else 1)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=self.lr, fused=self.fused)
+
+
+@pytest.mark.parametrize("fused", [None, True])
+def test_departure_steps_that_a_scaler_skips_do_not_count(tmp_path, fused):
+    hook, module, models = StochasticWeightAverageHook(), Overflows(), []
+    module.fused = fused
+
+    class Look(Callback):
+        def on_train_batch_end(self, *args: Any) -> None:
+            models.append(module.net.weight.detach().clone())
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+    scaled = MixedPrecision("16-mixed", "cpu", scaler)
+    trainer = make_trainer(tmp_path, hook, Look(), plugins=[scaled], max_epochs=2)
+    trainer.fit(module, make_loader())
+    assert torch.equal(models[1], models[3])
+    assert trainer.global_step == 8  # Lightning counts them
+    # a fused optimizer skips on the device: its unchanged weights count once more
+    made = models if fused else models[:2] + models[4:]
+    assert hook.steps == len(made)
+    mean = torch.stack(made).mean(0)
+    torch.testing.assert_close(hook.ema_state_dict()["net.weight"], mean)
+    assert not trainer.optimizers[0]._optimizer_step_post_hooks
 
 
 def test_swa_is_the_mean_of_the_models(tmp_path):

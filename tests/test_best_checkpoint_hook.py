@@ -154,8 +154,71 @@ def test_a_fit_without_validation_warns(tmp_path):
         ({"save_best": "acc", "keep_best": 0}, ValueError, "keep_best must be at least 1"),
         ({"save_best": "acc", "out_dir": 3}, TypeError, "out_dir must be a path"),
         ({"save_best": "acc", "interval": 0}, ValueError, "interval must be"),
+        ({"save_best": "acc", "background": 1}, TypeError, "background must be a bool"),
+        ({"save_best": "acc", "on_saved": "x"}, TypeError, "on_saved must be a function"),
     ],
 )
 def test_refuses(arguments, error, match):
     with pytest.raises(error, match=match):
         BestCheckpointHook(**arguments)
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+@pytest.mark.parametrize("background", [False, True], ids=["sync", "background"])
+def test_the_last_and_the_best_in_one_callback(tmp_path, host, background):
+    scores = {"acc": [0.3, 0.9, 0.5, 0.6, 0.95], "val_loss": [1.0, 5.0, 2.0, 0.5, 3.0]}
+
+    def hook() -> CheckpointHook:
+        return CheckpointHook(
+            interval=1,
+            max_keep_ckpts=2,
+            create_symlink=False,
+            save_best=["acc", "val_loss"],
+            keep_best=2,
+            background=background,
+        )
+
+    for epochs in (3, 5):
+        last = {"ckpt_path": str(tmp_path / "epoch_3.pth")} if epochs > 3 else {}
+        trainer = fit(tmp_path, hook(), epochs=epochs, host=host, **scores, **last)
+    assert best(tmp_path) == [
+        *("best_acc_epoch_2.pth", "best_acc_epoch_5.pth"),
+        *("best_val_loss_epoch_1.pth", "best_val_loss_epoch_4.pth"),
+    ]
+    last_two = {"epoch_4.pth", "epoch_5.pth"}
+    assert {p.name for p in tmp_path.glob("epoch_*.pth")} == last_two
+    entries = manifest.read(str(tmp_path))
+    assert {entry.name for entry in entries} == {*best(tmp_path), *last_two}
+    assert not any(manifest.flaw(str(tmp_path), entry) for entry in entries)
+    the_best = str(tmp_path / "best_acc_epoch_5.pth")
+    if host:
+        (adapter,) = (c for c in trainer.callbacks if isinstance(c, HookAdapter))
+        assert adapter.best_checkpoint == the_best
+        assert adapter.last_checkpoint in map(str, (tmp_path / "epoch_5.pth", tmp_path / the_best))
+    else:
+        assert len(trainer.checkpoint_callbacks) == 1
+        trainer.validate(ckpt_path="best", dataloaders=make_loader(1), verbose=False)
+        assert trainer.ckpt_path == the_best
+
+
+def test_in_one_callback_by_iteration_and_without_the_optimizer(tmp_path):
+    hook = CheckpointHook(*(2, False, False), save_best="val_loss", rule="less", max_keep_ckpts=1)
+    trainer = make_trainer(
+        *(tmp_path, hook), max_epochs=1, enable_checkpointing=True, val_check_interval=2
+    )
+    trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+    (name,) = best(tmp_path)
+    assert name.startswith("best_val_loss_iter_")
+    assert "optimizer_states" not in torch.load(tmp_path / name, weights_only=True)
+    assert [p.name for p in tmp_path.glob("iter_*.pth")] == ["iter_4.pth"]
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+def test_in_one_callback_refuses_what_the_other_does(tmp_path):
+    with pytest.raises(ValueError, match="Cannot infer the rule"):
+        CheckpointHook(save_best="speed")
+    with pytest.raises(ValueError, match="keep_best must be at least 1"):
+        CheckpointHook(save_best="acc", keep_best=0)
+    trainer = make_trainer(tmp_path, CheckpointHook(save_best="acc"), enable_checkpointing=True)
+    with pytest.warns(UserWarning, match="nothing to compare"):
+        trainer.fit(TinyModule(), make_loader())

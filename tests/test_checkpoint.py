@@ -20,7 +20,7 @@ import torch
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule, manifest
+from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule, manifest
 from lightning_hooks.hooks.checkpoint import CheckpointHook
 from lightning_hooks.hooks.ema import EMAHook
 
@@ -325,6 +325,56 @@ def test_a_run_counted_in_iterations_goes_on(tmp_path, val):
         assert vals == [c for c in calls if c[0] == "before_val_iter"], n
 
 
+class Standing:
+    """A loader that says where it stands, as torchdata's."""
+
+    def __init__(self) -> None:
+        self.batches, self.at, self.given = [*make_loader(4)], 0, 0
+
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Any:
+        self.given, self.at = self.at, 0
+        for batch in self.batches[self.given :]:
+            self.given += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["given"]
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
+@pytest.mark.parametrize(("make", "seen"), [(make_loader, [0]), (Standing, [3])])
+def test_from_within_a_pass_the_data_and_accumulated_gradients_are_as_the_docstring_says(
+    tmp_path, make, seen
+):
+    class Sees(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            known = [x[0].tolist() for x in Standing().batches]
+            steps.append((known.index(batch[0].tolist()), self.net.weight.grad is not None))
+            return super().training_step(batch, batch_idx)
+
+    def fit(directory: Path, ckpt_path: Any = None) -> list[Any]:
+        steps.clear()
+        saves = CheckpointHook(interval=1, by_epoch=False)
+        trainer = trainer_of(directory, saves, max_epochs=1, accumulate_grad_batches=2)
+        trainer.fit(Sees(), make(4) if make is make_loader else make(), ckpt_path=ckpt_path)
+        return [*steps]
+
+    steps: list[Any] = []
+    whole = fit(tmp_path / "a")
+    assert [batch for batch, _ in whole] == [0, 1, 2, 3]
+    assert whole[3] == (3, True)
+    assert fit(tmp_path / "b", tmp_path / "a" / "iter_3.pth") == [(seen[0], False)]
+    said = " ".join(str(CheckpointHook.__doc__).split())
+    assert "``DataLoader`` begins the pass anew" in said
+    assert "Gradients accumulated since the last optimizer step are in no file" in said
+
+
 def test_without_the_optimizer_it_is_a_file_of_weights(tmp_path):
     hook, ema = CheckpointHook(interval=1, save_optimizer=False), EMAHook(momentum=0.1)
     trainer = trainer_of(tmp_path, ema, hook, max_epochs=2)
@@ -443,6 +493,29 @@ def test_mmcv_fills_the_bare_model(tmp_path):
 
 
 # -- the rest ----------------------------------------------------------------------------------
+
+
+def test_a_file_of_mmcvs_layout_is_gone_on_from_as_the_error_says(tmp_path):
+    def fit(*hooks: Any, **kwargs: Any) -> list[Any]:
+        rates, module = Rates(), TinyModule(seed=len(hooks))
+        adapter = HookAdapter([rates, *hooks], model=lambda module: module.net)
+        trainer = trainer_of(tmp_path / str(len(hooks)), adapter, max_epochs=4)
+        trainer.fit(module, make_loader(), **kwargs)
+        return [rates.rows, module.net.weight.tolist()]
+
+    path = str(tmp_path / "epoch_2.pth")
+
+    class Saves(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            if runner.epoch == 1:
+                runner.save_checkpoint(str(tmp_path), create_symlink=False)
+
+    rows, weight = fit(Saves())
+    assert load(path).keys() == {"meta", "state_dict", "optimizer"}
+    with pytest.raises(KeyError, match=r"of mmcv's layout.*runner\.resume\("):
+        fit(CheckpointHook(), ckpt_path=path)
+    goes_on = ClosureHook("before_run", lambda runner: runner.resume(path))
+    assert fit(goes_on, Hook()) == [rows[8:], weight]
 
 
 def test_a_copy_and_a_pickle_have_the_arguments(tmp_path):

@@ -125,6 +125,31 @@ trainer:
     assert any(isinstance(callback, HookAdapter) for callback in cli.trainer.callbacks)  # type: ignore[attr-defined]
 
 
+def test_a_schedule_of_optimizer_steps(tmp_path: Path, monkeypatch: Any) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        """
+trainer:
+  max_epochs: 1
+  accumulate_grad_batches: 2
+  accelerator: cpu
+  logger: false
+  enable_checkpointing: false
+  enable_progress_bar: false
+  enable_model_summary: false
+  callbacks:
+    - class_path: lightning_hooks.StepLrUpdaterHook
+      init_args: {step: 1, by_epoch: false, by_step: true}
+    - class_path: lightning_hooks.HookAdapter
+      init_args:
+        hooks: {type: StepMomentumUpdaterHook, step: 1, by_epoch: false, by_step: true}
+"""
+    )
+    cli = train(config, tmp_path / "root", monkeypatch)
+    (group,) = cli.trainer.optimizers[0].param_groups
+    assert (group["lr"], group["momentum"]) == (0.1 * 0.1, 0.9 * 0.5)  # the second step's
+
+
 def parser() -> Any:
     made = jsonargparse.ArgumentParser(exit_on_error=False)
     made.add_argument("--callbacks", type=list[Callback])

@@ -2,26 +2,127 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
+from lightning_hooks import HOOKS
 from lightning_hooks.cli import main
+
+CONFIG = """
+optimizer = dict(type="SGD", lr=0.5, momentum=0.9)
+lr_config = dict(policy="step", step=[2], warmup="linear", warmup_iters=4)
+momentum_config = dict(policy="CosineAnnealing", min_momentum_ratio=0.5)
+optimizer_config = dict(grad_clip=dict(max_norm=35, norm_type=2))
+checkpoint_config = dict(interval=1, max_keep_ckpts=3)
+log_config = dict(interval=50, hooks=[dict(type="TextLoggerHook")])
+custom_hooks = [dict(type="EMAHook", momentum=0.0002, priority="VERY_LOW")]
+evaluation = dict(interval=2, save_best="auto")
+runner = dict(type="EpochBasedRunner", max_epochs=4)
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("config.py").write_text(CONFIG)
+    return "config.py"
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "replay" in capsys.readouterr().out
+    assert run("--help") == 0
+    told = capsys.readouterr().out
+    for command in ("check", "plot", "convert", "hooks", "replay"):
+        assert command in told
 
 
-@pytest.mark.parametrize("arguments", [[], ["reply"]])
+@pytest.mark.parametrize("arguments", [[], ["reply"], ["plot", "a.py", "--epochs", "-1"]])
 def test_what_is_no_command_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        main(arguments)
-    assert "replay" in capsys.readouterr().err
+    assert run(*arguments) == 2
+    said = capsys.readouterr().err
+    assert "replay" in said or "--epochs" in said
 
 
-def test_a_file_that_is_not_there_is_one_clear_line() -> None:
-    with pytest.raises(SystemExit, match=r"^replay: .*nowhere\.jsonl"):
-        main(["replay", "nowhere.jsonl"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["replay", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["check", "nowhere"], "no file, folder or module 'nowhere'"),
+        (["check", "nowhere/to/be.py"], "nowhere/to/be.py"),
+        (["convert", "nowhere.py"], "nowhere.py"),
+        (["convert", "notes.txt"], "must end in .py, .yaml, .yml or .json"),
+        (["convert", "broken.py"], "broken.py"),
+        (["convert", "misspelt.py"], "did you mean 'Step'"),
+        (["convert", "wrong.py"], "gama"),
+        (["convert", "made.py"], "is an object already"),
+        (["plot", "empty.py", "--iters-per-epoch", "2"], "neither lr_config nor momentum_config"),
+        (["plot", "endless.py", "--iters-per-epoch", "2"], "--epochs"),
+        (["plot", "config.py"], "--iters-per-epoch"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(
+    arguments: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("notes.txt").write_text("")
+    Path("broken.py").write_text("lr_config = dict(")
+    Path("misspelt.py").write_text("lr_config = dict(policy='stp')")
+    Path("wrong.py").write_text("lr_config = dict(policy='step', step=1, gama=2)")
+    Path("made.py").write_text(
+        "import lightning_hooks as h\ncustom_hooks = [h.EMAHook()]\nlr_config = None"
+    )
+    Path("empty.py").write_text("a = 1")
+    Path("endless.py").write_text("lr_config = dict(policy='fixed')")
+    assert run(*arguments) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+    assert said.startswith("lightning-hooks: ")
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(SystemExit, match=r'needs rich: pip install "lightning_hooks\[cli\]"'):
+        main(["hooks"])
+
+
+def test_hooks_lists_all_with_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("hooks", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["name"] for row in rows} == {*HOOKS.module_dict, "EvalHook", "DistEvalHook"}
+    assert all(row["what"].endswith((".", ":")) for row in rows)
+    assert run("hooks") == 0
+    assert "IterTimerHook" in capsys.readouterr().out
+
+
+def test_plot_draws_a_picture_and_the_terminal(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("plot", config, "--iters-per-epoch", "5", "--out", "curves.png") == 0
+    shown = capsys.readouterr().out
+    assert "learning rate: StepLrUpdaterHook" in shown
+    assert "momentum: CosineAnnealingMomentumUpdaterHook" in shown
+    assert "0.50" in shown  # the optimizer's rate is the config's
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_config_that_counts_in_iterations_needs_no_lengths(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("by_iter.py").write_text(
+        "lr_config = dict(policy='poly', power=0.9, min_lr=1e-4, by_epoch=False)\n"
+        "runner = dict(type='IterBasedRunner', max_iters=80)"
+    )
+    assert run("plot", "by_iter.py") == 0
+    assert "PolyLrUpdaterHook" in capsys.readouterr().out
+    assert Path("schedule.png").exists()

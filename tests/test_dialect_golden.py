@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_detectron2
+import run_fvcore
 import torch
-from dialect_hooks.portable import StepTrace, Trace, scripted_values
+from dialect_hooks.portable import StepTrace, Trace
 from helpers import TinyModule, make_loader, make_trainer
+from test_old_code import assert_close
 
 from lightning_hooks import HookAdapter
 from lightning_hooks.dialects import detectron2 as d2
 from lightning_hooks.dialects import mmengine
 
-GOLDEN = json.loads(Path(__file__).with_name("golden").joinpath("dialects.json").read_text())
+PATH = Path(__file__).with_name("golden") / "dialects.json"
+GOLDEN = json.loads(PATH.read_text())["cases"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
@@ -40,7 +44,7 @@ def test_detectron2s_hooks_leave_the_same_rows(tmp_path: Path) -> None:
     class OwnTrace(StepTrace, d2.HookBase):
         pass
 
-    expected = GOLDEN["detectron2"]
+    expected = GOLDEN["portable detectron2"]
     module, trace, path = Own(), OwnTrace(), tmp_path / "metrics.json"
     hooks = [
         d2.IterationTimer(warmup_iter=3),
@@ -59,16 +63,28 @@ def test_detectron2s_hooks_leave_the_same_rows(tmp_path: Path) -> None:
     torch.testing.assert_close(module.net.weight.detach(), torch.tensor(expected["weight"]))
 
 
-def test_history_buffers_equal_fvcores_bit_for_bit() -> None:
-    buffer = d2.HistoryBuffer(max_length=40)
-    for value in scripted_values():
-        buffer.update(value)
-    assert GOLDEN["history"] == {
-        "median": buffer.median(7),
-        "avg": buffer.avg(13),
-        "global_avg": buffer.global_avg(),
-        "latest": buffer.latest(),
-    }
+@pytest.mark.parametrize("case", ["fvcore.HistoryBuffer", "fvcore.PeriodicCheckpointer"])
+def test_what_is_fvcores_equals_it_to_the_last_bit(case: str) -> None:
+    found = json.loads(json.dumps(run_fvcore.with_ours(case, run_fvcore.CASES[case], "")))
+    assert found == GOLDEN[case]
+
+
+def test_precise_statistics_are_fvcores() -> None:
+    case = "fvcore.update_bn_stats"
+    found = run_fvcore.with_ours(case, run_fvcore.CASES[case], "")
+    for layer, (mean, var, momentum) in GOLDEN[case].items():
+        assert found[layer][0] == pytest.approx(mean, rel=1e-5, abs=1e-6)
+        assert found[layer][1] == pytest.approx(var, rel=1e-5)
+        assert found[layer][2] == momentum
+
+
+WITHOUT_FVCORE = [case for case in run_detectron2.CASES if "schedules" not in case]
+
+
+@pytest.mark.parametrize("case", WITHOUT_FVCORE)
+def test_our_hooks_do_what_detectron2s_did(tmp_path: Path, case: str) -> None:
+    found = run_detectron2.with_ours(case, run_detectron2.CASES[case], str(tmp_path))
+    assert_close(json.loads(json.dumps(found)), GOLDEN[case])
 
 
 @pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
@@ -79,7 +95,7 @@ def test_mmengines_points_and_message_hub(tmp_path: Path, by_epoch: bool) -> Non
             self.hub = runner.message_hub
 
     trace, module = OwnTrace(), Quiet()
-    expected = GOLDEN["mmengine"]["epochs" if by_epoch else "iters"]
+    expected = GOLDEN[f"portable mmengine, {'epochs' if by_epoch else 'iters'}"]
     length = {"max_epochs": 2} if by_epoch else {"max_steps": 4, "max_epochs": -1}
     trainer = make_trainer(tmp_path, HookAdapter([trace], by_epoch=by_epoch), **length)
     trainer.fit(module, make_loader(3), make_loader(2) if by_epoch else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,214 @@ def test_message_hub_alone() -> None:
         hub.get_scalar("lost")
     with pytest.raises(KeyError, match="unknown statistic 'median'"):
         hub.get_scalar("loss").statistics("median")
+
+
+# -- tests and validations by themselves -----------------------------------------------------
+
+
+class Own(TinyModule):
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("test_loss", self.loss(batch), batch_size=len(batch[0]))
+
+
+def alone(stage: str, here: tuple[int, int]) -> list[Any]:
+    points: list[Any] = [("before_run", *here)]
+    points += [(f"before_{stage}", *here), (f"before_{stage}_epoch", *here)]
+    for i in range(2):
+        points += [(f"{when}_{stage}_iter", *here, i) for when in ("before", "after")]
+    points += [(f"after_{stage}_epoch", *here, [f"{stage}_loss"]), (f"after_{stage}", *here)]
+    return [*points, ("after_run", *here)]
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+@pytest.mark.parametrize("stage", ["test", "val"])
+def test_a_test_has_its_points(tmp_path: Path, stage: str, fitted: bool) -> None:
+    hook, module = Trace(), Own()
+    trainer = make_trainer(tmp_path, HookAdapter([hook]))
+    if fitted:
+        trainer.fit(module, make_loader(3))
+    hook.calls.clear()
+    run = trainer.test if stage == "test" else trainer.validate
+    for _ in range(2):
+        run(module, make_loader(2), verbose=False)
+    here = (1, 3) if fitted else (0, 0)
+    assert hook.calls == 2 * alone(stage, here)
+    assert not any("Evaluation" in type(c).__name__ for c in trainer.callbacks)
+    hook.calls.clear()
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(module, make_loader(3))
+    assert hook.calls[-1] == ("after_run", 2, 6)
+
+
+def test_the_hub_of_a_fit_has_the_results_of_its_test(tmp_path: Path) -> None:
+    class Keeps(Hook):
+        def before_run(self, runner: Any) -> None:
+            self.hub = runner.message_hub
+
+        def before_test_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            self.stage = runner.message_hub.get_info("loop_stage")
+            self.length = len(runner.test_dataloader)
+
+    hook, module = Keeps(), Own()
+    trainer = make_trainer(tmp_path, HookAdapter([hook]))
+    trainer.fit(module, make_loader(3))
+    found = trainer.test(module, make_loader(2), verbose=False)[0]
+    assert hook.hub.get_scalar("test/test_loss").current() == pytest.approx(found["test_loss"])
+    assert len(hook.hub.get_scalar("train/loss").data[0]) == 3
+    assert (hook.stage, hook.length) == ("test", 2)
+    assert hook.hub.get_info("loop_stage") is None
+
+
+def test_an_error_in_a_test_names_hook_and_point_and_ends_it(tmp_path: Path) -> None:
+    class Bad(Hook):
+        def after_test_epoch(self, runner: Any, metrics: Any = None) -> None:
+            raise OSError("full")
+
+    trainer = make_trainer(tmp_path, HookAdapter([Bad()]))
+    for _ in range(2):  # the run before is over
+        with pytest.raises(OSError, match="full") as caught:
+            trainer.test(Own(), make_loader(1), verbose=False)
+        assert caught.value.__notes__ == ["in hook Bad.after_test_epoch (epoch 0, iter 0)"]
+
+
+# -- what a run that goes on has -------------------------------------------------------------
+
+
+class Factor:
+    """A scheduler that Lightning knows nothing of."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer, self.count = optimizer, 0
+
+    def step(self) -> None:
+        self.count += 1
+        self.optimizer.param_groups[0]["lr"] = 0.1 / (1 + self.count)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
+class Steps(Hook):
+    """Steps the schedulers, and keeps the best loss in the message hub."""
+
+    def after_train_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        for scheduler in runner.param_schedulers:
+            scheduler.step()
+        hub = runner.message_hub
+        hub.update_info("best", min(hub.get_info("best", 99.0), float(outputs["loss"])))
+        hub.update_info("passing", 1, resumed=False)
+        self.hub = hub
+
+
+def test_message_hub_and_schedulers_go_on(tmp_path: Path) -> None:
+    def run(epochs: int, ckpt: Any = None) -> tuple[Any, Any]:
+        module, hook = TinyModule(), Steps()
+        sgd = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        module.configure_optimizers = lambda: sgd  # type: ignore[method-assign]
+        adapter = HookAdapter([hook], attributes={"param_schedulers": [Factor(sgd)]})
+        trainer = make_trainer(tmp_path, adapter, max_epochs=epochs)
+        trainer.fit(module, make_loader(3), ckpt_path=ckpt)
+        return trainer, hook.hub
+
+    whole, there = run(4)
+    run(2)[0].save_checkpoint(tmp_path / "half.ckpt")
+    saved = torch.load(tmp_path / "half.ckpt", weights_only=True)
+    assert "best" in saved["message_hub"]["runtime_info"]
+    assert "passing" not in saved["message_hub"]["runtime_info"]
+    rest, here = run(4, tmp_path / "half.ckpt")
+    assert here.get_info("best") == there.get_info("best")
+    for name in ("train/loss", "train/lr"):
+        assert here.get_scalar(name).data[0].tolist() == there.get_scalar(name).data[0].tolist()
+    for one, other in zip(
+        whole.lightning_module.parameters(), rest.lightning_module.parameters(), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+def test_a_file_that_a_hook_writes_is_of_mmengines_layout(tmp_path: Path) -> None:
+    class Writes(Hook):
+        def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+            checkpoint["mine"] = sorted(checkpoint)
+
+        def after_train_epoch(self, runner: Any) -> None:
+            meta = {"epoch": runner.epoch + 1, "note": "n"}
+            runner.save_checkpoint(str(tmp_path), "a.pth", meta=meta, backend_args=None)
+
+    fit(tmp_path, Writes(), max_epochs=2)
+    saved = torch.load(tmp_path / "a.pth", weights_only=True)
+    assert saved["mine"] == ["message_hub", "meta", "optimizer", "state_dict"]
+    assert {"epoch": 2, "iter": 6, "note": "n"}.items() <= saved["meta"].items()
+    assert saved["message_hub"]["runtime_info"]["epoch"] == 1
+
+
+def test_several_optimizers_have_their_names(tmp_path: Path) -> None:
+    class Two(TinyModule):
+        optimizer_names = ("gen", "disc")
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.loss(batch)
+
+        def configure_optimizers(self) -> Any:
+            weight, bias = self.net.weight, self.net.bias
+            return torch.optim.SGD([weight], lr=0.5), torch.optim.SGD([bias], lr=0.25)
+
+    class Reads(Hook):
+        def after_train_iter(self, runner: Any, **kwargs: Any) -> None:
+            self.rates = runner.optim_wrapper.get_lr()
+            self.momenta = runner.optim_wrapper.get_momentum()
+            self.hub = runner.message_hub
+
+    hook = Reads()
+    make_trainer(tmp_path, HookAdapter([hook])).fit(Two(), make_loader(2))
+    assert hook.rates == {"gen.lr": [0.5], "disc.lr": [0.25]}
+    assert hook.momenta == {"gen.momentum": [0], "disc.momentum": [0]}
+    assert hook.hub.get_scalar("train/disc.lr").current() == 0.25
+
+
+def test_what_is_given_is_what_hooks_see(tmp_path: Path) -> None:
+    class Board:
+        def __init__(self) -> None:
+            self.rows: list[Any] = []
+
+        def add_scalars(self, scalars: Any, step: int) -> None:
+            self.rows.append((step, scalars))
+
+    class Shows(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            runner.visualizer.add_scalars({"a": 1}, step=runner.iter)
+            assert runner.cfg.pretty_text == "text"
+            assert runner.experiment_name == "name"
+            assert runner.param_schedulers is None
+
+    class Config:
+        pretty_text = "text"
+
+    board = Board()
+    given = {"visualizer": board, "cfg": Config(), "experiment_name": "name"}
+    fit(tmp_path, Shows(), max_epochs=1, adapter={"attributes": given})
+    assert board.rows == [(3, {"a": 1})]
+
+
+def test_the_librarys_own_code_finds_the_message_hub(tmp_path: Path, monkeypatch: Any) -> None:
+    library: Any = types.ModuleType("mmengine.logging.message_hub")  # as far as it matters here
+    library.MessageHub = type("MessageHub", (), {"_instance_dict": {}})
+    monkeypatch.setitem(sys.modules, library.__name__, library)
+    found = []
+
+    class Reads(Hook):
+        def before_train(self, runner: Any) -> None:
+            found.extend(library.MessageHub._instance_dict.values())
+            assert found == [runner.message_hub]
+
+    fit(tmp_path, Reads(), max_epochs=1)
+    assert len(found) == 1
+    assert library.MessageHub._instance_dict == {}

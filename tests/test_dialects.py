@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -225,25 +226,44 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
 
 
 JOB = """
+import json
 import sys
 import lightning as L
-import torch
+from dialect_hooks import mmengine_style, pointrix_style
 from helpers import TinyModule, make_loader
 from lightning_hooks import HookAdapter
+from lightning_hooks.dialects import cvpods, pet
 from lightning_hooks.dialects import detectron2 as d2
+
+seen = {}
+
+class Pods(cvpods.HookBase):
+    def after_step(self):
+        seen["cvpods"] = cvpods.get_event_storage().latest()["total_loss"]
+
+class Pet(pet.TrainHook):
+    def after_step(self, storage, **kwargs):
+        seen["pet"] = storage.latest()["total_loss"]
 
 class Seen(d2.HookBase):
     def after_train(self):
-        loss = self.trainer.storage.history("total_loss").latest()
+        seen["own"] = self.trainer.model.losses[-1]
+        seen["logged"] = self.trainer.storage.history("train_loss").latest()
+        seen["detectron2"] = self.trainer.storage.latest()["total_loss"]
+        for hosted in self.trainer.hooks:
+            if hosted.dialect.name in ("mmengine", "pointrix"):
+                seen[hosted.dialect.name] = [call[:3] for call in hosted.foreign_hook.calls]
         with open(f"{sys.argv[1]}.{self.trainer.rank}", "w") as file:
-            file.write(f"{self.trainer.iter} {loss:.6f}")
+            json.dump(seen, file)
 
 if __name__ == "__main__":
     writer = d2.PeriodicWriter([d2.JSONWriter(sys.argv[1])], period=2)
+    traces = [mmengine_style.Trace(), pointrix_style.Trace()]
+    hooks = [d2.IterationTimer(), writer, Pods(), Pet(), *traces, Seen()]
     trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1,
         logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[HookAdapter([d2.IterationTimer(), writer, Seen()])])
-    trainer.fit(TinyModule(), make_loader(8))
+        enable_model_summary=False, callbacks=[HookAdapter(hooks)])
+    trainer.fit(TinyModule(), make_loader(8), make_loader(2))
 """
 
 
@@ -260,7 +280,16 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    seen = [(tmp_path / f"metrics.json.{rank}").read_text().split() for rank in (0, 1)]
-    assert [when for when, _ in seen] == ["4", "4"]
-    assert seen[0][1] != seen[1][1]  # each has its own losses
+    one, two = (json.loads((tmp_path / f"metrics.json.{rank}").read_text()) for rank in (0, 1))
+    assert one["own"] != two["own"]  # each has its own losses, and logs them
+    assert [one["logged"], two["logged"]] == pytest.approx([one["own"], two["own"]])
+    mean = pytest.approx((one["own"] + two["own"]) / 2)
+    for seen in (one, two):  # the storages have the mean of the ranks, as detectron2's
+        assert seen["detectron2"] == [mean, 3]
+        assert seen["cvpods"] == seen["pet"] == mean
+    assert one["mmengine"] == two["mmengine"]
+    assert one["mmengine"][-1] == ["after_run", 1, 4]
+    assert one["pointrix"] == two["pointrix"]
     assert path.read_text().count("iteration") == 2
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[-1]["train_loss"] != rows[-1]["total_loss"]

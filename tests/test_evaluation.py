@@ -17,7 +17,7 @@ import lightning as L
 import pytest
 import torch
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
-from lightning.pytorch.callbacks import Callback, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torchmetrics import MeanSquaredError, MetricCollection
@@ -96,8 +96,8 @@ def fit(tmp_path: Path, *hooks: Any, batches: int = 2, val: int = 0, **kwargs: A
     direct = kwargs.pop("direct", False)
     callbacks = list(hooks) if direct else [HookAdapter(hooks, **adapter)]
     callbacks += kwargs.pop("callbacks", [])
-    saves = any(isinstance(c, CheckpointHook) for c in callbacks)
-    trainer = make_trainer(tmp_path, *callbacks, enable_checkpointing=saves, **kwargs)
+    kwargs.setdefault("enable_checkpointing", any(isinstance(c, CheckpointHook) for c in callbacks))
+    trainer = make_trainer(tmp_path, *callbacks, **kwargs)
     loaders = (make_loader(batches), *([make_loader(val)] if val else []))
     trainer.fit(module, *loaders, ckpt_path=ckpt_path)
     return trainer
@@ -620,6 +620,17 @@ def test_best_of_a_trainer_with_checkpoints(tmp_path: Path) -> None:
     assert trainer.checkpoint_callback.best_model_path == hooks[1].best_ckpt_path
     messages = load(tmp_path / "epoch_3.pth")["meta"]["hook_msgs"]
     assert messages["best_score"] == 0.9
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "hosted"])
+def test_lightnings_own_idea_of_the_best_is_warned_of(direct: bool, tmp_path: Path) -> None:
+    hook = scored(0.9, 0.1, save_best="acc")
+    with pytest.warns(UserWarning, match=r"default ModelCheckpoint.*best_ckpt_path"):
+        fit(tmp_path, hook, direct=direct, max_epochs=2, enable_checkpointing=True)
+    assert str(hook.best_ckpt_path).endswith("best_acc_epoch_1.pth")
+    own = ModelCheckpoint(tmp_path / "own", monitor="train_loss")  # the user knows whose best it is
+    silent = scored(0.9, save_best="acc"), own
+    fit(tmp_path / "b", *silent, direct=True, max_epochs=1, enable_checkpointing=True)
 
 
 def test_fast_dev_run_writes_nothing(tmp_path: Path) -> None:

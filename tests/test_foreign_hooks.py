@@ -14,7 +14,15 @@ from helpers import Recorder, TinyModule, TinyNormModule, make_loader, make_trai
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torchmetrics import MeanMetric
 
-from lightning_hooks import EMAHook, Hook, HookAdapter, OptimizerHook, TrainStepModule
+from lightning_hooks import (
+    CheckpointHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    OptimizerHook,
+    StepLrUpdaterHook,
+    TrainStepModule,
+)
 from lightning_hooks.points import STAGES
 
 
@@ -288,6 +296,27 @@ def test_call_hook_from_a_hook(tmp_path: Path) -> None:
     recorder = Recorder()
     fit(tmp_path, recorder, old(after_run=lambda r: r.call_hook("after_train_epoch")))
     assert recorder.calls[-1][:3] == ("after_train_epoch", 1, 4)
+
+
+def test_departure_call_hook_skips_hooks_without_the_method(tmp_path: Path) -> None:
+    called: list[int] = []
+    caller = old(
+        after_run=lambda r: r.call_hook("after_densify"),
+        after_densify=lambda r: called.append(r.iter),
+    )
+    fit(tmp_path, Recorder(), caller)
+    assert called == [4]
+
+
+def test_departure_a_hook_registered_without_a_priority_has_its_familys(tmp_path: Path) -> None:
+    found: list[Any] = []
+
+    def register(runner: Any) -> None:
+        runner.register_hook(StepLrUpdaterHook(step=1))
+        found.extend((type(h).__name__, runner.hooks.priority_of(h)) for h in runner.hooks)
+
+    fit(tmp_path, old(before_run=register))
+    assert found == [("StepLrUpdaterHook", 10), ("OldHook", 50)]
 
 
 def test_any_attribute_is_a_message_and_absent_before(tmp_path: Path) -> None:
@@ -593,6 +622,20 @@ def test_resume_by_iteration(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, HookAdapter([hook], by_epoch=False), max_steps=2)
     trainer.fit(TinyModule(), make_loader(4))
     assert seen == [4, 5]
+
+
+def test_departure_by_iteration_the_epoch_goes_on_after_a_resume(tmp_path: Path) -> None:
+    def epochs(ckpt: Path | None = None) -> list[int]:
+        seen: list[int] = []
+        look = old(before_train_iter=lambda r: seen.append(r.epoch))
+        hooks = [look, CheckpointHook(interval=4, by_epoch=False)]
+        adapter = HookAdapter(hooks, by_epoch=False)
+        trainer = make_trainer(tmp_path, adapter, max_steps=7)
+        trainer.fit(TinyModule(), make_loader(2), ckpt_path=ckpt)
+        return seen
+
+    assert epochs() == [0, 0, 0, 1, 1, 2, 2]
+    assert epochs(tmp_path / "iter_4.pth") == [1, 2, 2]
 
 
 # -- native hooks written in mmcv's way ----------------------------------------------------

@@ -171,6 +171,33 @@ def test_unsized_loader(tmp_path: Path) -> None:
     assert hook.totals == {None}
 
 
+@pytest.mark.parametrize("limit", [3, 0.75])
+def test_departure_end_of_epoch_knows_where_lightning_limits_it(
+    tmp_path: Path, limit: float
+) -> None:
+    class Ends(Hook):
+        ends: list[bool]
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.ends.append(self.end_of_epoch(runner))
+
+    hook = Ends()
+    hook.ends = []
+    fit(tmp_path, hook, limit_train_batches=limit, max_epochs=2)
+    assert hook.ends == [False, False, True] * 2
+
+
+def test_departure_end_of_epoch_knows_where_the_loader_has_no_length(tmp_path: Path) -> None:
+    ends: list[bool] = []
+
+    class Ends(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            ends.append(self.end_of_epoch(runner))
+
+    fit(tmp_path, Ends(), loader=DataLoader(Stream(3), batch_size=None), max_epochs=2)
+    assert ends == [False, False, True] * 2
+
+
 def test_max_steps_in_mid_epoch_closes_the_epoch(tmp_path: Path) -> None:
     recorder = Recorder()
     fit(tmp_path, recorder, max_steps=6, max_epochs=5)

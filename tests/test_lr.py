@@ -207,7 +207,7 @@ def test_departure_a_rate_that_would_never_move_is_announced(tmp_path: Path) -> 
         assert fit(tmp_path, case) == [[1.0]] * 10
 
 
-def test_a_scheduler_of_the_module_beside_the_hook_is_announced(tmp_path: Path) -> None:
+def test_departure_a_scheduler_of_the_module_beside_the_hook_is_announced(tmp_path: Path) -> None:
     class Scheduled(Optimizers):
         def configure_optimizers(self) -> Any:
             optimizers = super().configure_optimizers()
@@ -220,7 +220,7 @@ def test_a_scheduler_of_the_module_beside_the_hook_is_announced(tmp_path: Path) 
         trainer.fit(Scheduled([{"lr": [1.0, 2.0]}]), make_loader(2))
 
 
-def test_a_schedule_without_an_end_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_departure_a_schedule_without_an_end_is_refused_at_the_start(tmp_path: Path) -> None:
     recorder = ValueRecorder()
     trainer = make_trainer(tmp_path, CosineAnnealingLrUpdaterHook(min_lr=0), recorder, max_steps=3)
     with pytest.raises(ValueError, match="needs the length of the run: give max_epochs"):

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,17 @@ import pytest
 import torch
 from helpers import TinyModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
-from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, HookAdapter, newest_valid
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckInvalidLossHook,
+    CheckpointHook,
+    EvalHook,
+    HookAdapter,
+    manifest,
+    newest_valid,
+)
 from lightning_hooks.checkpoint_io import AtomicCheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -180,6 +189,52 @@ def test_a_writer_of_the_users_that_is_slow_loses_nothing(tmp_path):
     found = {p.name for p in tmp_path.glob("epoch_*.pth")}
     assert {"epoch_4.pth", "epoch_3.pth"} <= found
     assert "epoch_1.pth" not in found
+
+
+class Slow(TorchCheckpointIO):
+    """A disk that takes a while: what is there too early is half a file."""
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(b"half")
+        time.sleep(0.1)
+        super().save_checkpoint(checkpoint, path)
+
+
+@pytest.mark.parametrize("inner", [None, Slow()], ids=["lightnings", "own"])
+def test_a_writer_in_a_thread_of_the_users_leaves_whole_files_only(tmp_path, inner):
+    seen = []
+
+    def look(path: str) -> None:
+        seen.append((Path(path).name, torch.load(path, weights_only=True)["meta"]["epoch"]))
+
+    def run(epochs: int) -> CheckpointHook:
+        hook = CheckpointHook(interval=1, max_keep_ckpts=1, on_saved=look)
+        plugins = [AsyncCheckpointIO(inner)]
+        trainer = trainer_of(tmp_path, hook, max_epochs=epochs, plugins=plugins)
+        trainer.fit(TinyModule(), make_loader(), ckpt_path="last" if epochs > 2 else None)
+        return hook
+
+    run(2)
+    assert Path(run(3).last_checkpoint).name == "epoch_3.pth"
+    assert seen == [(f"epoch_{n}.pth", n) for n in (1, 2, 3)]
+    assert {p.name for p in tmp_path.glob("epoch_*.pth")} == {"epoch_3.pth"}
+    (entry,) = manifest.read(str(tmp_path))
+    assert (entry.size is None) == (inner is not None)
+
+
+@pytest.mark.filterwarnings("ignore:CheckInvalidLossHook")
+def test_a_file_that_a_thread_of_the_users_still_writes_is_waited_for_when_restored(tmp_path):
+    class Breaks(TinyModule):
+        def loss(self, batch: Any) -> torch.Tensor:
+            loss = super().loss(batch)
+            return loss * float("nan") if self.global_step == 5 and not self.losses[5:] else loss
+
+    own = ModelCheckpoint(tmp_path / "own", every_n_train_steps=4, save_top_k=-1)
+    check = CheckInvalidLossHook(interval=1, action="restore")
+    trainer = trainer_of(*(tmp_path, own, check), max_epochs=2, plugins=[AsyncCheckpointIO(Slow())])
+    trainer.fit(Breaks(), make_loader())
+    assert all(p.isfinite().all() for p in trainer.lightning_module.parameters())
 
 
 def test_enable_checkpointing_false_is_refused_by_lightning_as_the_docstring_says(tmp_path):

@@ -96,7 +96,7 @@ def test_a_warm_up_divides(tmp_path: Path) -> None:
     assert FixedMomentumUpdaterHook(warmup="exp", warmup_iters=1).warmup_ratio == 0.9
 
 
-def test_warm_up_counted_in_epochs(tmp_path: Path) -> None:
+def test_departure_warmup_by_epoch_is_there_for_momenta_too(tmp_path: Path) -> None:
     hook = {"warmup": "constant", "warmup_iters": 1, "warmup_by_epoch": True}
     case = case_of("momentum", 0.45, type="StepMomentumUpdaterHook", step=1, **hook)
     assert fit(tmp_path, case) == [[0.5]] * 5 + [[0.225]] * 5
@@ -239,7 +239,7 @@ def test_departure_an_optimizer_without_momentum_is_named_at_the_start(
         make_trainer(tmp_path, hook).fit(module, make_loader(2))
 
 
-def test_only_a_scheduler_that_sets_momenta_is_announced(tmp_path: Path) -> None:
+def test_departure_only_a_scheduler_that_sets_momenta_is_announced(tmp_path: Path) -> None:
     class Scheduled(TinyModule):
         def __init__(self, cycle_momentum: bool) -> None:
             super().__init__()

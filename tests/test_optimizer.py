@@ -17,8 +17,15 @@ import torch
 from helpers import TinyModule, make_loader, make_trainer
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
+from torch.utils.data import DataLoader, IterableDataset
 
-from lightning_hooks import HOOKS, Hook, HookAdapter, TrainStepModule
+from lightning_hooks import (
+    HOOKS,
+    GradientCumulativeFp16OptimizerHook,
+    Hook,
+    HookAdapter,
+    TrainStepModule,
+)
 from lightning_hooks.hooks.cumulative import GradientCumulativeOptimizerHook
 from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook
 from lightning_hooks.hooks.optimizer import OptimizerHook, parameters_in_graph
@@ -282,6 +289,74 @@ def test_the_rest_is_divided_by_its_own_number(
     assert trainer.global_step == 3
 
 
+class Moves(Losses):
+    """Notes how far each step has moved the weight."""
+
+    def __init__(self) -> None:
+        super().__init__(lr=1.0, momentum=0.0)
+        self.moved: list[float] = []
+        self.last = self.net.weight.item()
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        now = self.net.weight.item()
+        if now != self.last:
+            self.moved.append(self.last - now)
+        self.last = now
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+def test_by_epoch_the_rest_of_each_is_divided_by_its_own_number_unlike_lightnings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, fp16, lightnings, whole = Moves(), Moves(), Moves(), Plain()
+    hook = GradientCumulativeOptimizerHook(3, by_epoch=True)
+    make_trainer(tmp_path, hook, max_epochs=2).fit(ours, make_loader(5))
+    assert sum("last 2 iterations of an epoch" in r.getMessage() for r in caplog.records) == 1
+    half = GradientCumulativeFp16OptimizerHook(3, by_epoch=True, loss_scale=8)
+    adapter = HookAdapter(half, owns_backward=True)
+    make_trainer(tmp_path, adapter, max_epochs=2).fit(fp16, make_loader(5))
+    make_trainer(tmp_path, accumulate_grad_batches=3, max_epochs=2).fit(lightnings, make_loader(5))
+    # steps on 3 and on 2 iterations of each epoch, whose gradients are all 1
+    assert ours.moved == fp16.moved == pytest.approx([1, 1, 1, 1])
+    assert lightnings.moved == pytest.approx([1, 2 / 3, 1, 2 / 3])
+    # it is training on batches that are larger
+    parts = Plain()
+    hook = GradientCumulativeOptimizerHook(3, by_epoch=True)
+    make_trainer(tmp_path, hook, max_epochs=2).fit(parts, make_loader(5, 2))
+    data = make_loader(5, 2).dataset
+    make_trainer(tmp_path, max_epochs=2).fit(whole, DataLoader(data, batch_size=6))
+    torch.testing.assert_close(parts.net.weight, whole.net.weight)
+
+
+@pytest.mark.parametrize(
+    ("by_epoch", "limits", "iterations", "steps"),
+    [
+        (False, {"max_steps": 4}, 12, 4),
+        (True, {"max_steps": 4}, 10, 4),  # 3 and 2 of each epoch
+        (True, {"max_steps": 3}, 8, 3),
+        (False, {"max_steps": 9, "max_epochs": 2}, 10, 4),
+    ],
+)
+def test_a_run_may_be_limited_in_steps(
+    by_epoch: bool, limits: dict[str, int], iterations: int, steps: int, tmp_path: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Look(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            seen.append((runner.iter + 1, runner.max_iters))
+
+    module = Moves()
+    trainer = make_trainer(
+        tmp_path, GradientCumulativeOptimizerHook(3, by_epoch=by_epoch), Look(), **limits
+    )
+    trainer.fit(module, make_loader(5))
+    assert seen[-1] == (iterations, iterations)
+    assert {number for _, number in seen} == {iterations}
+    assert trainer.global_step == steps
+    assert module.moved == pytest.approx([1.0] * steps)
+
+
 def test_departure_groups_go_on_across_epochs_and_the_rest_is_announced_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -336,11 +411,24 @@ def test_accumulation_without_an_end_is_refused(tmp_path: Path) -> None:
         ({"grad_clip": {"max_norm": 1, "norm": 2}}, r"unknown keys \['norm'\]"),
         ({"cumulative_iters": 0}, "cumulative_iters must be an int"),
         ({"cumulative_iters": 1.5}, "cumulative_iters must be an int"),
+        ({"grad_clip": {"type": "size", "max_norm": 1}}, "unknown type 'size'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GradientCumulativeOptimizerHook(**arguments)
+
+
+def test_by_epoch_needs_the_length_of_an_epoch(tmp_path: Path) -> None:
+    class Endless(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(make_loader(4).dataset)
+
+    hook = GradientCumulativeOptimizerHook(2, by_epoch=True)
+    with pytest.raises(ValueError, match="needs the length of an epoch"):
+        make_trainer(tmp_path, hook).fit(Plain(), DataLoader(Endless(), batch_size=2))
+    with pytest.raises(TypeError, match="by_epoch must be a bool, got 1"):
+        GradientCumulativeOptimizerHook(2, by_epoch=1)  # type: ignore[arg-type]
 
 
 def test_a_clip_that_is_no_dict_is_refused() -> None:

@@ -316,6 +316,23 @@ def test_sees_the_live_weights_beside_an_average(tmp_path: Path) -> None:
     assert [good for when, good in look.found if when == "end"] == [True, True]
 
 
+@pytest.mark.parametrize("buffers", ["average", "copy"])
+def test_after_an_average_it_gives_that_its_own_statistics(tmp_path: Path, buffers: Any) -> None:
+    loader = make_loader(5, 3)
+    look, average = Look(loader), EMAHook(momentum=0.01, buffers=buffers)
+    hooks = [average, PreciseBNHook(15), (PreciseBNHook(15), "BELOW_NORMAL"), CheckpointHook()]
+    trainer = make_trainer(tmp_path, HookAdapter(hooks), look, max_epochs=2)
+    trainer.fit(TinyNormModule(lr=0.5), loader, make_loader(1))
+    # validation sees the average, the end of the epoch the weights
+    assert look.found == [("val", True), ("end", True)] * 2
+    saved = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
+    for state_dict in (saved["state_dict"], saved["ema_state_dict"], average.ema_state_dict()):
+        module = TinyNormModule()
+        module.load_state_dict(state_dict)
+        look.look("saved", module)
+        assert look.found[-1] == ("saved", True)
+
+
 class Model(nn.Module):
     """An old model."""
 

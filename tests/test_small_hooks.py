@@ -258,7 +258,9 @@ def test_writes_for_tensorboard_into_the_work_directory(tmp_path: Path) -> None:
         assert json.loads(file.read_text())["traceEvents"]
 
 
-def test_writes_a_json_trace(tmp_path: Path) -> None:
+def test_departure_the_json_trace_beside_a_schedule_is_the_last_piece_recorded(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "new" / "trace.json"
     schedule = dict(wait=0, warmup=1, active=1)
     fit(tmp_path, ProfilerHook(json_trace_path=str(path), record_shapes=True, schedule=schedule))
@@ -312,7 +314,9 @@ def test_longer_than_the_run_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_profiler_refuses(bad: dict[str, Any], error: Any, message: str) -> None:
+def test_departure_profiler_refuses_bad_arguments_at_construction(
+    bad: dict[str, Any], error: Any, message: str
+) -> None:
     with pytest.raises(error, match=message):
         ProfilerHook(**bad)
 

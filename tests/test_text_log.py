@@ -304,10 +304,10 @@ def test_a_limit_of_batches_is_the_total(tmp_path: Path) -> None:
     assert [x.split("\t")[0] for x in console[:2]] == ["Epoch [1][2/3]", "Epoch [1][3/3]"]
 
 
-def test_a_resumed_run_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_each_timestamp_has_files_of_its_own(tmp_path: Path) -> None:
     for stamp in ("20300101_000000", "20300101_000001"):
         fit(tmp_path, TextLoggerHook(interval=2), attributes={"timestamp": stamp})
-    names = sorted(path.name for path in (tmp_path / "work").iterdir())
+    names = sorted(path.name for path in (tmp_path / "work").glob("*.json"))
     assert names == ["20300101_000000.log.json", "20300101_000001.log.json"]
 
 
@@ -322,7 +322,7 @@ def test_text_files_are_copied_after_the_run(tmp_path: Path, keep_local: bool) -
     hook = TextLoggerHook(interval=2, out_dir=str(out), keep_local=keep_local)
     fit(tmp_path, hook, attributes={"timestamp": "now"})
     copied = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
-    assert copied == ["work/now.log.json", "work/sub/config.py"]
+    assert copied == ["work/now.log", "work/now.log.json", "work/sub/config.py"]
     assert (work / "now.log.json").exists() == keep_local
     assert (work / "wandb" / "debug.log").exists()
     assert hook.out_dir == str(out)
@@ -342,7 +342,8 @@ def test_departure_in_the_current_folder_only_files_of_the_run_are_taken(
     Path("mine.py").write_text("keep me")
     hook = TextLoggerHook(out_dir=str(tmp_path / "out"), keep_local=False)
     fit(tmp_path, hook, attributes={"timestamp": "now"})
-    assert [p.name for p in (tmp_path / "out" / "work").iterdir()] == ["now.log.json"]
+    copied = sorted(p.name for p in (tmp_path / "out" / "work").iterdir())
+    assert copied == ["now.log", "now.log.json"]
     assert Path("mine.py").exists()
 
 

@@ -270,7 +270,7 @@ class Judged(EvalHook):
         ({"total_iters": 9, "evaluation": {"interval": 6}, "workflow": [("train", 3)]}, [6]),
     ],
 )
-def test_the_trainers_validation_is_there_when_the_evaluation_needs_it(
+def test_departure_an_evaluation_without_a_loader_judges_the_trainers_validation(
     tmp_path: Path, config: dict[str, Any], at: list[int]
 ) -> None:
     config = {**config, "evaluation": {"type": Judged, **config["evaluation"]}}

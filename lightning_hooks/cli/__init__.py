@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
+import importlib.util
 import sys
 from collections.abc import Sequence
 
-from lightning_hooks.writers.replay import main as replay
-
 __all__ = ["main"]
-
-COMMANDS = {"replay": (replay, "send what was logged and not delivered")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -18,14 +14,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Args:
         arguments: The command and its arguments; those of the process by default.
+
+    Raises:
+        SystemExit: always; with 0, with 1 where ``check`` finds what cannot run, and with 2 and
+            one line for what cannot be done.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        "lightning-hooks",
-        description="; ".join(f"{name}: {told}" for name, (_, told) in COMMANDS.items()),
-        epilog="Each command has its own --help.",
-    )
-    parser.add_argument("command", choices=list(COMMANDS))
-    options = parser.parse_args(given[:1])
-    run, _ = COMMANDS[options.command]
-    run(given[1:])
+    for package in ("jsonargparse", "rich"):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f'lightning-hooks needs {package}: pip install "lightning_hooks[cli]"')
+    from lightning_hooks.cli.app import run
+
+    sys.exit(run(arguments))

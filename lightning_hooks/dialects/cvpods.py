@@ -29,6 +29,7 @@ from lightning_hooks.dialects import (
     step_timer,
     visdom_writer,
 )
+from lightning_hooks.dialects.checkpointer import Checkpointer as Checkpointer
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
@@ -39,6 +40,7 @@ __all__ = [
     "DIALECT",
     "AutogradProfiler",
     "CallbackHook",
+    "Checkpointer",
     "CommonMetricPrinter",
     "EvalHook",
     "EventStorage",

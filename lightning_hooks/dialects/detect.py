@@ -9,12 +9,12 @@ from typing import Any
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.suggest import UnknownNameError, suggest
 
-__all__ = ["MMCV", "detect"]
+__all__ = ["MMCV", "PACKAGES", "detect"]
 
 MMCV = frozenset(STAGES) | frozenset(GENERIC.values())
 """The methods of an mmcv hook."""
 
-_PACKAGES = {
+PACKAGES = {
     "mmengine": "mmengine",
     "detectron2": "detectron2",
     "cvpods": "cvpods",
@@ -75,13 +75,13 @@ def _by_base(hook: Any) -> str | None:
         module = base.__module__
         if module.startswith(_OURS):
             ours = module.removeprefix(_OURS).partition("_")[0]
-            if ours in _PACKAGES.values():  # pointrix_hooks is a part of pointrix
+            if ours in PACKAGES.values():  # pointrix_hooks is a part of pointrix
                 return ours
         package = module.partition(".")[0]
         if package == "lightning_hooks":
             return "mmcv"
-        if package in _PACKAGES:
-            return _PACKAGES[package]
+        if package in PACKAGES:
+            return PACKAGES[package]
     return None
 
 

@@ -28,6 +28,7 @@ from lightning_hooks.dialects import (
     step_timer,
     visdom_writer,
 )
+from lightning_hooks.dialects.checkpointer import Checkpointer as Checkpointer
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
@@ -37,8 +38,11 @@ from lightning_hooks.dialects.storage import EventStorage as _EventStorage
 __all__ = [
     "DIALECT",
     "AutogradProfiler",
+    "BestCheckpointer",
     "CallbackHook",
+    "Checkpointer",
     "CommonMetricPrinter",
+    "DetectionCheckpointer",
     "EvalHook",
     "EventStorage",
     "EventWriter",
@@ -132,6 +136,8 @@ DIALECT = Dialect(
     further=("after_backward",),
 )
 
+DetectionCheckpointer = Checkpointer
+
 
 # -- hooks -------------------------------------------------------------------------------------
 
@@ -146,6 +152,10 @@ class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
 
 class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
     """detectron2's :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`."""
+
+
+class BestCheckpointer(step_files.BestCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.step_files.BestCheckpointer`."""
 
 
 class LRScheduler(step_lr.LRScheduler, HookBase):

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import lightning as L
+
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model import unwrap
 
@@ -36,6 +38,7 @@ class Dialect:
         has_priority: Whether a hook's ``priority`` counts; else hooks are called as given.
         owners: Classes, by name, that call ``backward`` and step the optimizer themselves.
         renames_type_errors: Whether a TypeError in a hook is raised anew with the hook in it.
+        evaluates: Sees to the points of ``Trainer.test`` and ``Trainer.validate``, if any.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Dialect:
     has_priority: bool = False
     owners: tuple[str, ...] = ()
     renames_type_errors: bool = False
+    evaluates: Callable[[L.Trainer, Dialect], None] | None = None
 
     @property
     def methods(self) -> frozenset[str]:
@@ -67,6 +71,16 @@ class Dialect:
             facade.begin()
             facades[self.name] = facade
             facade.take_checkpoint()
+        return facade
+
+    def facade_for_evaluation(self, runner: Any) -> Facade:
+        """Return what the hooks see of a test: the facade of the fit before, if there was one."""
+        facades: dict[str, Facade] = runner.__dict__.setdefault("_facades", {})
+        if self.name not in facades:
+            facades[self.name] = self.facade(runner, self)
+        facade = facades[self.name]
+        facade.ended = False
+        facade.begin()
         return facade
 
 
@@ -108,8 +122,12 @@ class Facade:
 
     @property
     def model(self) -> Any:
-        """The model without a wrapper."""
+        """The model without a wrapper; one that is assigned trains from then on."""
         return unwrap(self._runner.model)
+
+    @model.setter
+    def model(self, value: Any) -> None:
+        self._runner.model = value
 
     @property
     def optimizer(self) -> Any:
@@ -148,12 +166,19 @@ class Facade:
         here = point, self._runner.iter
         if self._here != here:
             self._here = here
-            prepare = getattr(type(self), f"at_{point}", None)
-            if prepare is not None:
-                prepare(self)
+            self.prepare(point)
+
+    def prepare(self, point: str) -> None:
+        """Do what a facade has to do at a point, once for all hooks."""
+        own = getattr(type(self), f"at_{point}", None)
+        if own is not None:
+            own(self)
 
     def leave(self, point: str) -> None:
         """Do what comes after each of the dialect's hooks at one of mmcv's points."""
+
+    def save(self, checkpoint: dict[str, Any]) -> None:
+        """Put what a run that goes on needs into a checkpoint."""
 
     def end(self) -> None:
         """Give back what the run has had; doing it twice does no harm."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.dialects import history
+from lightning_hooks.dialects.history import settle
 
 __all__ = ["HistoryBuffer", "MessageHub"]
 
@@ -59,30 +60,39 @@ class HistoryBuffer(history.HistoryBuffer):
 
 
 class MessageHub:
-    """Scalars by name with their history (``log_scalars``), other values (``runtime_info``)."""
+    """Scalars by name with their history (``log_scalars``), other values (``runtime_info``).
+
+    What is added with ``resumed=False`` is not in ``state_dict()``.
+    """
 
     def __init__(self) -> None:
+        self.instance_name = f"lightning_hooks_{id(self):x}"
+        self._passing: set[str] = set()  # names that are not saved
         self.log_scalars: OrderedDict[str, HistoryBuffer] = OrderedDict()
         self.runtime_info: OrderedDict[str, Any] = OrderedDict()
 
     def update_scalar(self, key: str, value: Any, count: int = 1, resumed: bool = True) -> None:
         """Add a value to a scalar's history."""
+        if not resumed:
+            self._passing.add(key)
         self.log_scalars.setdefault(key, HistoryBuffer()).update(value, count)
 
     def update_scalars(self, log_dict: Mapping[str, Any], resumed: bool = True) -> None:
         """Add values to several histories; one may be ``dict(value=..., count=...)``."""
         for key, value in log_dict.items():
             if isinstance(value, Mapping):
-                self.update_scalar(key, value["value"], value.get("count", 1))
+                self.update_scalar(key, value["value"], value.get("count", 1), resumed)
             else:
-                self.update_scalar(key, value)
+                self.update_scalar(key, value, resumed=resumed)
 
     def update_info(self, key: str, value: Any, resumed: bool = True) -> None:
         """Set a value."""
-        self.runtime_info[key] = value
+        self.update_info_dict({key: value}, resumed)
 
     def update_info_dict(self, info_dict: Mapping[str, Any], resumed: bool = True) -> None:
         """Set several values."""
+        if not resumed:
+            self._passing.update(info_dict)
         self.runtime_info.update(info_dict)
 
     def pop_info(self, key: str, default: Any = None) -> Any:
@@ -103,3 +113,25 @@ class MessageHub:
             known = ", ".join(self.log_scalars) or "none"
             raise KeyError(f"no scalar {key!r} has been added; known: {known}")
         return self.log_scalars[key]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that goes on needs: histories as values and counts, and the other values."""
+        kept = {k: v for k, v in self.log_scalars.items() if k not in self._passing}
+        settle(kept.values())  # one copy from the device for all of them
+        pairs = {name: history.values() for name, history in kept.items()}
+        return {
+            "log_scalars": {
+                name: [[v for v, _ in values], [c for _, c in values]]
+                for name, values in pairs.items()
+            },
+            "runtime_info": {k: v for k, v in self.runtime_info.items() if k not in self._passing},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name, saved in state.get("log_scalars", {}).items():
+            values, counts = getattr(saved, "data", saved)  # mmengine saves its buffers
+            self.log_scalars[name] = history = HistoryBuffer()
+            for value, count in zip(values, counts, strict=True):
+                history.update(value, count)
+        self.runtime_info.update(state.get("runtime_info", {}))

@@ -23,8 +23,10 @@ The loop, with the points of a hook::
     hook.after_train(runner)
     hook.after_run(runner)
 
-``before_save_checkpoint(runner, checkpoint)`` comes with every checkpoint of Lightning's. The
-points of testing are not reached: ``Trainer.test`` is no part of a fit.
+``before_save_checkpoint(runner, checkpoint)`` comes with every checkpoint of Lightning's, and of
+``runner.save_checkpoint()``. ``Trainer.test`` is mmengine's ``runner.test()``, and
+``Trainer.validate`` its ``runner.val()``: see
+:class:`~lightning_hooks.dialects.mmengine_evaluation.Evaluation`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any
 from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
 from lightning_hooks.dialects.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.message_hub import MessageHub as MessageHub
+from lightning_hooks.dialects.mmengine_evaluation import Evaluation
 from lightning_hooks.dialects.mmengine_facade import RunnerFacade
 from lightning_hooks.iter_runner import IterRunner
 
@@ -57,7 +60,7 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
         kwargs = {"batch_idx": index, "data_batch": runner.data_batch}
         if point.startswith("after"):
             kwargs["outputs"] = runner.outputs
-    elif point == "after_val_epoch" and isinstance(facade, RunnerFacade):
+    elif point in ("after_val_epoch", "after_test_epoch") and isinstance(facade, RunnerFacade):
         kwargs = {"metrics": facade.metrics}
     return (facade,), kwargs
 
@@ -91,6 +94,7 @@ DIALECT = Dialect(
     },
     further=(*_CHECKPOINT, *(point for point in _POINTS if "test" in point)),
     has_priority=True,
+    evaluates=Evaluation.join,
 )
 
 
@@ -123,6 +127,12 @@ class Hook:
     def after_val(self, runner: Any) -> None:
         """After each validation."""
 
+    def before_test(self, runner: Any) -> None:
+        """Before a test."""
+
+    def after_test(self, runner: Any) -> None:
+        """After a test."""
+
     def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
         """Before a checkpoint is written; it may be changed."""
 
@@ -137,6 +147,10 @@ class Hook:
         """Before each validation epoch."""
         self._before_epoch(runner, mode="val")
 
+    def before_test_epoch(self, runner: Any) -> None:
+        """Before the pass of a test."""
+        self._before_epoch(runner, mode="test")
+
     def after_train_epoch(self, runner: Any) -> None:
         """After each training epoch."""
         self._after_epoch(runner, mode="train")
@@ -145,6 +159,10 @@ class Hook:
         """After each validation epoch."""
         self._after_epoch(runner, mode="val")
 
+    def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        """After the pass of a test."""
+        self._after_epoch(runner, mode="test")
+
     def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
         """Before each training step."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="train")
@@ -152,6 +170,10 @@ class Hook:
     def before_val_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
         """Before each validation step."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="val")
+
+    def before_test_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+        """Before each test step."""
+        self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="test")
 
     def after_train_iter(
         self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
@@ -167,6 +189,14 @@ class Hook:
         """After each validation step."""
         self._after_iter(
             runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="val"
+        )
+
+    def after_test_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """After each test step."""
+        self._after_iter(
+            runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="test"
         )
 
     def _before_epoch(self, runner: Any, mode: str = "train") -> None:

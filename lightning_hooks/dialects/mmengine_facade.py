@@ -1,39 +1,45 @@
-"""What mmengine's hooks see of a run: ``runner``, its loops, optimizer wrapper and visualizer."""
+"""``RunnerFacade``: what mmengine's hooks see of a run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+import time
 from typing import Any
 
-import torch
-
-from lightning_hooks import loops
+from lightning_hooks import files, loops
 from lightning_hooks.dialects.dialect import Dialect, Facade
 from lightning_hooks.dialects.message_hub import MessageHub
+from lightning_hooks.dialects.mmengine_info import RuntimeInfo
+from lightning_hooks.dialects.mmengine_loops import TestLoop, TrainLoop, ValLoop
+from lightning_hooks.dialects.mmengine_parts import OptimWrapper, OptimWrapperDict, Visualizer
 from lightning_hooks.iter_runner import IterRunner
 
-__all__ = ["OptimWrapper", "RunnerFacade", "TrainLoop", "ValLoop", "Visualizer"]
+__all__ = ["RunnerFacade"]
 
 
 class RunnerFacade(Facade):
     """mmengine's Runner, as far as hooks touch it.
 
-    Unless a ``RuntimeInfoHook`` is there to do it, the message hub is given ``epoch``, ``iter``,
-    ``max_epochs`` and ``max_iters``, and for each step ``train/lr`` and ``train/<name>`` of the
-    scalars that the step returned or logged, for each validation ``val/<name>``.
+    ``cfg``, ``param_schedulers``, ``visualizer``, ``log_processor`` and ``experiment_name`` may be
+    given by ``HookAdapter(attributes=...)``. Unless a ``RuntimeInfoHook`` is there to do it, the
+    message hub is told what :class:`~lightning_hooks.dialects.mmengine_info.RuntimeInfo` lists.
     """
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self.train_loop = self._train_loop = TrainLoop(runner)
-        self.message_hub = MessageHub()
-        self.visualizer = Visualizer(runner)
         self.val_loop = self._val_loop = ValLoop(runner)
+        self.test_loop = self._test_loop = TestLoop(runner)
+        self.message_hub = MessageHub()
+        self._visualizer = Visualizer(runner)
+        self._info: RuntimeInfo | None = None
         self._resume = False
-        self._seen: dict[str, torch.Tensor] = {}
         self.metrics: dict[str, float] = {}
-        """What the last validation has found."""
+        """What the last validation or test has found."""
+
+    def _given(self, name: str) -> Any:
+        return self._runner.__dict__.get(name)
 
     # -- attributes ------------------------------------------------------------------------
 
@@ -52,7 +58,7 @@ class RunnerFacade(Facade):
         """The optimizer in a wrapper, or a dict of them by name."""
         optimizer = self._runner.optimizer
         if isinstance(optimizer, dict):
-            return {name: OptimWrapper(one) for name, one in optimizer.items()}
+            return OptimWrapperDict({name: OptimWrapper(one) for name, one in optimizer.items()})
         return OptimWrapper(optimizer)
 
     @property
@@ -66,26 +72,48 @@ class RunnerFacade(Facade):
         return self.val_loop.dataloader
 
     @property
+    def test_dataloader(self) -> Any:
+        """The test loader."""
+        return self.test_loop.dataloader
+
+    @property
     def param_schedulers(self) -> Any:
         """Those given by ``HookAdapter(attributes=...)``, else none: Lightning steps its own."""
-        return self._runner.__dict__.get("param_schedulers", [])
+        return self._given("param_schedulers")
+
+    @property
+    def visualizer(self) -> Any:
+        """The one given by ``HookAdapter(attributes=...)``, else the Trainer's loggers."""
+        return self._given("visualizer") or self._visualizer
+
+    @property
+    def log_processor(self) -> Any:
+        """The one given by ``HookAdapter(attributes=...)``, else mmengine's own.
+
+        Raises:
+            ImportError: if there is none and mmengine is not installed.
+        """
+        if self._given("log_processor") is None:
+            from mmengine.runner import LogProcessor
+
+            by_epoch = not isinstance(self._runner, IterRunner)
+            self._runner.log_processor = LogProcessor(by_epoch=by_epoch)
+        return self._given("log_processor")
 
     @property
     def log_dir(self) -> str:
         """Where a run's logs belong."""
-        return str(os.path.join(self._runner.work_dir, self._runner.timestamp))
+        folder = str(os.path.join(self._runner.work_dir, self._runner.timestamp))
+        files.make_directory(folder)
+        return folder
 
     _log_dir = log_dir
 
     @property
     def experiment_name(self) -> str:
         """A name for the run."""
-        given = self._runner.__dict__.get("experiment_name")
-        return (
-            str(given)
-            if given
-            else f"{os.path.basename(self._runner.work_dir)}_{self._runner.timestamp}"
-        )
+        own = f"{os.path.basename(self._runner.work_dir)}_{self._runner.timestamp}"
+        return str(self._given("experiment_name") or own)
 
     @property
     def seed(self) -> Any:
@@ -96,7 +124,10 @@ class RunnerFacade(Facade):
     @property
     def cfg(self) -> Any:
         """The config given by ``HookAdapter(attributes=...)``, else an empty one."""
-        return self._runner.__dict__.get("cfg", _NoConfig())
+        given = self._given("cfg")
+        return _NoConfig() if given is None else given
+
+    # -- checkpoints -----------------------------------------------------------------------
 
     def save_checkpoint(
         self,
@@ -109,73 +140,87 @@ class RunnerFacade(Facade):
         by_epoch: bool = True,
         backend_args: Any = None,
     ) -> None:
-        """Write model, optimizer and meta into a file now."""
-        self._runner.save_checkpoint(
-            out_dir, filename, save_optimizer=save_optimizer, meta=meta, create_symlink=False
-        )
+        """Write a file of mmengine's layout now, after ``before_save_checkpoint`` of all hooks."""
+        here = {"epoch": self.epoch + by_epoch, "iter": self.iter + (not by_epoch)}
+        meta = {**here, **(meta or {}), "cfg": getattr(self.cfg, "pretty_text", "")}
+        meta |= {"seed": self.seed, "experiment_name": self.experiment_name}
+        meta["time"] = time.strftime("%Y%m%d_%H%M%S")
+        if self.train_loop.metainfo is not None:
+            meta["dataset_meta"] = self.train_loop.metainfo
+        checkpoint = {"meta": meta, "state_dict": files.to_cpu(self.model.state_dict())}
+        if save_optimizer:
+            checkpoint["optimizer"] = self.optim_wrapper.state_dict()
+        self.save(checkpoint)
+        if not save_param_scheduler:
+            checkpoint.pop("param_schedulers", None)
+        self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
+        if self._runner.rank == 0:
+            files.save_torch(checkpoint, files.join(out_dir, filename))
 
-    # -- on the way ------------------------------------------------------------------------
+    def save(self, checkpoint: dict[str, Any]) -> None:
+        """Put message hub and schedulers into a checkpoint, where mmengine has them."""
+        checkpoint["message_hub"] = self.message_hub.state_dict()
+        if self.param_schedulers:
+            checkpoint["param_schedulers"] = _each(self.param_schedulers, _state)
 
     def take_checkpoint(self) -> None:
         """Note whether the run goes on from a checkpoint; the hooks hear of it later."""
         super().take_checkpoint()
-        self._resume = any(hosted.loaded_checkpoint is not None for hosted in self.hosted())
+        checkpoint = self._loaded()
+        self._resume = checkpoint is not None
+        if checkpoint is not None:
+            self.message_hub.load_state_dict(checkpoint.get("message_hub", {}))
+            states = checkpoint.get("param_schedulers")
+            if self.param_schedulers and states:
+                _each(self.param_schedulers, _load, states)
 
-    def _informs(self) -> bool:
-        return not any(
+    def _loaded(self) -> dict[str, Any] | None:
+        found = [hosted.loaded_checkpoint for hosted in self.hosted()]
+        return next((one for one in found if one is not None), None)
+
+    # -- on the way ------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let mmengine's own ``MessageHub.get_current_instance()`` be the run's, where it is."""
+        super().begin()
+        informs = (
             base.__name__ == "RuntimeInfoHook"
             for hosted in self.hosted()
             for base in type(hosted.foreign_hook).__mro__
         )
+        self._info = None if any(informs) else RuntimeInfo(self)
+        _librarys_hubs()[self.message_hub.instance_name] = self.message_hub
+
+    def end(self) -> None:
+        """Take the message hub out of the library's hands."""
+        _librarys_hubs().pop(self.message_hub.instance_name, None)
+        super().end()
+
+    def prepare(self, point: str) -> None:
+        """Do what comes before the first hook at a point, and tell the message hub."""
+        super().prepare(point)
+        tell = getattr(self._info, point, None)
+        if tell is not None:
+            tell()
 
     def at_before_train(self) -> None:
         """Call ``after_load_checkpoint`` where mmengine loads: between the two first points."""
-        found = [hosted.loaded_checkpoint for hosted in self.hosted() if hosted.loaded_checkpoint]
-        if found:
-            called = [h for h in self.hosted() if h.does("after_load_checkpoint")]
+        checkpoint = self._loaded()
+        called = [hosted for hosted in self.hosted() if hosted.does("after_load_checkpoint")]
+        if checkpoint is not None and called:
             for hosted in called:
-                hosted.call_with_checkpoint("after_load_checkpoint", found[0])
-            if called:  # a hook may have changed what the model was to get
-                self._runner.module.load_state_dict(found[0]["state_dict"], strict=False)
+                hosted.call_with_checkpoint("after_load_checkpoint", checkpoint)
+            # a hook may have changed what the model was to get
+            self._runner.module.load_state_dict(checkpoint["state_dict"], strict=False)
         for hosted in self.hosted():
             hosted.loaded_checkpoint = None
-        self._inform = self._informs()
-        if self._inform:
-            limits = {"max_epochs": self.max_epochs, "max_iters": self.max_iters}
-            self.message_hub.update_info_dict({"loop_stage": "train", **limits})
-
-    def at_before_train_epoch(self) -> None:
-        """Tell the epoch."""
-        if self._inform:
-            self.message_hub.update_info("epoch", self.epoch)
-
-    def at_before_train_iter(self) -> None:
-        """Tell the iteration and its learning rate."""
-        if self._inform:
-            self.message_hub.update_info("iter", self.iter)
-            if not isinstance(self._runner.optimizer, dict):
-                self.message_hub.update_scalar("train/lr", self.optim_wrapper.get_lr()["lr"][0])
-
-    def at_after_train_iter(self) -> None:
-        """Tell the step's scalars."""
-        if not self._inform:
-            return
-        outputs = getattr(self._runner, "outputs", None) or {}
-        found = {**outputs, **loops.step_metrics(self._runner.trainer, self._seen)}
-        for name, value in {**found, **(outputs.get("log_vars") or {})}.items():
-            if isinstance(value, torch.Tensor) and value.numel() == 1:
-                value = value.detach().as_subclass(torch.Tensor)
-                self.message_hub.update_scalar(f"train/{name}", value)
-            elif isinstance(value, (int, float)):
-                self.message_hub.update_scalar(f"train/{name}", value)
 
     def at_after_val_epoch(self) -> None:
         """Read what the validation has found."""
-        metrics = loops.val_metrics(self._runner.trainer)
-        self.metrics = {name: value.item() for name, value in metrics.items()}
-        if self._inform:
-            for name, value in self.metrics.items():
-                self.message_hub.update_scalar(f"val/{name}", value)
+        found = loops.val_metrics(self._runner.trainer)
+        self.metrics = {name: value.item() for name, value in found.items()}
+
+    at_after_test_epoch = at_after_val_epoch
 
 
 class _NoConfig(dict[str, Any]):
@@ -185,126 +230,23 @@ class _NoConfig(dict[str, Any]):
     filename = None
 
 
-class _Loop:
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
+def _librarys_hubs() -> dict[str, Any]:
+    module: Any = sys.modules.get("mmengine.logging.message_hub")
+    known: Any = getattr(getattr(module, "MessageHub", None), "_instance_dict", None)
+    return known if isinstance(known, dict) else {}
 
 
-class TrainLoop(_Loop):
-    """``runner.train_loop``."""
-
-    @property
-    def iter(self) -> int:
-        """Iterations done."""
-        return int(self._runner.iter)
-
-    @property
-    def epoch(self) -> int:
-        """Epochs done; a run that is counted in iterations is one epoch."""
-        return 0 if isinstance(self._runner, IterRunner) else int(self._runner.epoch)
-
-    @property
-    def max_iters(self) -> Any:
-        """Iterations to do."""
-        return self._runner.max_iters
-
-    @property
-    def max_epochs(self) -> Any:
-        """Epochs to do; assign ``_max_epochs`` to change it."""
-        return self._max_epochs
-
-    @property
-    def _max_epochs(self) -> Any:
-        return 1 if isinstance(self._runner, IterRunner) else self._runner.max_epochs
-
-    @_max_epochs.setter
-    def _max_epochs(self, value: int) -> None:
-        self._runner._max_epochs = value
-
-    @property
-    def val_interval(self) -> Any:
-        """Epochs from one validation to the next."""
-        return self._runner.trainer.check_val_every_n_epoch
-
-    @property
-    def dataloader(self) -> Any:
-        """The training loader."""
-        trainer = self._runner.trainer
-        loaders = loops.train_loaders(trainer)
-        return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
-
-    @property
-    def stop_training(self) -> bool:
-        """Whether training ends; set it to make it so."""
-        return bool(self._runner.should_stop)
-
-    @stop_training.setter
-    def stop_training(self, value: bool) -> None:
-        self._runner.should_stop = value
+def _state(scheduler: Any, _: Any = None) -> Any:
+    return scheduler.state_dict()
 
 
-class ValLoop(_Loop):
-    """``runner.val_loop``."""
-
-    @property
-    def dataloader(self) -> Any:
-        """The validation loader, None where there is none."""
-        loaders = self._runner.trainer.val_dataloaders
-        return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
+def _load(scheduler: Any, state: Any) -> None:
+    scheduler.load_state_dict(state)
 
 
-class OptimWrapper:
-    """``runner.optim_wrapper``: the optimizer; what is not here is the optimizer's own."""
-
-    def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "optimizer":  # not there while a copy is being made
-            raise AttributeError(name)
-        return getattr(self.optimizer, name)
-
-    def get_lr(self) -> dict[str, list[float]]:
-        """The learning rate of every group."""
-        return {"lr": [group["lr"] for group in self.optimizer.param_groups]}
-
-    def get_momentum(self) -> dict[str, list[float]]:
-        """The momentum, or Adam's first beta, of every group."""
-        groups = self.optimizer.param_groups
-        return {"momentum": [g.get("momentum", g.get("betas", [0])[0]) for g in groups]}
-
-    def update_params(self, loss: Any, **kwargs: Any) -> None:
-        """Run backward and step, for a hook that owns it."""
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-
-class Visualizer:
-    """``runner.visualizer``: what it is given goes to the Trainer's loggers."""
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-
-    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        """Log a number."""
-        self.add_scalars({name: value}, step)
-
-    def add_scalars(self, scalar_dict: Mapping[str, Any], step: int = 0, **kwargs: Any) -> None:
-        """Log several numbers."""
-        for logger in self._runner.trainer.loggers:
-            logger.log_metrics({k: float(v) for k, v in scalar_dict.items()}, step=step)
-
-    def add_image(self, name: str, image: Any, step: int = 0, **kwargs: Any) -> None:
-        """Log an image (height, width, channels) to the loggers that take images."""
-        for logger in self._runner.trainer.loggers:
-            if hasattr(logger.experiment, "add_image"):  # TensorBoard
-                logger.experiment.add_image(name, image, step, dataformats="HWC")
-
-    def add_config(self, config: Any, **kwargs: Any) -> None:
-        """Log a config."""
-        for logger in self._runner.trainer.loggers:
-            logger.log_hyperparams(dict(config))
-
-    def add_graph(self, model: Any, data_batch: Any, **kwargs: Any) -> None:
-        """Nothing: Lightning's loggers have their own ``log_graph``."""
+def _each(schedulers: Any, function: Any, values: Any = None) -> Any:
+    """Apply a function to every scheduler of a list, or of a dict of lists."""
+    if isinstance(schedulers, dict):
+        return {k: _each(v, function, values and values[k]) for k, v in schedulers.items()}
+    values = [None] * len(schedulers) if values is None else values
+    return [function(one, value) for one, value in zip(schedulers, values, strict=True)]

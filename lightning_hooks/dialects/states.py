@@ -20,12 +20,15 @@ KEY = "lightning_hooks_dialects"
 def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
     """Put the states of the hooks that have a ``state_dict()`` into a checkpoint."""
     keys = keys_of(trainer)
+    for facade in dict.fromkeys(hosted.facade for hosted in hooks):
+        if facade is not None:  # its run may be over
+            facade.save(checkpoint)
     for hosted in hooks:
         hook = hosted.foreign_hook
         state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
         if state:
             checkpoint.setdefault(KEY, {})[keys[id(hook)]] = state
-        if hosted.facade is not None:  # its run may be over
+        if hosted.facade is not None:
             hosted.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 

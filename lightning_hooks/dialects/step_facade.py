@@ -11,6 +11,7 @@ import torch
 
 from lightning_hooks import loops
 from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.dialects.rank_means import RankMeans
 from lightning_hooks.dialects.storage import EventStorage
 
 __all__ = ["POINTS", "StepFacade", "TrainerFacade"]
@@ -38,6 +39,7 @@ class StepFacade(Facade):
     ``data_time``   seconds from the end of the step before to the beginning of this one
     ==============  ========================================================================
 
+    What a step returns is stored as its mean over the ranks, what it logged as this rank has it.
     A scalar that the module itself has put into the storage in this step stays as it is.
     """
 
@@ -53,6 +55,7 @@ class StepFacade(Facade):
         self.step_outputs: dict[str, Any] = {}
         self.storage = self.storage_class(self.start_iter + self.first_iter)
         self._seen: dict[str, torch.Tensor] = {}
+        self._means = RankMeans(self.device)
         self._ready_for_data: float | None = None
 
     @property
@@ -115,6 +118,7 @@ class StepFacade(Facade):
         if isinstance(outputs.get("log_vars"), dict):
             log_vars = {k: v for k, v in outputs["log_vars"].items() if k != "loss"}
             found.update(log_vars)
+        found = self._means(found)
         found.update(loops.step_metrics(self._runner.trainer, self._seen))
         known, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in found.items() if k not in known or known[k].last_iteration() < now}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-__all__ = ["AutogradProfiler", "PeriodicCheckpointer"]
+from lightning_hooks import files
+from lightning_hooks.dialects.step_hooks import at_least, is_due
+
+__all__ = ["AutogradProfiler", "BestCheckpointer", "PeriodicCheckpointer"]
 
 
 class PeriodicCheckpointer:
@@ -18,8 +22,9 @@ class PeriodicCheckpointer:
     ``iteration``.
 
     Args:
-        checkpointer: An object with ``save(name, **kwargs)``, and ``get_checkpoint_file()`` where
-            ``max_to_keep`` is given.
+        checkpointer: A :class:`~lightning_hooks.dialects.checkpointer.Checkpointer`, or an object
+            with ``save(name, **kwargs)``, and ``get_checkpoint_file()`` where ``max_to_keep`` is
+            given.
         period: Iterations from one file to the next.
         max_iter: When the last one is; the Trainer's by default.
         max_to_keep: How many files there may be; all by default, and the last one apart.
@@ -36,8 +41,7 @@ class PeriodicCheckpointer:
         max_to_keep: int | None = None,
         file_prefix: str = "model",
     ) -> None:
-        if not callable(getattr(checkpointer, "save", None)):
-            raise TypeError(f"checkpointer must have save(name), got {checkpointer!r}")
+        _needs_save(checkpointer)
         if not isinstance(period, int) or period < 1:
             raise ValueError(f"period must be an int of at least 1, got {period!r}")
         if max_to_keep is not None and max_to_keep < 1:
@@ -77,12 +81,89 @@ class PeriodicCheckpointer:
         while len(self.recent_checkpoints) > keep:
             oldest = self.recent_checkpoints.pop(0)
             final = oldest.endswith(f"{self.file_prefix}_final.pth")
-            if os.path.isfile(oldest) and not final:
-                os.remove(oldest)
+            if not final:
+                files.remove(oldest)
 
     def save(self, name: str, **kwargs: Any) -> None:
         """Save now."""
         self.checkpointer.save(name, **kwargs)
+
+
+class BestCheckpointer:
+    """Has a checkpointer save where a value in the storage is the best so far.
+
+    It looks every so many iterations and after the last one: it belongs behind the ``EvalHook``
+    that puts the value there, with its period. The file gets ``iteration``.
+
+    Args:
+        eval_period: Iterations from one look to the next; 0: only at the end.
+        checkpointer: As that of ``PeriodicCheckpointer``.
+        val_metric: The value's name, as ``bbox/AP``.
+        mode: ``max`` or ``min``: which value is the best.
+        file_prefix: The file's name.
+
+    A value that is not finite is never the best; where there
+    is none at all, a warning says so.
+    """
+
+    trainer: Any
+
+    def __init__(
+        self,
+        eval_period: int,
+        checkpointer: Any,
+        val_metric: str,
+        mode: str = "max",
+        file_prefix: str = "model_best",
+    ) -> None:
+        _needs_save(checkpointer)
+        if mode not in ("max", "min"):
+            raise ValueError(f'mode must be "max" or "min", got {mode!r}')
+        self._period = at_least("eval_period", eval_period, 0)
+        self.checkpointer, self.val_metric, self.file_prefix = checkpointer, val_metric, file_prefix
+        self._sign = 1 if mode == "max" else -1
+        self.best_metric: float | None = None
+        self.best_iter: int | None = None
+
+    def after_step(self) -> None:
+        """Look if it is time to."""
+        done, max_iter = self.trainer.iter, self.trainer.max_iter
+        if is_due(done, self._period, None) and done + 1 != max_iter:
+            self._look()
+
+    def after_train(self) -> None:
+        """Look at what a complete run has made."""
+        max_iter = self.trainer.max_iter
+        if max_iter is None or self.trainer.iter + 1 >= max_iter:
+            self._look()
+
+    def _look(self) -> None:
+        found = self.trainer.storage.latest_values().get(self.val_metric)
+        if found is None:
+            self.trainer.logger.warning(
+                "%s: no scalar %r has been put; nothing is saved",
+                *(type(self).__name__, self.val_metric),
+            )
+            return
+        value, when = found
+        is_better = self.best_metric is None or self._sign * (value - self.best_metric) > 0
+        if math.isfinite(value) and is_better:
+            self.best_metric, self.best_iter = value, when
+            self.checkpointer.save(self.file_prefix, iteration=when)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best so far."""
+        known = self.best_metric is not None
+        return {"best_metric": self.best_metric, "best_iter": self.best_iter} if known else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the best so far."""
+        self.best_metric, self.best_iter = state_dict["best_metric"], state_dict["best_iter"]
+
+
+def _needs_save(checkpointer: Any) -> None:
+    if not callable(getattr(checkpointer, "save", None)):
+        raise TypeError(f"checkpointer must have save(name), got {checkpointer!r}")
 
 
 class AutogradProfiler:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.hooks.checkpoint_paths import checked_out_dir
@@ -47,6 +47,10 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
         by_epoch: Whether epochs or iterations are counted; by iteration, each validation counts.
         out_dir: Where files are written: into the directory in it that has the name of the work
             directory. The work directory by default; fsspec's paths too.
+        background: Whether a thread writes the files while the training goes on, as
+            ``CheckpointHook``'s.
+        on_saved: Called with the path of each file when it is on the disk, as
+            ``CheckpointHook``'s.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -69,6 +73,8 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
         interval: int = 1,
         by_epoch: bool = True,
         out_dir: str | None = None,
+        background: bool = False,
+        on_saved: Callable[[str], None] | None = None,
     ) -> None:
         if save_best is None:
             raise TypeError("save_best must be a str or a list of str, got None")
@@ -82,15 +88,11 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
             less_keys=less_keys,
             out_dir=checked_out_dir(out_dir),
             keep_best=keep_best,
+            background=background,
+            on_saved=on_saved,
         )
 
     def before_run(self, runner: Any) -> None:
         """Find out what the best are so far."""
         super().before_run(runner)
         ModelCheckpointHook.before_run(self, runner)
-        if not runner.trainer.enable_validation:
-            warnings.warn(
-                "BestCheckpointHook has nothing to compare: the Trainer does not validate in this "
-                "fit; give it a validation loader",
-                stacklevel=2,
-            )

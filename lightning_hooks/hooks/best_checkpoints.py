@@ -9,14 +9,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks import files
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.best_rules import BestRules
 from lightning_hooks.hooks.best_score import best_name, number, ranked
 from lightning_hooks.hooks.checkpoint_paths import directory_of, make_early
-from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, Target, write_checkpoint
+from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, Target
 from lightning_hooks.hooks.kept_files import delete_files
+from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook, is_lightnings_default
 
 __all__ = ["BestCheckpoints"]
 
@@ -47,13 +49,15 @@ class BestCheckpoints(BestRules, CheckpointWriter):
 
     out_dir: str | None = None
     best_ckpt_path: str | None = None
+    save_optimizer = True
     _due: list[_Due] | None = None
+    _deleted: set[str]  # by whoever writes, perhaps a thread; until the ranking has it
 
     # -- which are the best ----------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
         """Find out what the best are so far."""
-        self._due = None
+        self._due, self._deleted = None, set()
         if self.save_best is None:
             return
         if runner.meta is None:
@@ -62,6 +66,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         messages = runner.meta.setdefault("hook_msgs", {})
         self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
         self._refuse_others_of_the_same_key(runner)
+        self._warn_of_lightnings_best(runner.trainer.callbacks)
         if self.out_dir:
             make_early(runner, self.directory(runner))
             runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))
@@ -86,6 +91,20 @@ class BestCheckpoints(BestRules, CheckpointWriter):
                     "files for their own; give one of them another key"
                 )
 
+    def _warn_of_lightnings_best(self, callbacks: list[Any]) -> None:
+        """Warn where ``ckpt_path="best"`` would silently be another file."""
+        asked = next((c for c in callbacks if isinstance(c, ModelCheckpoint)), None)
+        if asked is None or not is_lightnings_default(asked):
+            return
+        if not any(isinstance(callback, ModelCheckpointHook) for callback in callbacks):
+            warnings.warn(
+                f"{type(self).__name__}(save_best={self.save_best!r}) runs beside Lightning's "
+                'default ModelCheckpoint, whose newest file ckpt_path="best" is. Give the Trainer '
+                'a CheckpointHook() too: then "best" is this hook\'s; or '
+                "Trainer(enable_checkpointing=False), and ckpt_path=hook.best_ckpt_path",
+                stacklevel=2,
+            )
+
     def _ranking(self, runner: Any, key: str) -> list[list[Any]]:
         """The ``[score, path]`` by a key so far; of a run of mmcv's the one that it knew."""
         messages = runner.meta["hook_msgs"]
@@ -99,6 +118,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         done = self._evaluated_at(runner)
         scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
         messages = runner.meta["hook_msgs"]
+        self._forget_deleted(runner)
         for key, value in scores.items():
             score = number(value)
             if key not in self._rules:  # "auto", until now
@@ -145,32 +165,40 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         for one in due:
             name = os.path.basename(one.path)
             target = Target(self.directory(runner), name, runner.run_id, f"best {one.key}")
-            write_checkpoint(trainer, target, done=partial(self._report_and_delete, runner, one))
+            ranking = self._ranking(runner, one.key)
+            done = partial(self._report_and_delete, runner, target, one, ranking)
+            self._write_file(trainer, target, done, self.save_optimizer)
+        self._forget_deleted(runner)
 
-    def _report_and_delete(self, runner: Any, one: _Due) -> None:
-        self._report(runner, one)
-        self._delete_old(runner, one)
-
-    def _report(self, runner: Any, one: _Due) -> None:
-        (best, path), *_ = self._ranking(runner, one.key)
-        name = os.path.basename(one.path)
-        if path != one.path:
-            runner.logger.info("Checkpoint among the best %d is saved as %s.", self.keep_best, name)
-            return
-        runner.logger.info("Now best checkpoint is saved as %s.", name)
-        runner.logger.info("Best %s is %0.4f at %s.", one.key, best, one.when)
-
-    def _delete_old(self, runner: Any, one: _Due) -> None:
-        """Delete what is no longer among the best, if the new file is there."""
+    def _report_and_delete(
+        self, runner: Any, target: Target, one: _Due, ranking: list[list[Any]]
+    ) -> None:
+        """Say that a file is there, and delete what is no longer among the best."""
+        best, path = ranking[0]
+        if path == one.path:
+            runner.logger.info("Now best checkpoint is saved as %s.", target.name)
+            runner.logger.info("Best %s is %0.4f at %s.", one.key, best, one.when)
+        else:
+            among = f"Checkpoint among the best {self.keep_best}"
+            runner.logger.info("%s is saved as %s.", among, target.name)
         if not files.exists(one.path):  # a writer of the user's may not have finished
             return
-        ranking = self._ranking(runner, one.key)
-        runner.meta["hook_msgs"]["best_ckpts"][one.key] = ranking[: self.keep_best]
-        directory = self.directory(runner)
-        beside = files.join(directory, "")
-        old = [path for _, path in ranking[self.keep_best :] if path.startswith(beside)]
+        beside = files.join(target.directory, "")
+        old = {path for _, path in ranking[self.keep_best :] if path.startswith(beside)}
         names = [path.removeprefix(beside) for path in old]
-        for name in delete_files(directory, runner.run_id, names, os.path.basename(one.path)):
-            runner.logger.info(
-                "The previous best checkpoint %s was removed", files.join(directory, name)
-            )
+        for name in delete_files(target.directory, target.run, names, target.name):
+            runner.logger.info("The previous best checkpoint %s was removed", beside + name)
+        self._deleted |= old
+
+    def _forget_deleted(self, runner: Any) -> None:
+        """Take what was deleted out of the rankings, on the training's thread alone."""
+        rankings = runner.meta["hook_msgs"].get("best_ckpts", {})
+        for key in self._rules.keys() & rankings.keys():
+            kept, rest = rankings[key][: self.keep_best], rankings[key][self.keep_best :]
+            rankings[key] = [*kept, *(entry for entry in rest if entry[1] not in self._deleted)]
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Wait for the thread."""
+        super().on_train_end(trainer, pl_module)
+        if self.save_best is not None:
+            self._forget_deleted(Driver.of(trainer).runner)

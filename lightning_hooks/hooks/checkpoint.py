@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import lightning as L
 
-from lightning_hooks import durable, files, loops
+from lightning_hooks import durable, files, loops, manifest
 from lightning_hooks.arguments import check_bool, check_int
-from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.checkpoint_paths import (
     checked_out_dir,
@@ -18,7 +18,8 @@ from lightning_hooks.hooks.checkpoint_paths import (
     make_early,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.checkpoint_writing import Target, write_checkpoint
+from lightning_hooks.hooks.checkpoint_writing import Target
+from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.hooks.kept_files import keep_last
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.mmcv_checkpoint import link_latest
@@ -45,6 +46,18 @@ class CheckpointHook(ModelCheckpointHook):
     ``HookAdapter`` it is the other way round: give ``enable_checkpointing=False``, and
     ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
 
+    From a file that was written at the end of a pass over the data, as all are by epoch, a run
+    goes on bit for bit. From one written within a pass, by iteration, so do counters, schedules
+    and optimizers, but a ``DataLoader`` begins the pass anew, for as many batches as were left of
+    it; one with a ``state_dict``, as torchdata's ``StatefulDataLoader``, goes on where it stood.
+    Gradients accumulated since the last optimizer step are in no file: the next step is made of
+    the other batches of its window. An ``interval`` that is a multiple of a pass, or at least of
+    the accumulated iterations, avoids both.
+
+    The files are written so whether or not the Trainer has Lightning's ``AsyncCheckpointIO``
+    (``background`` is what has a thread write them); a ``CheckpointIO`` of the user's own kind
+    writes and reads them itself, and one that is asynchronous is waited for.
+
     ==========================  ==============================================================
     key in ``runner.meta``      value
     ==========================  ==============================================================
@@ -67,7 +80,16 @@ class CheckpointHook(ModelCheckpointHook):
         create_symlink: Whether ``latest.pth`` is kept; by default where the files are local.
         background: Whether a thread writes the file while the training goes on: the training
             waits for one copy in memory, which is kept, and for the file before, if that is not
-            on the disk yet. What goes wrong is raised by the next save or at the end of the fit.
+            on the disk yet. What goes wrong is raised after the next step, or at the end.
+        on_saved: A function that is called with the path of each file when that is on the disk,
+            on rank 0, by the thread that has written it: to upload it, say.
+        save_best: Names of values that the module logs in the Trainer's validation: the best
+            by each are kept too, as by a ``BestCheckpointHook``, where the next four are
+            described. They do not count among ``max_keep_ckpts``.
+        rule: See there.
+        greater_keys: See there.
+        less_keys: See there.
+        keep_best: See there.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -76,7 +98,7 @@ class CheckpointHook(ModelCheckpointHook):
         ImportError: if the package for a remote ``out_dir`` is missing.
         OSError: at the start of a fit, if the directory cannot be made.
 
-    Source: mmcv's ``CheckpointHook``.
+    Source: mmcv's ``CheckpointHook``; ``save_best`` and what goes with it are MMEngine's.
 
     Note:
         Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them;
@@ -88,8 +110,10 @@ class CheckpointHook(ModelCheckpointHook):
     """
 
     reads_step = False
+    best: EvalHook | None = None
+    """The hook that keeps the best, with ``save_best``."""
     _saved_at: int | None = None
-    _background: BackgroundSaver | None = None
+    _has_run = False
 
     def __init__(
         self,
@@ -104,13 +128,19 @@ class CheckpointHook(ModelCheckpointHook):
         filename_tmpl: str | None = None,
         create_symlink: bool | None = None,
         background: bool = False,
+        on_saved: Callable[[str], None] | None = None,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        greater_keys: str | list[str] | None = None,
+        less_keys: str | list[str] | None = None,
+        keep_best: int = 1,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
             check_int(name, number)
             if number < 1 and number != -1:
                 raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
         check_bool(by_epoch=by_epoch, save_optimizer=save_optimizer, save_last=save_last)
-        check_bool(sync_buffer=sync_buffer, background=background)
+        check_bool(sync_buffer=sync_buffer)
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
@@ -123,9 +153,26 @@ class CheckpointHook(ModelCheckpointHook):
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
         self.create_symlink = create_symlink
-        self.background = background
-        if background:
-            self._background = BackgroundSaver()
+        self._write_by(background, on_saved)
+        if save_best is not None:
+            self.best = EvalHook(
+                None,
+                by_epoch=by_epoch,
+                save_best=save_best,
+                rule=rule,
+                greater_keys=greater_keys,
+                less_keys=less_keys,
+                out_dir=self.out_dir,
+                keep_best=keep_best,
+                background=background,
+                on_saved=on_saved,
+            )
+            self.best.save_optimizer = save_optimizer
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The hook itself, and the one that keeps the best."""
+        best = [] if self.best is None else self.best.entries()
+        return [*super().entries(), *best]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
@@ -133,16 +180,21 @@ class CheckpointHook(ModelCheckpointHook):
         """Say where files will be, and clean up behind the process that is resumed."""
         super().before_run(runner)
         self._due = self._saved_at = None
-        if self.by_epoch:
+        self._has_run = True
+        if self.by_epoch and not self.background:
             # an event of every batch that this hook does not need; the driver puts it back
             self.__dict__["on_train_batch_end"] = None
         directory = self.directory(runner)
         make_early(runner, directory)
         runner.logger.info("Checkpoints will be saved to %s", directory)
-        if runner.rank == 0 and runner.iter > 0:
-            run, series = runner.run_id, self.filename_tmpl
+        self._clean_up(runner, resumed_at=runner.iter)
+
+    def _clean_up(self, runner: Any, resumed_at: int) -> None:
+        if runner.rank == 0 and resumed_at > 0:
+            directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
             durable.remove_temporaries(directory, run)
-            keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=runner.iter)
+            manifest.remove_temporaries(directory)
+            keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=resumed_at)
 
     def after_train_epoch(self, runner: Any) -> None:
         """Decide by epoch."""
@@ -169,35 +221,23 @@ class CheckpointHook(ModelCheckpointHook):
 
     # -- Lightning's events: the file is written -------------------------------------------
 
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Nothing has run yet."""
+        self._has_run = False
+
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, where training has ended before it was due; wait for the thread."""
         runner = Driver.of(trainer).runner
         if self.save_last and self._saved_at != runner.iter:
             self._due = runner.epoch if self.by_epoch else runner.iter
             self._write(trainer)
-        if self._background is not None:
-            try:
-                self._background.wait()
-            finally:  # no rank looks for the last file before it is there
-                trainer.strategy.barrier("CheckpointHook.on_train_end")
         super().on_train_end(trainer, pl_module)
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Wait for the thread; an error of its own here would hide the one that is raised."""
-        super().on_exception(trainer, pl_module, exception)
-        try:
-            if self._background is not None:
-                self._background.wait()
-        except Exception:
-            Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Wait for the thread."""
-        super().teardown(trainer, pl_module, stage)
-        if self._background is not None:
-            self._background.wait()
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Clean up where the run that is resumed had only that left to do."""
+        if not self._has_run:
+            runner = Driver.of(trainer).runner
+            self._clean_up(runner, resumed_at=loops.batches_processed(trainer))
 
     def _write(self, trainer: L.Trainer) -> None:
         number, self._due = self._due, None
@@ -211,22 +251,12 @@ class CheckpointHook(ModelCheckpointHook):
         self._saved_at = runner.iter + loops.batch_is_open(trainer)
         if runner.meta is not None:
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
-        write_checkpoint(
-            trainer,
-            target,
-            save_optimizer=self.save_optimizer,
-            done=partial(self._make_room, target),
-            background=self._background,
-        )
+        self._write_file(trainer, target, partial(self._make_room, target), self.save_optimizer)
 
     def _make_room(self, target: Target) -> None:
         if files.is_local(target.directory) and self.create_symlink is not False:
             link_latest(target.directory, target.name)
         keep_last(target.directory, target.run, target.series, self.max_keep_ckpts)
-
-    def is_writing(self, path: str) -> bool:
-        """Whether the thread is not done with this file, or has failed to write it."""
-        return self._background is not None and self._background.is_writing(path)
 
     # -- state -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import lightning as L
 
 from lightning_hooks import durable, files, loops, manifest
 from lightning_hooks.background import BackgroundSaver
-from lightning_hooks.checkpoint_io import writes_atomically
+from lightning_hooks.checkpoint_io import wait_for_writer, writes_atomically
 from lightning_hooks.driver import Driver
 from lightning_hooks.hook import Hook
 from lightning_hooks.listening import listens
@@ -72,6 +72,7 @@ def write_checkpoint(
         trainer.save_checkpoint(target.path, weights_only=not save_optimizer)
     if trainer.is_global_zero and not own:
         # a CheckpointIO of the user's, or a strategy with a file per rank, has written it
+        wait_for_writer(trainer.strategy)
         meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
         _note(target, meta, save_optimizer, None, None)
         done()
@@ -104,14 +105,66 @@ class CheckpointWriter(Hook):
     By epoch that is at the end of Lightning's epoch, after its validation; by iteration at the
     end of the batch, or of the validation that follows the batch, and where the batch is the
     last of its epoch at the end of the epoch.
+
+    A subclass writes with ``_write_file``, and calls ``_write_by`` with the arguments of its
+    constructor that say how.
     """
 
     by_epoch: bool = True
+    on_saved: Callable[[str], None] | None = None
     _due: Any = None
     """What is to be written, None for nothing; ``_write`` takes it."""
+    _background: BackgroundSaver | None = None
+
+    def _write_by(self, background: bool, on_saved: Callable[[str], None] | None) -> None:
+        """Check and take the arguments.
+
+        Args:
+            background: Whether a thread writes.
+            on_saved: Called with the path of each file when all is done, where it was written.
+        """
+        if not isinstance(background, bool):
+            raise TypeError(f"background must be a bool, got {background!r}")
+        if not (on_saved is None or callable(on_saved)):
+            raise TypeError(f"on_saved must be a function of the path or None, got {on_saved!r}")
+        self.on_saved = on_saved
+        self._background = BackgroundSaver() if background else None
+
+    @property
+    def background(self) -> bool:
+        """Whether a thread writes the files."""
+        return self._background is not None
+
+    def is_writing(self, path: str) -> bool:
+        """Whether the thread is not done with this file, or has failed to write it."""
+        return self._background is not None and self._background.is_writing(path)
 
     def _write(self, trainer: L.Trainer) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
+
+    def _write_file(
+        self,
+        trainer: L.Trainer,
+        target: Target,
+        done: Callable[[], None],
+        save_optimizer: bool = True,
+    ) -> None:
+        """Write a file as the constructor was told to; see :func:`write_checkpoint`."""
+
+        def finish() -> None:
+            done()
+            if self.on_saved is not None and files.exists(target.path):
+                self.on_saved(target.path)
+
+        write_checkpoint(
+            trainer,
+            target,
+            save_optimizer=save_optimizer,
+            done=finish,
+            background=self._background,
+        )
+
+    # -- Lightning's events ----------------------------------------------------------------
 
     def on_train_batch_end(
         self,
@@ -122,6 +175,8 @@ class CheckpointWriter(Hook):
         batch_idx: int,
     ) -> None:
         """Write, if nothing belongs to the iteration any more."""
+        if self._background is not None:
+            self._background.raise_error()
         if self._due is None or loops.validates_next(trainer):
             return
         if not loops.is_last_batch(trainer):  # from there Lightning would resume into the old pass
@@ -136,3 +191,26 @@ class CheckpointWriter(Hook):
         """Write what is due; all other callbacks and the module are done with the epoch."""
         if self._due is not None:
             self._write(trainer)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Wait for the thread."""
+        if self._background is not None:
+            try:
+                self._background.wait()
+            finally:  # no rank looks for the last file before it is there
+                trainer.strategy.barrier("CheckpointWriter.on_train_end")
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Wait for the thread; an error of its own here would hide the one that is raised."""
+        try:
+            if self._background is not None:
+                self._background.wait()
+        except Exception:
+            Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Wait for the thread."""
+        if self._background is not None:
+            self._background.wait()

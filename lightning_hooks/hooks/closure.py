@@ -28,6 +28,10 @@ class ClosureHook(Hook):
 
     Source: mmcv's ``ClosureHook``.
 
+    Note:
+        Departure from mmcv: only points are accepted as ``fn_name``, where mmcv asserts that the
+        class has such a method, ``every_n_iters`` among them.
+
     >>> ClosureHook("after_run", print).get_triggered_stages()
     ['after_run']
     """

@@ -52,9 +52,9 @@ class DistEvalHook(EvalHook):
         gpu_collect: Whether results are sent from rank to rank instead.
         out_dir: See there.
         file_client_args: See there.
-        **kwargs: ``dynamic_intervals``, ``keep_best`` and the arguments of ``evaluate``. A
-            torchmetrics metric is computed over all ranks' batches; samples that the sampler
-            repeats to fill up count twice in it.
+        **kwargs: ``dynamic_intervals``, ``keep_best``, ``background``, ``on_saved`` and the
+            arguments of ``evaluate``. A torchmetrics metric is computed over all ranks' batches;
+            samples that the sampler repeats to fill up count twice in it.
 
     Source: mmcv's ``DistEvalHook``.
 

@@ -44,9 +44,10 @@ class EMAHook(StepAverageHook):
     Note:
         Departures from mmcv: ``warm_up`` works (see ``ema_momentum``); an ``interval`` of k
         gives k times the weight, not ``momentum ** k``; optimizer steps are counted, not
-        batches; the update is a lerp, closer to the exact value; a step to NaN is left out;
-        after the run the model holds the raw weights, as all checkpoints do; the average is no
-        buffer of the model.
+        batches, and not those that a gradient scaler skips (but of fused optimizers, see
+        :class:`~lightning_hooks.hooks.step_average.StepAverageHook`); the update is a lerp,
+        closer to the exact value; a step to NaN is left out; after the run the model holds the
+        raw weights, as all checkpoints do; the average is no buffer of the model.
     """
 
     momentum = 0.0002

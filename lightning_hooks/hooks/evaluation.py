@@ -46,7 +46,9 @@ class EvalHook(TimedEvaluation):
         interval: Epochs or iterations from one evaluation to the next.
         by_epoch: Whether epochs or iterations are counted.
         save_best: The key of the score whose best checkpoint is kept, or a list of keys;
-            ``"auto"`` for the first that ``evaluate`` returns.
+            ``"auto"`` for the first that ``evaluate`` returns. Beside a ``CheckpointHook``
+            ``ckpt_path="best"`` is the best by the first key; beside Lightning's default
+            ``ModelCheckpoint`` it is that one's newest file, which is warned of.
         rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
             ``save_best``; by default told from the key, see ``greater_keys``.
         test_fn: A function of the model and the loader, by default
@@ -60,6 +62,8 @@ class EvalHook(TimedEvaluation):
         dynamic_intervals: mmdet's ``[(milestone, interval), ...]``: the interval from the
             milestone-th epoch or iteration on.
         keep_best: How many checkpoints are kept by each key.
+        background: Whether a thread writes them, as ``CheckpointHook``'s.
+        on_saved: Called with the path of each when it is on the disk, as ``CheckpointHook``'s.
         **eval_kwargs: Arguments of ``evaluate``. A torchmetrics ``Metric`` or
             ``MetricCollection`` as ``metric`` takes its place: it is updated with the prediction
             and the target of every batch, or the pairs of them that ``test_fn`` returns.
@@ -101,6 +105,8 @@ class EvalHook(TimedEvaluation):
         *,
         dynamic_intervals: list[tuple[int, int]] | None = None,
         keep_best: int = 1,
+        background: bool = False,
+        on_saved: Callable[[str], None] | None = None,
         **eval_kwargs: Any,
     ) -> None:
         if not (dataloader is None or isinstance(dataloader, DataLoader)):
@@ -123,6 +129,7 @@ class EvalHook(TimedEvaluation):
         self.interval = interval
         self.by_epoch = by_epoch
         self._compare_by(save_best, rule, greater_keys, less_keys, keep_best)
+        self._write_by(background, on_saved)
         self.test_fn = test_fn or single_gpu_test
         if isinstance(eval_kwargs.get("metric"), (Metric, MetricCollection)):
             self.metric = eval_kwargs.pop("metric")
@@ -137,6 +144,12 @@ class EvalHook(TimedEvaluation):
     def before_run(self, runner: Any) -> None:
         """Complain now of what could not be evaluated later."""
         super().before_run(runner)
+        if self.save_best and self.dataloader is None and not runner.trainer.enable_validation:
+            warnings.warn(
+                f"save_best={self.save_best!r} has nothing to compare: the Trainer does not "
+                "validate in this fit; give it a validation loader",
+                stacklevel=2,
+            )
         own = [getattr(getattr(self, x), "__func__", None) for x in ("evaluate", "_do_evaluate")]
         if own != [EvalHook.evaluate, EvalHook._do_evaluate]:  # what they need they know
             return

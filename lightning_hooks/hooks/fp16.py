@@ -84,7 +84,7 @@ class Fp16OptimizerHook(OptimizerHook):
 
     def __init__(
         self,
-        grad_clip: dict[str, Any] | None = None,
+        grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None,
         coalesce: bool = True,
         bucket_size_mb: int = -1,
         loss_scale: LossScale = 512.0,
@@ -195,11 +195,11 @@ class Fp16OptimizerHook(OptimizerHook):
         optimizers = optimizers_of(runner)
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-        if self.grad_clip is not None:
-            self._log_norm(self.clip_grads(runner.module.parameters()), runner)
+        self._clip_all(runner)
         for optimizer in optimizers:
             scaler.step(optimizer)
         scaler.update(self._scale_update_param)
+        self._log_clipped(runner)
 
 
 def _is_old(hook: OptimizerHook) -> bool:

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from lightning_hooks import files
+from lightning_hooks.checkpoint_io import wait_for_writer
 from lightning_hooks.hooks.averaging import AveragingHook
-from lightning_hooks.hooks.checkpoint import CheckpointHook
+from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter
 from lightning_hooks.shards import held
 
 __all__ = ["GoodState"]
@@ -81,8 +82,9 @@ class GoodState:
 
     def _newest(self) -> str | None:
         """Return the newest file that is there: some are deleted, some are still being written."""
+        wait_for_writer(self._trainer.strategy)
         callbacks: list[Any] = self._trainer.callbacks  # type: ignore[attr-defined]
-        savers = [callback for callback in callbacks if isinstance(callback, CheckpointHook)]
+        savers = [callback for callback in callbacks if isinstance(callback, CheckpointWriter)]
         for path in reversed(self._paths):
             # until it is written, an earlier run's file may have its name
             if not any(saver.is_writing(path) for saver in savers) and _is_file(path):

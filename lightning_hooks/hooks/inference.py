@@ -19,7 +19,7 @@ from lightning_hooks import loops
 from lightning_hooks.bar import with_bar
 from lightning_hooks.model import unwrap
 
-__all__ = ["multi_gpu_test", "predict", "predictions", "single_gpu_test"]
+__all__ = ["collected", "multi_gpu_test", "predict", "predictions", "single_gpu_test"]
 
 
 def predict(model: torch.nn.Module, batch: Any) -> Any:
@@ -121,9 +121,21 @@ def multi_gpu_test(
     results = single_gpu_test(model, data_loader)
     if not (distributed.is_available() and distributed.is_initialized()):
         return results
-    by_file = tmpdir is not None and not gpu_collect
-    parts = _through_files(results, tmpdir or "") if by_file else _sent(results)
-    return None if parts is None else _in_order(parts, _length(data_loader.dataset))
+    return collected(results, _length(data_loader.dataset), None if gpu_collect else tmpdir)
+
+
+def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any] | None:
+    """Return the results of all ranks in the order of the data set on rank 0, else None.
+
+    Args:
+        part: This rank's.
+        size: How many samples the data set has, if that is known.
+        tmpdir: A directory that all ranks see; without one, they are sent from rank to rank.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return part[:size]
+    parts = _sent(part) if tmpdir is None else _through_files(part, tmpdir)
+    return None if parts is None else _in_order(parts, size)
 
 
 def _sent(part: list[Any]) -> list[list[Any]] | None:

@@ -51,9 +51,19 @@ class LrUpdaterHook(Updater):
         warmup_iters: How long it takes.
         warmup_ratio: The share of the policy's rate from which it starts, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations: in the policy with
+            ``by_epoch=False``, and in the warm-up. With accumulated gradients ``warmup_iters``,
+            ``total_steps``, ``periods`` and the like are then so many steps, and the length of the
+            run (mmcv's ``max_iters``) is its number of steps:
+            :func:`~lightning_hooks.optimizer_steps.steps_of_run`. Steps that the Trainer's
+            gradient scaler skips are left out, but for optimizers with ``fused=True``, which do
+            not tell. ``get_lr(runner, base_lr)`` sees a runner that is counted so.
 
     Raises:
-        ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
+        TypeError: if ``by_step`` is no bool.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where nothing is counted in iterations; at the start of a run, if a policy
+            by step needs its length and only the module knows when it steps.
 
     Source: mmcv's ``LrUpdaterHook``.
 
@@ -81,7 +91,7 @@ class LrUpdaterHook(Updater):
         cls, own = type(self), vars(self)
         same = all(getattr(cls, name) is getattr(LrUpdaterHook, name) for name in OVERRIDABLE)
         same &= not (own.keys() & OVERRIDABLE or isinstance(self.base, dict))
-        self._plain = same and not self.by_epoch
+        self._plain = same and not (self.by_epoch or self.by_step)
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's rates, if counted in iterations or warming up."""

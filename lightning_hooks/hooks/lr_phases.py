@@ -124,6 +124,6 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         if self.total_steps is not None and self.total_steps < total:
             raise ValueError(
                 f"total_steps={self.total_steps} must not be less than "
-                f"the {total} iterations of the run"
+                f"the {total} {self.small_unit}s of the run"
             )
         return super().check(self.total_steps or total)

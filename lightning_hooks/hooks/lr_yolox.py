@@ -57,11 +57,12 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
     def before_run(self, runner: Any) -> None:
         """Take the bases, and look ahead: the cosine needs room."""
         super().before_run(runner)
+        runner = self.seen(runner)
         first, last, total = self._warmup_length(runner), self._last(runner), self.total_of(runner)
         if first + last >= total:
             raise ValueError(
                 f"{type(self).__name__} of {groups_of(runner.optimizer)}: a warm-up of {first} and "
-                f"last epochs of {last} iterations leave none of {total} between them"
+                f"last epochs of {last} {self.small_unit}s leave none of {total} between them"
             )
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
@@ -87,4 +88,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         return True
 
     def _last(self, runner: Any) -> int:
-        return self.num_last_epochs and self.num_last_epochs * runner.trainer.num_training_batches
+        if not self.num_last_epochs:
+            return 0
+        end = runner.max_epochs or self.num_last_epochs
+        return self.iters_of(runner, end) - self.iters_of(runner, end - self.num_last_epochs)

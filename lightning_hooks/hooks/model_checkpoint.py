@@ -19,7 +19,7 @@ from lightning_hooks.hooks.checkpoint_paths import directory_of
 from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter
 from lightning_hooks.model import unwrap
 
-__all__ = ["ModelCheckpointHook"]
+__all__ = ["ModelCheckpointHook", "is_lightnings_default"]
 
 
 class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[misc]  # every_n_epochs
@@ -30,7 +30,6 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
     # what a ModelCheckpoint does by itself
     on_train_start = Callback.on_train_start
-    on_train_end = Callback.on_train_end
     state_dict = Callback.state_dict
     load_state_dict = Callback.load_state_dict
 
@@ -53,7 +52,8 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
             io = AtomicCheckpointIO(for_fit=lambda: trainer.state.fn == TrainerFn.FITTING)
             self._take_back_io = replaced(trainer.strategy, io)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        if self.hosted_at is not None and any(map(_is_default, callbacks)) and not self._warned:
+        beside = any(map(is_lightnings_default, callbacks))
+        if self.hosted_at is not None and beside and not self._warned:
             self._warned = True
             warnings.warn(
                 f"Lightning's default ModelCheckpoint runs beside the {type(self).__name__} in a "
@@ -67,10 +67,12 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     ) -> None:
         """Give the Trainer its own reader back."""
         self._restore_io()
+        super().on_exception(trainer, pl_module, exception)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Give the Trainer its own reader back."""
         self._restore_io()
+        super().teardown(trainer, pl_module, stage)
 
     def _restore_io(self) -> None:
         restore, self._take_back_io = self._take_back_io, None
@@ -177,7 +179,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         return {k: v for k, v in super().__getstate__().items() if k not in mine}
 
 
-def _is_default(callback: Callback) -> bool:
+def is_lightnings_default(callback: Callback) -> bool:
     """Whether a callback is what Lightning adds by itself."""
     if type(callback) is not ModelCheckpoint:
         return False

@@ -33,9 +33,13 @@ class MomentumUpdaterHook(Updater):
         warmup_iters: How long it takes.
         warmup_ratio: What the policy's momentum is divided by at its start, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations, as in
+            :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
+        TypeError: if ``by_step`` is no bool.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where nothing is counted in iterations.
 
     Source: mmcv's ``MomentumUpdaterHook``.
 
@@ -56,8 +60,9 @@ class MomentumUpdaterHook(Updater):
         warmup_iters: int = 0,
         warmup_ratio: float = 0.9,
         warmup_by_epoch: bool = False,
+        by_step: bool = False,
     ) -> None:
-        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch)
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
 
     _minimum = property(attrgetter("min_momentum"))
     _ratio = property(attrgetter("min_momentum_ratio"))
@@ -101,7 +106,8 @@ class MomentumUpdaterHook(Updater):
         for name, i, group, momentum in with_groups(runner.optimizer, momentum_groups):
             if not self.allows(momentum):
                 where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
-                raise ValueError(self.out_of_range(where, momentum, f"iteration {runner.iter}"))
+                now = f"{self.small_unit} {runner.iter}"
+                raise ValueError(self.out_of_range(where, momentum, now))
             if "momentum" in group:
                 group["momentum"] = momentum
             elif "betas" in group:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 import lightning as L
 import torch
 
 from lightning_hooks import loops
-from lightning_hooks.arguments import check_bool, check_dict
+from lightning_hooks.arguments import check_bool
 from lightning_hooks.driver import Driver
-from lightning_hooks.hook import Hook
-from lightning_hooks.hooks.clipping import check_clip, clip, clip_flattened, is_flattened
+from lightning_hooks.hooks.clipping_hook import ClippingHook, optimizers_of
 from lightning_hooks.ownership import trains_like_mmcv
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.step import OrphanLoss
@@ -44,7 +42,7 @@ def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
 
 
 @HOOKS.register_module()
-class OptimizerHook(Hook):
+class OptimizerHook(ClippingHook):
     """Does backward and the optimizer's step, or clips the gradients of Lightning's.
 
     For a ``TrainStepModule`` (or where ``HookAdapter(owns_backward=True)`` says so) it runs
@@ -52,25 +50,41 @@ class OptimizerHook(Hook):
     Lightning runs them, and the hook clips before each step of an optimizer that optimizer's
     gradients: unscaled, and of all accumulated batches. In both cases:
 
-    =========  ==================================================================
-    key        in the log
-    =========  ==================================================================
-    grad_norm  the norm of all gradients before clipping, if ``grad_clip`` is set
-    =========  ==================================================================
+    =============  ============================================================================
+    key            in the log
+    =============  ============================================================================
+    grad_norm      the norm of all gradients before clipping, if ``grad_clip`` is set; once for
+                   all optimizers that step in an iteration
+    clip_fraction  the share of the steps whose gradients were clipped, if ``grad_clip`` says more
+                   than mmcv's can (a ``type``, a list, names)
+    =============  ============================================================================
+
+    ==========================  ===============================================================
+    type                        arguments, and what it does
+    ==========================  ===============================================================
+    ``"norm"``, also without    ``max_norm``, perhaps ``norm_type`` (2): scales all together
+    ``"value"``                 ``clip_value``: limits each number
+    ``"adaptive"``              ``clip_factor`` (0.01), ``eps`` (0.001): scales the rows whose
+                                gradient is large beside their weights
+    ==========================  ===============================================================
 
     Args:
-        grad_clip: The arguments of :func:`torch.nn.utils.clip_grad_norm_`: ``max_norm``, perhaps
-            ``norm_type`` (2 by default); None for no clipping.
+        grad_clip: A dict of ``type`` and arguments, as in the table, for all gradients that are
+            stepped with together; a list of such dicts (or None), one for each parameter group; a
+            dict of these by the optimizer's name, where there are several. None for no clipping.
         detect_anomalous_params: Log an error, in every step, for each parameter that the loss was
             not computed from. It slows training down: for debugging only.
 
     Raises:
-        TypeError: if ``grad_clip`` is not a dict.
-        ValueError: if it has no ``max_norm``, one that is not positive, or an unknown key; when
-            training starts, if the Trainer is to clip too, or its ``precision="16-mixed"`` meets
-            an optimizer that unscales gradients itself (``fused=True``).
+        TypeError: if ``grad_clip`` is no dict or list.
+        ValueError: if it has no ``max_norm`` or ``clip_value``, a number that is not positive, an
+            unknown type or key; when training starts, if the Trainer is to clip too, its
+            ``precision="16-mixed"`` meets an optimizer that unscales gradients itself
+            (``fused=True``), optimizers or their groups are others, or with a strategy whose
+            gradients cannot be clipped so: DeepSpeed, and FSDP but for one dict by norm or value.
 
-    Source: mmcv's ``OptimizerHook``.
+    Source: mmcv's ``OptimizerHook``; ``type`` is MMEngine's idea, for the functions see
+    :mod:`~lightning_hooks.hooks.clipping`.
 
     Note:
         Departures from mmcv: ``grad_norm`` stays a tensor on its device until it is logged; the
@@ -82,19 +96,15 @@ class OptimizerHook(Hook):
     reads_step = False
 
     # for subclasses that do not call super().__init__()
-    grad_clip: dict[str, Any] | None = None
     detect_anomalous_params: bool = False
-    _norms: tuple[Any, ...] = ()
 
     def __init__(
-        self, grad_clip: dict[str, Any] | None = None, detect_anomalous_params: bool = False
+        self,
+        grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None,
+        detect_anomalous_params: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(grad_clip)
         check_bool(detect_anomalous_params=detect_anomalous_params)
-        grad_clip = check_dict("grad_clip", grad_clip)
-        if grad_clip is not None and type(self).clip_grads is OptimizerHook.clip_grads:
-            check_clip(grad_clip)
-        self.grad_clip = grad_clip
         self.detect_anomalous_params = detect_anomalous_params
 
     def owns_backward(self, module: torch.nn.Module) -> bool:
@@ -103,13 +113,6 @@ class OptimizerHook(Hook):
         return overridden or trains_like_mmcv(module)
 
     # -- what mmcv's subclasses call and override --------------------------------------------
-
-    def clip_grads(self, params: Iterable[torch.Tensor]) -> torch.Tensor | None:
-        """Clip the gradients of ``params`` and return their norm; None if there are none."""
-        found = [p for p in params if p.requires_grad and p.grad is not None]
-        if not found:
-            return None
-        return clip(found, self.grad_clip or {})
 
     def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Any) -> None:
         """Log the parameters that ``loss`` was not computed from."""
@@ -124,7 +127,7 @@ class OptimizerHook(Hook):
     def after_train_iter(self, runner: Any) -> None:
         """Do zero_grad, backward, clipping and step; or log what was clipped in Lightning's."""
         if not _owned(runner):
-            self._log_norms(runner)
+            self._log_clipped(runner)
             return
         self._zero_grad(runner)
         self._backward(runner, runner.outputs["loss"])
@@ -142,41 +145,13 @@ class OptimizerHook(Hook):
         loss.backward()  # type: ignore[no-untyped-call]  # torch's has no types
 
     def _clip_and_step(self, runner: Any) -> None:
-        if self.grad_clip is not None and not loops.has_grad_scaler(runner.trainer):
-            self._log_norm(self.clip_grads(runner.module.parameters()), runner)
+        if not loops.has_grad_scaler(runner.trainer):
+            self._clip_all(runner)
         for optimizer in optimizers_of(runner):
             optimizer.step()  # with a scaler of the Trainer's, clipped in here
-        self._log_norms(runner)
-
-    def _log_norms(self, runner: Any) -> None:
-        norms, self._norms = self._norms, ()
-        for norm in norms:
-            self._log_norm(norm, runner)
-
-    def _log_norm(self, norm: torch.Tensor | None, runner: Any) -> None:
-        if norm is not None:
-            outputs = getattr(runner, "outputs", {})
-            runner.log_buffer.update({"grad_norm": norm}, outputs.get("num_samples", 1))
+        self._log_clipped(runner)
 
     # -- beside Lightning's backward and step ------------------------------------------------
-
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse to clip twice, or gradients that are not unscaled."""
-        self._norms = ()
-        if self.grad_clip is not None and trainer.gradient_clip_val:
-            raise ValueError(
-                f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) beside "
-                f"{type(self).__name__}(grad_clip={self.grad_clip}): gradients would be clipped "
-                "twice; give one of them"
-            )
-        if self.grad_clip is not None and loops.has_grad_scaler(trainer):
-            for optimizer in trainer.optimizers:
-                if loops.unscales_itself(optimizer):
-                    raise ValueError(
-                        f"{type(self).__name__}(grad_clip=...) cannot clip for "
-                        f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
-                        f"precision={trainer.precision!r} inside its step; give fused=False"
-                    )
 
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
@@ -191,21 +166,10 @@ class OptimizerHook(Hook):
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         """Clip before Lightning's step, and where its scaler has just unscaled for a hook's."""
-        if self.grad_clip is None:
-            return
-        if not _owned(Driver.of(trainer).runner) or loops.has_grad_scaler(trainer):
-            own = type(self).clip_grads is not OptimizerHook.clip_grads
-            if is_flattened(trainer.model) and not own:
-                norm: torch.Tensor | None = clip_flattened(trainer.model, self.grad_clip)
-            else:
-                norm = self.clip_grads(p for g in optimizer.param_groups for p in g["params"])
-            self._norms = (*self._norms, norm)
-
-
-def optimizers_of(runner: Any) -> list[Any]:
-    """The optimizers that an owned step is made with."""
-    found = runner.optimizer
-    return list(found.values()) if isinstance(found, dict) else [found]
+        if self.grad_clip is not None:
+            runner = Driver.of(trainer).runner
+            if not _owned(runner) or loops.has_grad_scaler(trainer):
+                self._clip_for(runner, optimizer)
 
 
 def _owned(runner: Any) -> bool:

@@ -40,6 +40,12 @@ class PreciseBNHook(Hook):
     before hooks that save, and sees the weights that are trained, not an average of them. Which
     layers are left alone (in eval mode, frozen, unused, without statistics) is said there.
 
+    An average of the weights has other statistics. It gets its own where it has buffers of its
+    own and a second hook comes after it::
+
+        average = EMAHook(buffers="average")
+        HookAdapter([average, PreciseBNHook(), (PreciseBNHook(), "BELOW_NORMAL")])
+
     Nothing else changes: train flags, momenta, other buffers, logged values, torchmetrics' states,
     the random state and the order of the data are put back, also after an error.
 

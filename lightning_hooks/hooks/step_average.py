@@ -7,6 +7,7 @@ from typing import Any, Literal
 import lightning as L
 
 from lightning_hooks import files
+from lightning_hooks.applied_steps import AppliedSteps
 from lightning_hooks.arguments import check_choice, check_int, check_number, check_path
 from lightning_hooks.hooks.averaging import AveragingHook
 
@@ -18,7 +19,9 @@ class StepAverageHook(AveragingHook):
 
     A subclass says how much the model weighs (``get_momentum``) and at which steps
     (``updates_at``). A step whose weights are NaN or infinite is left out, on the device, and
-    the next evaluation or checkpoint warns of it.
+    the next evaluation or checkpoint warns of it. Steps that a gradient scaler skips are none,
+    but with a fused optimizer, which skips them on the device: the unchanged weights are averaged
+    once more then.
 
     Args:
         interval: Optimizer steps from one update to the next.
@@ -51,6 +54,7 @@ class StepAverageHook(AveragingHook):
     distinguishing: tuple[str, ...] = ("interval",)
     """The arguments that tell two hooks of the class apart, beside those of every average."""
 
+    _applied: AppliedSteps | None = None
     _counted = 0
 
     def __init__(
@@ -118,29 +122,45 @@ class StepAverageHook(AveragingHook):
             average.tracks = True
         elif average.tracks:  # the last fit ended before it
             self._begin()
-        self._counted = trainer.global_step
+        self._close()
+        self._applied, self._counted = AppliedSteps(trainer), 0
 
     def after_train_iter(self, runner: Any) -> None:
         """Update the average, if there was an optimizer step."""
-        trainer, average = runner.trainer, self._average
-        done = trainer.global_step
-        if average is None or average.tracks:
-            self._counted = done
-            if average and self._begins(runner.iter + 1, trainer.current_epoch):
+        average = self._average
+        if average is None or self._applied is None:
+            return
+        counted, self._counted = self._counted, self._applied.made
+        if average.tracks:
+            if self._begins(runner.iter + 1, runner.trainer.current_epoch):
                 self._begin()
-            return
-        if done == self._counted:
-            return
-        self._counted = done
-        if self.updates_at(self._steps):
-            average.update(self.get_momentum(runner))
-        self._steps += 1
+        elif self._counted != counted:
+            if self.updates_at(self._steps):
+                average.update(self.get_momentum(runner))
+            self._steps += 1
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin with the epoch that was asked for."""
         waits = self.begin_epoch > 0 and self._average is not None and self._average.tracks
         if waits and trainer.current_epoch >= self.begin_epoch:
             self._begin()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Leave optimizers and module as they were."""
+        self._close()
+        super().teardown(trainer, pl_module, stage)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Leave optimizers and module as they were."""
+        self._close()
+        super().on_exception(trainer, pl_module, exception)
+
+    def _close(self) -> None:
+        if self._applied is not None:
+            self._applied.close()
+            self._applied = None
 
     def _begins(self, iterations: int, epoch: int) -> bool:
         return iterations >= self.begin_iter and epoch >= self.begin_epoch

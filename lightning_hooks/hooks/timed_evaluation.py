@@ -45,7 +45,7 @@ class TimedEvaluation(BestCheckpoints):
         """Get ready."""
         super().before_run(runner)
         self.initial_flag = True
-        if self.by_epoch or self.save_best is None:
+        if (self.by_epoch and not self.background) or self.save_best is None:
             # an event of every batch that this hook does not need; the driver puts it back
             self.__dict__["on_train_batch_end"] = None
 

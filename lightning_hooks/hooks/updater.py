@@ -6,16 +6,21 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import lightning as L
+
+from lightning_hooks.applied_steps import AppliedSteps
 from lightning_hooks.arguments import check_bool
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.look_ahead import look_ahead
 from lightning_hooks.hooks.param_groups import Values, optimizers_of, place, with_groups
+from lightning_hooks.optimizer_steps import InSteps
 from lightning_hooks.schedules import check_warm_up, warm_up
 
 __all__ = ["Updater"]
 
 
 ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
+STEPS = "max_steps, or with automatic optimization max_epochs and a loader with a length"
 
 
 class Updater(Hook):
@@ -24,6 +29,11 @@ class Updater(Hook):
     A value is computed from the group's base, the counters and the length of the run. Nothing else
     is kept, so it is right after any resume, and when ``max_epochs`` changes.
 
+    With ``by_step`` an iteration is an optimizer step, wherever iterations are counted: under
+    ``Trainer(accumulate_grad_batches=4)``, or with ``GradientCumulativeOptimizerHook``, four
+    batches. ``runner.iter`` and ``runner.max_iters``, as a policy sees them, are then the steps
+    made and the steps of the run (:func:`~lightning_hooks.optimizer_steps.steps_of_run`).
+
     Args:
         by_epoch: Count in epochs (the value changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``.
@@ -31,10 +41,14 @@ class Updater(Hook):
         warmup_ratio: The factor of :func:`~lightning_hooks.schedules.warm_up` at its start, in
             (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations: in the policy with
+            ``by_epoch=False``, and in the warm-up. Steps that the Trainer's gradient scaler skips
+            are left out, but for optimizers with ``fused=True``, which do not tell.
 
     Raises:
-        ValueError: for an unknown warm-up, a length below 1, or a ratio outside (0, 1].
         TypeError: for an argument of the wrong type.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where no iterations are counted.
     """
 
     reads_step = False
@@ -52,6 +66,9 @@ class Updater(Hook):
     warmup_ratio: float = 0.1
     warmup_by_epoch: bool = False
     warmup_epochs: int | None = None
+    by_step: bool = False
+    _applied: AppliedSteps | None = None
+    _skipped_before = 0
 
     base: Values = ()
     """The number of each group from which its values are computed."""
@@ -66,11 +83,18 @@ class Updater(Hook):
         warmup_iters: int = 0,
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
+        by_step: bool = False,
     ) -> None:
         super().__init__()
-        check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch)
+        check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch, by_step=by_step)
         check_warm_up(warmup, warmup_iters, warmup_ratio)
+        if by_step and by_epoch and warmup is None:
+            raise ValueError(
+                "by_step=True counts optimizer steps in place of iterations, and nothing counts "
+                "these: give by_epoch=False, or a warmup"
+            )
         self.by_epoch = by_epoch
+        self.by_step = by_step
         self.warmup = warmup
         self.warmup_ratio = warmup_ratio
         self.warmup_by_epoch = warmup_by_epoch
@@ -133,6 +157,10 @@ class Updater(Hook):
 
     def before_run(self, runner: Any) -> None:
         """Take the bases, and look ahead."""
+        if self.by_step:
+            self._skipped_before *= runner.trainer.global_step > 0
+            self._applied = AppliedSteps(runner.trainer)
+        runner = self.seen(runner)
         optimizer = runner.optimizer
         if not optimizer:
             raise ValueError(f"{type(self).__name__} needs an optimizer, and there is none")
@@ -147,6 +175,7 @@ class Updater(Hook):
 
     def before_train_epoch(self, runner: Any) -> None:
         """Set the epoch's values, if they are counted in epochs."""
+        runner = self.seen(runner)
         self._warmup_length(runner)  # which a subclass's get_lr may want to know
         if self.by_epoch:
             self.regular = self.regular_values(runner)
@@ -154,6 +183,7 @@ class Updater(Hook):
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's values, if counted in iterations or warming up."""
+        runner = self.seen(runner)
         if self.warmup is None:
             if not self.by_epoch:
                 self.regular = regular = self.regular_values(runner)
@@ -164,13 +194,74 @@ class Updater(Hook):
             self.regular = self.regular_values(runner)
         if now < length:
             self.set_values(runner, self.warm_values(now))
-        elif not self.by_epoch or now == length:
+        elif not self.by_epoch or now == length or self.by_step:  # which may jump over it
             self.set_values(runner, self.regular)
+
+    # -- counting ----------------------------------------------------------------------------
+
+    def seen(self, runner: Any) -> Any:
+        """Return the runner as the policy sees it: counted in what the hook counts."""
+        if not self.by_step or type(runner) is InSteps:
+            return runner
+        return InSteps(runner, self._skipped)
+
+    @property
+    def small_unit(self) -> str:
+        """What is counted within an epoch, in words."""
+        return "optimizer step" if self.by_step else "iteration"
+
+    def iters_of(self, runner: Any, epochs: int) -> int:
+        """Return the iterations of the run's first epochs; its steps, with ``by_step``.
+
+        Raises:
+            ValueError: if that is not known.
+        """
+        if self.by_step:
+            steps: int = runner.optimizer_steps_of(epochs)
+            return steps
+        batches = runner.trainer.num_training_batches
+        if batches == float("inf"):
+            raise ValueError(
+                f"{type(self).__name__} counts epochs as iterations: the training loader needs a "
+                "length"
+            )
+        return epochs * int(batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the counters do not tell: the steps that were skipped, if any were."""
+        return {"skipped_steps": self._skipped} if self._skipped else {}
+
+    @property
+    def _skipped(self) -> int:
+        return self._skipped_before + (0 if self._applied is None else self._applied.skipped)
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Forget the steps of another run."""
+        self._skipped_before = 0
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._skipped_before = state_dict.get("skipped_steps", 0)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Listen to the optimizers no longer."""
+        if self._applied is not None:
+            self._applied.close()
+            self._skipped_before, self._applied = self._skipped, None
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """The same: there is no teardown then."""
+        self.teardown(trainer, pl_module, "fit")
 
     # -- helpers -----------------------------------------------------------------------------
 
     def _judge(self, runner: Any) -> None:
         """Refuse a schedule on whose way there is a value that must not be."""
+        runner = self.seen(runner)
         total: Any = self.length_of(runner)
         if not self.judges() or (self.needs_length and total is None):
             return  # one of a subclass's own, which is judged as it is set; or it never moves
@@ -188,13 +279,18 @@ class Updater(Hook):
     def _moments(self, runner: Any) -> Iterator[tuple[str, int, float]]:
         """Yield when to look: in words, the policy's position and the warm-up's factor."""
         length, total = self._warmup_length(runner), self.length_of(runner)
-        batches = runner.trainer.num_training_batches if self.by_epoch else 1
+        batches: float = 1
+        if self.by_epoch:
+            try:
+                batches = self.iters_of(runner, 1)
+            except ValueError:  # nobody knows when the first epoch ends
+                batches = float("inf")
         for now in _some_of(length):
             position = int(now // batches)
             if total is None or position < total:
-                yield f"iteration {now}", position, self._factor(now)
+                yield f"{self.small_unit} {now}", position, self._factor(now)
         for position in _some_of(1 if total is None else total):
-            yield f"{'epoch' if self.by_epoch else 'iteration'} {position}", position, 1.0
+            yield f"{'epoch' if self.by_epoch else self.small_unit} {position}", position, 1.0
 
     def _progress(self, runner: Any) -> tuple[int, Any]:
         """Return what ``value`` takes: position and total."""
@@ -235,7 +331,7 @@ class Updater(Hook):
         """
         total = self.length_of(runner)
         if total is None:
-            limit = "max_epochs" if self.by_epoch else ITERATIONS
+            limit = "max_epochs" if self.by_epoch else STEPS if self.by_step else ITERATIONS
             raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
         return total
 
@@ -243,10 +339,7 @@ class Updater(Hook):
         if self.warmup is None:
             return 0
         if self.warmup_iters is None:
-            batches = runner.trainer.num_training_batches
-            if batches == float("inf"):
-                raise ValueError("warmup_by_epoch=True needs a training loader with a length")
-            self.warmup_iters = (self.warmup_epochs or 0) * int(batches)
+            self.warmup_iters = self.iters_of(runner, self.warmup_epochs or 0)
         return self.warmup_iters
 
 

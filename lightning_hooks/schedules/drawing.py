@@ -22,6 +22,7 @@ def plot(
     iters_per_epoch: int,
     base_lr: Bases = 0.1,
     base_momentum: Bases = 0.9,
+    accumulate_grad_batches: int = 1,
 ) -> Path:
     """Draw what hooks set over a run: a panel for learning rates, and one for momenta.
 
@@ -35,6 +36,7 @@ def plot(
         iters_per_epoch: Iterations of each.
         base_lr: The optimizer's learning rate, or one for each group, or by optimizer.
         base_momentum: The optimizer's momentum, in the same ways.
+        accumulate_grad_batches: Iterations to an optimizer step, for hooks that count steps.
 
     Returns:
         The path.
@@ -64,6 +66,7 @@ def plot(
                 iters_per_epoch=iters_per_epoch,
                 base_lr=base_lr,
                 base_momentum=base_momentum,
+                accumulate_grad_batches=accumulate_grad_batches,
             )
             for label, values in _lines(rows).items():
                 own = [type(hook).__name__] if names else []
@@ -74,7 +77,8 @@ def plot(
                     drawstyle="steps-post",
                     label=", ".join([*own, *label]) or None,
                 )
-            _shade(axis, min(_warm_up_length(hook, iters_per_epoch), total))
+            length = _warm_up_length(hook, iters_per_epoch, accumulate_grad_batches)
+            _shade(axis, min(length, total))
         axis.set_ylabel(quantity)
         axis.set_title(", ".join(dict.fromkeys(type(hook).__name__ for hook in some)), fontsize=10)
         axis.grid(alpha=0.3)
@@ -115,11 +119,17 @@ def _lines(rows: list[Any]) -> dict[tuple[str, ...], list[float]]:
     return {(): rows}
 
 
-def _warm_up_length(hook: Any, iters_per_epoch: int) -> int:
+def _warm_up_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:
     if hook.warmup is None:
         return 0
     epochs: int | None = getattr(hook, "warmup_epochs", None)
-    return int(hook.warmup_iters or 0) if epochs is None else epochs * iters_per_epoch
+    if epochs is not None:
+        return epochs * iters_per_epoch
+    length = int(hook.warmup_iters or 0)
+    if not getattr(hook, "by_step", False):
+        return length
+    epochs, steps = divmod(length, -(-iters_per_epoch // accumulate))
+    return epochs * iters_per_epoch + steps * accumulate
 
 
 def _shade(axis: Any, length: int) -> None:

@@ -29,15 +29,34 @@ class Run:
 
     mode = "train"
 
-    def __init__(self, max_epochs: int, iters_per_epoch: int, optimizer: Any) -> None:
+    def __init__(
+        self, max_epochs: int, iters_per_epoch: int, optimizer: Any, accumulate: int = 1
+    ) -> None:
         self.optimizer = optimizer
+        self.optimizer_steps = 0
+        self._accumulate, self._iters_per_epoch = accumulate, iters_per_epoch
+        self.max_optimizer_steps = self.optimizer_steps_of(max_epochs)
         self.epoch = self.iter = self.inner_iter = 0
         self.max_epochs = self._max_epochs = max_epochs
         self.max_iters = self._max_iters = max_epochs * iters_per_epoch
         self.data_loader = range(iters_per_epoch)
         self.trainer = SimpleNamespace(
-            num_training_batches=iters_per_epoch, lr_scheduler_configs=[]
+            num_training_batches=iters_per_epoch,
+            lr_scheduler_configs=[],
+            optimizers=[],
+            precision_plugin=None,
+            global_step=0,
         )
+
+    def optimizer_steps_of(self, epochs: int) -> int:
+        """Return the steps of so many epochs, whose last batch always makes one."""
+        return epochs * -(-self._iters_per_epoch // self._accumulate)
+
+    def advance(self) -> None:
+        """Count an iteration, and a step where it makes one."""
+        self.iter += 1
+        done = self.inner_iter + 1
+        self.optimizer_steps += done % self._accumulate == 0 or done == self._iters_per_epoch
 
 
 def sample(
@@ -47,6 +66,7 @@ def sample(
     iters_per_epoch: int,
     base_lr: Bases = 0.1,
     base_momentum: Bases = 0.9,
+    accumulate_grad_batches: int = 1,
 ) -> list[Any]:
     """Return the learning rate, or momentum, that a hook sets in each iteration of a run.
 
@@ -60,6 +80,8 @@ def sample(
         base_lr: The optimizer's learning rate. A list has one for each parameter group, a dict one
             of these for each of several optimizers; then so has each item of the result.
         base_momentum: The optimizer's momentum, in the same ways.
+        accumulate_grad_batches: Iterations to an optimizer step, for hooks that count steps
+            (``by_step=True``).
 
     Raises:
         ValueError: if a length is not positive, or the hook refuses the run.
@@ -68,7 +90,11 @@ def sample(
     >>> sample(StepLrUpdaterHook(step=1, gamma=0.5), max_epochs=3, iters_per_epoch=2, base_lr=1.0)
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """
-    for name, value in (("max_epochs", max_epochs), ("iters_per_epoch", iters_per_epoch)):
+    for name, value in (
+        ("max_epochs", max_epochs),
+        ("iters_per_epoch", iters_per_epoch),
+        ("accumulate_grad_batches", accumulate_grad_batches),
+    ):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
     key, bases = ("momentum", base_momentum) if is_of_momentum(hook) else ("lr", base_lr)
@@ -86,7 +112,8 @@ def sample(
         optimizers: Any = {name: optimizer(values) for name, values in bases.items()}
     else:
         optimizers = optimizer(bases)
-    run, hook, rows = Run(max_epochs, iters_per_epoch, optimizers), copy.deepcopy(hook), []
+    run = Run(max_epochs, iters_per_epoch, optimizers, accumulate_grad_batches)
+    hook, rows = copy.deepcopy(hook), []
     hook.before_run(run)
     for run.epoch in range(max_epochs):
         hook.before_train_epoch(run)
@@ -97,7 +124,7 @@ def sample(
                 rows.append({name: values_of(bases[name], groups[name]) for name in bases})
             else:
                 rows.append(values_of(bases, optimizers.param_groups))
-            run.iter += 1
+            run.advance()
     return rows
 
 

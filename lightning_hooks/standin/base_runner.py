@@ -247,6 +247,9 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
             loops.set_batches(self.trainer, value)
             self._iter_shift = 0
 
+    _rank = property(lambda self: self.rank)
+    _world_size = property(lambda self: self.world_size)
+
     @property
     def rank(self) -> int:
         """The number of this process."""

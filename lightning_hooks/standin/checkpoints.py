@@ -75,11 +75,11 @@ def _load_local(filename: str, map_location: Any = None) -> Any:
     return files.load_torch(filename, map_location)
 
 
-def _load_http(filename: str, map_location: Any = None) -> Any:
+def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
     """Download a file and load it from there: torch's own function would run what is in it."""
-    parts = urllib.parse.urlparse(filename)
-    folder = os.path.join(torch.hub.get_dir(), "checkpoints")
-    path = os.path.join(folder, files.as_name(os.path.basename(parts.path)))
+    folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
+    name = os.path.basename(urllib.parse.urlparse(filename).path)
+    path = os.path.join(folder, files.as_name(name))
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
         torch.hub.download_url_to_file(filename, path, progress=False)
@@ -211,10 +211,22 @@ def weights_to_cpu(state_dict: dict[str, Any]) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def get_state_dict(module: nn.Module) -> dict[str, Any]:
-    """Return a model's state dict, by the keys of the model in the wrapper."""
-    inner = module.module if is_module_wrapper(module) else module
-    return inner.state_dict()  # type: ignore[union-attr]
+def get_state_dict(
+    module: nn.Module, destination: Any = None, prefix: str = "", keep_vars: bool = False
+) -> dict[str, Any]:
+    """Return a model's state dict, by the keys of the model in the wrapper.
+
+    Args:
+        module: The model.
+        destination: A dict to put it into.
+        prefix: What its keys begin with.
+        keep_vars: Whether parameters stay such.
+    """
+    inner: Any = module.module if is_module_wrapper(module) else module
+    found: dict[str, Any] = inner.state_dict(
+        destination=destination, prefix=prefix, keep_vars=keep_vars
+    )
+    return found
 
 
 def save_checkpoint(

@@ -14,9 +14,20 @@ from typing import Any
 from lightning_hooks.standin.checks import import_modules_from_strings
 from lightning_hooks.standin.file_io import dump
 
-__all__ = ["Config", "ConfigDict", "DictAction"]
+__all__ = [
+    "BASE_KEY",
+    "DELETE_KEY",
+    "DEPRECATION_KEY",
+    "RESERVED_KEYS",
+    "Config",
+    "ConfigDict",
+    "DictAction",
+]
 
-DELETE = "_delete_"
+BASE_KEY = "_base_"
+DELETE_KEY = "_delete_"
+DEPRECATION_KEY = "_deprecation_"
+RESERVED_KEYS = ["filename", "text", "pretty_text"]
 
 
 class ConfigDict(dict[str, Any]):
@@ -122,7 +133,7 @@ class Config:
         if not (cfg_dict is None or isinstance(cfg_dict, Mapping)):
             raise TypeError(f"cfg_dict must be a dict, but got {type(cfg_dict)}")
         for key in cfg_dict or {}:
-            if key in ("filename", "text", "pretty_text"):
+            if key in RESERVED_KEYS:
                 raise KeyError(f"{key} is reserved for config file")
         if cfg_text is None:
             cfg_text = Path(filename).read_text(encoding="utf-8") if filename else ""
@@ -262,16 +273,16 @@ def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
         if not isinstance(value, Mapping):
             result[key] = value
             continue
-        own = {k: v for k, v in value.items() if k != DELETE}
+        own = {k: v for k, v in value.items() if k != DELETE_KEY}
         old = result.get(key)
-        if old is None or value.get(DELETE):
+        if old is None or value.get(DELETE_KEY):
             result[key] = own
         elif isinstance(old, Mapping) or (lists and isinstance(old, list)):
             result[key] = _merged(old, own, lists)
         else:
             raise TypeError(
                 f"{key} is a {type(old).__name__} in the config and cannot take {dict(value)}; "
-                f"{DELETE}=True replaces it"
+                f"{DELETE_KEY}=True replaces it"
             )
     return result
 

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.utils.data import default_collate
 
-__all__ = ["DataContainer", "collate", "scatter", "scatter_kwargs"]
+__all__ = [
+    "DataContainer",
+    "Scatter",
+    "assert_tensor_type",
+    "collate",
+    "get_input_device",
+    "scatter",
+    "scatter_kwargs",
+]
+
+
+def assert_tensor_type(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a method of a container: it is for those that hold a tensor."""
+
+    @functools.wraps(func)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(self.data, torch.Tensor):
+            name = type(self).__name__
+            raise AttributeError(
+                f"{name} has no attribute {func.__name__} for type {self.datatype}"
+            )
+        return func(self, *args, **kwargs)
+
+    return checked
 
 
 class DataContainer:
@@ -56,19 +80,15 @@ class DataContainer:
         """The tensor's type by name, or the class of anything else."""
         return self.data.type() if isinstance(self.data, torch.Tensor) else type(self.data)
 
+    @assert_tensor_type
     def size(self, *args: Any, **kwargs: Any) -> Any:
         """The size of the tensor inside."""
-        return self._tensor("size").size(*args, **kwargs)
+        return self.data.size(*args, **kwargs)
 
+    @assert_tensor_type
     def dim(self) -> int:
         """The number of its dimensions."""
-        return self._tensor("dim").dim()
-
-    def _tensor(self, asked: str) -> torch.Tensor:
-        if not isinstance(self.data, torch.Tensor):
-            name = type(self).__name__
-            raise AttributeError(f"{name} has no attribute {asked} for type {self.datatype}")
-        return self.data
+        return int(self.data.dim())
 
 
 def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
@@ -135,8 +155,7 @@ def _scattered(value: Any, devices: list[torch.device], dim: int) -> Any:
     if isinstance(value, DataContainer):
         if value.cpu_only:
             return value.data
-        share = -(-len(value.data) // len(devices))
-        return tuple(_moved(part, devices[i // share]) for i, part in enumerate(value.data))
+        return _dealt(value.data, devices)
     if isinstance(value, (tuple, list)) and value:
         dealt = zip(*(_scattered(item, devices, dim) for item in value), strict=False)
         return [type(value)(part) if type(value) in (tuple, list) else part for part in dealt]
@@ -144,6 +163,11 @@ def _scattered(value: Any, devices: list[torch.device], dim: int) -> Any:
         found = zip(*(_scattered(item, devices, dim) for item in value.items()), strict=False)
         return [type(value)(items) for items in found]
     return [value for _ in devices]
+
+
+def _dealt(groups: Any, devices: list[torch.device]) -> tuple[Any, ...]:
+    share = -(-len(groups) // len(devices))
+    return tuple(_moved(part, devices[i // share]) for i, part in enumerate(groups))
 
 
 def _moved(value: Any, device: torch.device) -> Any:
@@ -165,3 +189,26 @@ def scatter_kwargs(
     args += [()] * (len(named) - len(args))
     named += [{}] * (len(args) - len(named))
     return tuple(args), tuple(named)
+
+
+def get_input_device(input: Any) -> int:
+    """Return the GPU of tensors in lists, or -1 for the CPU.
+
+    >>> get_input_device([torch.zeros(1)])
+    -1
+    """
+    if isinstance(input, list):
+        return next((d for d in map(get_input_device, input) if d != -1), -1)
+    if isinstance(input, torch.Tensor):
+        return input.get_device() if input.is_cuda else -1
+    raise TypeError(f"input must be a tensor or a list of tensors, got {type(input).__name__}")
+
+
+class Scatter:
+    """Moves the groups of a container to their devices."""
+
+    @staticmethod
+    def forward(target_gpus: Sequence[int], input: Any) -> tuple[Any, ...]:
+        """Return the parts, one for each device; ``[-1]`` is the CPU."""
+        devices = [torch.device("cpu" if i == -1 else f"cuda:{i}") for i in target_gpus]
+        return _dealt(input, devices)

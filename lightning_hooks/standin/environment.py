@@ -20,9 +20,16 @@ __all__ = [
     "IS_MPS_AVAILABLE",
     "IS_NPU_AVAILABLE",
     "TORCH_VERSION",
+    "check_ops_exist",
     "collect_env",
     "get_build_config",
+    "get_device",
+    "is_cuda_available",
+    "is_ipu_available",
     "is_jit_tracing",
+    "is_mlu_available",
+    "is_mps_available",
+    "is_npu_available",
     "is_rocm_pytorch",
     "jit",
     "skip_no_elena",
@@ -33,6 +40,36 @@ TORCH_VERSION = torch.__version__
 IS_CUDA_AVAILABLE = torch.cuda.is_available()
 IS_MPS_AVAILABLE = torch.backends.mps.is_available()
 IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = False  # Lightning is the engine
+
+
+def is_cuda_available() -> bool:
+    """Whether there is a GPU of CUDA's."""
+    return torch.cuda.is_available()
+
+
+def is_mps_available() -> bool:
+    """Whether there is a GPU of Apple's."""
+    return torch.backends.mps.is_available()
+
+
+def is_ipu_available() -> bool:
+    """No: Lightning is the engine."""
+    return False
+
+
+is_mlu_available = is_npu_available = is_ipu_available
+
+
+def get_device() -> str:
+    """Return what there is: ``"cuda"``, ``"mps"`` or ``"cpu"``."""
+    if is_cuda_available():
+        return "cuda"
+    return "mps" if is_mps_available() else "cpu"
+
+
+def check_ops_exist() -> bool:
+    """Whether there are mmcv's compiled operators: not here."""
+    return False
 
 
 def is_rocm_pytorch() -> bool:
@@ -55,7 +92,14 @@ def torch_meshgrid(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return torch.meshgrid(*tensors, indexing="ij")
 
 
-def jit(func: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Any:
+def jit(
+    func: Callable[..., Any] | None = None,
+    check_input: Any = None,
+    full_shape: bool = True,
+    derivate: bool = False,
+    coderize: bool = False,
+    optimize: bool = False,
+) -> Any:
     """Decorate without effect, as mmcv does outside its own framework."""
     return func if callable(func) else (lambda function: function)
 

@@ -20,9 +20,11 @@ __all__ = [
     "YamlHandler",
     "dict_from_file",
     "dump",
+    "file_handlers",
     "list_from_file",
     "load",
     "register_handler",
+    "set_default",
 ]
 
 
@@ -38,6 +40,16 @@ class BaseFileHandler:
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
         """Write an object."""
         raise NotImplementedError(f"{type(self).__name__} must define dump_to_fileobj")
+
+    def load_from_path(self, filepath: str, mode: str = "r", **kwargs: Any) -> Any:
+        """Read an object from a local file."""
+        with open(filepath, mode) as file:
+            return self.load_from_fileobj(file, **kwargs)
+
+    def dump_to_path(self, obj: Any, filepath: str, mode: str = "w", **kwargs: Any) -> None:
+        """Write an object to a local file."""
+        with open(filepath, mode) as file:
+            self.dump_to_fileobj(obj, file, **kwargs)
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> Any:
         """Return what would be written."""
@@ -55,7 +67,7 @@ class JsonHandler(BaseFileHandler):
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
         """Write an object."""
-        json.dump(obj, file, **{"default": _jsonable, **kwargs})
+        json.dump(obj, file, **{"default": set_default, **kwargs})
 
 
 class YamlHandler(BaseFileHandler):
@@ -83,12 +95,20 @@ class PickleHandler(BaseFileHandler):
         """Read an object."""
         return pickle.load(file, **kwargs)
 
+    def load_from_path(self, filepath: str, mode: str = "rb", **kwargs: Any) -> Any:
+        """Read an object from a local file."""
+        return super().load_from_path(filepath, mode, **kwargs)
+
+    def dump_to_path(self, obj: Any, filepath: str, mode: str = "wb", **kwargs: Any) -> None:
+        """Write an object to a local file."""
+        super().dump_to_path(obj, filepath, mode, **kwargs)
+
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
         """Write an object."""
         pickle.dump(obj, file, **{"protocol": 2, **kwargs})
 
 
-_HANDLERS: dict[str, Any] = {
+file_handlers: dict[str, Any] = {
     "json": JsonHandler(),
     "yaml": YamlHandler(),
     "yml": YamlHandler(),
@@ -97,22 +117,23 @@ _HANDLERS: dict[str, Any] = {
 }
 
 
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, (set, range)):
-        return list(value)
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value)} is unsupported for json dump")
+def set_default(obj: Any) -> Any:
+    """Return what JSON can write: lists for sets, ranges and arrays, numbers for NumPy's."""
+    if isinstance(obj, (set, range)):
+        return list(obj)
+    if isinstance(obj, np.ndarray):
+        return obj.tolist()
+    if isinstance(obj, np.generic):
+        return obj.item()
+    raise TypeError(f"{type(obj)} is unsupported for json dump")
 
 
-def register_handler(file_formats: str | list[str]) -> Any:
-    """Decorate a handler class: it is used for files of these endings."""
+def register_handler(file_formats: str | list[str], **kwargs: Any) -> Any:
+    """Decorate a handler class: it is made with ``kwargs``, and used for files of these endings."""
 
     def decorator(cls: Any) -> Any:
         for ending in [file_formats] if isinstance(file_formats, str) else file_formats:
-            _HANDLERS[ending] = cls()
+            file_handlers[ending] = cls(**kwargs)
         return cls
 
     return decorator
@@ -121,10 +142,10 @@ def register_handler(file_formats: str | list[str]) -> Any:
 def _handler(file: Any, file_format: str | None) -> Any:
     if file_format is None and isinstance(file, (str, Path)):
         file_format = str(file).rpartition(".")[2]
-    if file_format not in _HANDLERS:
-        hint = suggest(str(file_format), _HANDLERS)
+    if file_format not in file_handlers:
+        hint = suggest(str(file_format), file_handlers)
         raise TypeError(f"the format {file_format!r} is not supported; {hint}")
-    return _HANDLERS[file_format]
+    return file_handlers[file_format]
 
 
 def load(

@@ -9,7 +9,8 @@ import types
 from collections.abc import Sequence
 
 from lightning_hooks.standin.modules import StandinModule, has_lost_names
-from lightning_hooks.standin.names import PACKAGES, hint_for
+from lightning_hooks.standin.names import PACKAGES
+from lightning_hooks.standin.refusals import hint_for
 
 __all__ = ["Finder"]
 

@@ -16,6 +16,7 @@ __all__ = [
     "auto_fp16",
     "cast_tensor_type",
     "force_fp32",
+    "patch_forward_method",
     "patch_norm_fp32",
     "wrap_fp16_model",
 ]
@@ -118,6 +119,29 @@ def wrap_fp16_model(model: nn.Module) -> None:
             module.fp16_enabled = True
 
 
+def patch_forward_method(
+    func: Callable[..., Any],
+    src_type: torch.dtype,
+    dst_type: torch.dtype,
+    convert_output: bool = True,
+) -> Callable[..., Any]:
+    """Return a method that gets its tensors of one type cast to another, and casts back.
+
+    Args:
+        func: The method.
+        src_type: What is cast.
+        dst_type: To what.
+        convert_output: Whether the result is cast back.
+    """
+
+    def cast(*args: Any, **kwargs: Any) -> Any:
+        given = cast_tensor_type((list(args), kwargs), src_type, dst_type)
+        output = func(*given[0], **given[1])
+        return cast_tensor_type(output, dst_type, src_type) if convert_output else output
+
+    return cast
+
+
 def patch_norm_fp32(module: nn.Module) -> nn.Module:
     """Give the norm layers of a model full precision."""
     for part in module.modules():
@@ -170,7 +194,11 @@ class LossScaler:
         """Whether a gradient is not finite; never in static mode."""
         if self.mode != "dynamic":
             return False
-        return any(p.grad is not None and not bool(p.grad.isfinite().all()) for p in params)
+        return any(p.grad is not None and self._has_inf_or_nan(p.grad.data) for p in params)
+
+    @staticmethod
+    def _has_inf_or_nan(x: torch.Tensor) -> bool:
+        return not bool(x.isfinite().all())
 
     def update_scale(self, overflow: bool) -> None:
         """Adapt the factor after an iteration."""

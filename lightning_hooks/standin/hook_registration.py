@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_hooks.hook_order import build_placed
 from lightning_hooks.standin.hooks import HOOKS
 
 __all__ = ["HookRegistration"]
@@ -83,9 +84,7 @@ class HookRegistration:
             return
         hook = config
         if isinstance(config, Mapping):
-            arguments = {**default, **config}
-            priority = arguments.pop("priority", priority)
-            hook = HOOKS.build(arguments)
+            hook, priority = build_placed(HOOKS, {**default, **config}, priority)
         self.register_hook(hook, priority)
 
 

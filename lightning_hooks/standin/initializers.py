@@ -20,6 +20,7 @@ from lightning_hooks.standin.registry import Registry, build_from_cfg
 
 __all__ = [
     "INITIALIZERS",
+    "BaseInit",
     "Caffe2XavierInit",
     "ConstantInit",
     "KaimingInit",
@@ -134,7 +135,7 @@ def _chosen(kinds: Mapping[str, Any], distribution: str) -> Any:
 # -- of the layers of a model ----------------------------------------------------------------
 
 
-class _LayerInit:
+class BaseInit:
     """Initializes the layers of some classes in a model, or the model as one layer.
 
     Args:
@@ -161,6 +162,9 @@ class _LayerInit:
         self.bias = bias if bias_prob is None else bias_init_with_prob(bias_prob)
         self._initialize = partial(type(self).function, *args, bias=self.bias, **arguments)
 
+    def _get_init_info(self) -> str:
+        return f"{type(self).__name__}: {vars(self)}"
+
     def __call__(self, module: nn.Module) -> None:
         """Initialize a module."""
         for part in module.modules():
@@ -176,7 +180,7 @@ def _of_layers(name: str, function: Any) -> Any:
 
     cls = type(
         f"{name}Init",
-        (_LayerInit,),
+        (BaseInit,),
         {"function": staticmethod(run), "__module__": __name__, "__doc__": function.__doc__},
     )
     return INITIALIZERS.register_module(name, module=cls)

@@ -16,13 +16,19 @@ from lightning_hooks.standin.registry import Registry, build_from_cfg
 
 __all__ = [
     "ACTIVATION_LAYERS",
+    "ATTENTION",
     "CONV_LAYERS",
     "DROPOUT_LAYERS",
+    "FEEDFORWARD_NETWORK",
     "MODELS",
     "NORM_LAYERS",
     "PADDING_LAYERS",
     "PLUGIN_LAYERS",
+    "POSITIONAL_ENCODING",
+    "TRANSFORMER_LAYER",
+    "TRANSFORMER_LAYER_SEQUENCE",
     "UPSAMPLE_LAYERS",
+    "Clamp",
     "ConvModule",
     "DropPath",
     "Dropout",
@@ -33,6 +39,7 @@ __all__ = [
     "build_activation_layer",
     "build_conv_layer",
     "build_dropout",
+    "build_from_registry",
     "build_model_from_cfg",
     "build_norm_layer",
     "build_padding_layer",
@@ -47,6 +54,12 @@ NORM_LAYERS = Registry("norm layer", scope="mmcv")
 PADDING_LAYERS = Registry("padding layer", scope="mmcv")
 PLUGIN_LAYERS = Registry("plugin layer", scope="mmcv")
 UPSAMPLE_LAYERS = Registry("upsample layer", scope="mmcv")
+# of the transformer's parts there are none here, but projects register their own
+ATTENTION = Registry("attention", scope="mmcv")
+FEEDFORWARD_NETWORK = Registry("feed-forward Network", scope="mmcv")
+POSITIONAL_ENCODING = Registry("position encoding", scope="mmcv")
+TRANSFORMER_LAYER = Registry("transformerLayer", scope="mmcv")
+TRANSFORMER_LAYER_SEQUENCE = Registry("transformer-layers sequence", scope="mmcv")
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
@@ -93,15 +106,17 @@ def build_dropout(cfg: Mapping[str, Any], default_args: Any = None) -> Any:
 
 def build_conv_layer(cfg: Mapping[str, Any] | None, *args: Any, **kwargs: Any) -> nn.Module:
     """Build a convolution, 2d by default."""
-    return _built(CONV_LAYERS, {"type": "Conv2d"} if cfg is None else cfg, *args, **kwargs)  # type: ignore[no-any-return]
+    chosen = {"type": "Conv2d"} if cfg is None else cfg
+    return build_from_registry(CONV_LAYERS, chosen, *args, **kwargs)  # type: ignore[no-any-return]
 
 
 def build_padding_layer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> nn.Module:
     """Build a padding."""
-    return _built(PADDING_LAYERS, cfg, *args, **kwargs)  # type: ignore[no-any-return]
+    return build_from_registry(PADDING_LAYERS, cfg, *args, **kwargs)  # type: ignore[no-any-return]
 
 
-def _built(registry: Registry, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+def build_from_registry(registry: Registry, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    """Build a layer by its config, with positional arguments before."""
     if not isinstance(cfg, Mapping):
         raise TypeError(f"the config of a {registry.name} must be a dict, got {cfg!r}")
     if "type" not in cfg:
@@ -145,7 +160,7 @@ def build_norm_layer(
                 raise AssertionError(f"GN needs num_groups, got {dict(cfg)}")
             arguments["num_channels"] = num_features
     args = () if "num_channels" in arguments else (num_features,)
-    layer = _built(NORM_LAYERS, arguments, *args)
+    layer = build_from_registry(NORM_LAYERS, arguments, *args)
     for parameter in layer.parameters() if frozen else ():
         parameter.requires_grad = False
     return f"{infer_abbr(type(layer))}{postfix}", layer

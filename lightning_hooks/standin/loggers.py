@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from lightning_hooks.standin.distributed import get_dist_info
 
-__all__ = ["get_logger", "print_log"]
+__all__ = ["get_logger", "logger_initialized", "print_log"]
+
+
+class _Initialized(MutableMapping[str, bool]):
+    """The loggers that are set up, by name; the mark is the logger's own."""
+
+    def __getitem__(self, name: str) -> bool:
+        found = logging.root.manager.loggerDict.get(name)
+        if not getattr(found, "set_up_by_standin", False):
+            raise KeyError(name)
+        return True
+
+    def __setitem__(self, name: str, value: bool) -> None:
+        logging.getLogger(name).__dict__["set_up_by_standin"] = value
+
+    def __delitem__(self, name: str) -> None:
+        self[name] = False
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in [*logging.root.manager.loggerDict] if name in self)
+
+    def __len__(self) -> int:
+        return len([*self])
+
+
+logger_initialized = _Initialized()
+"""Which loggers :func:`get_logger` leaves as they are: those named here, and those below."""
 
 
 def get_logger(
@@ -25,9 +52,7 @@ def get_logger(
         file_mode: How the file is opened.
     """
     logger = logging.getLogger(name)
-    known = logging.root.manager.loggerDict.items()
-    ready = [n for n, one in known if getattr(one, "set_up_by_standin", False)]
-    if any(name.startswith(other) for other in ready):
+    if any(name.startswith(other) for other in logger_initialized):
         return logger
     for handler in logging.root.handlers:
         if type(handler) is logging.StreamHandler:
@@ -43,7 +68,7 @@ def get_logger(
         handler.setLevel(log_level)
         logger.addHandler(handler)
     logger.setLevel(log_level if rank == 0 else logging.ERROR)
-    logger.__dict__["set_up_by_standin"] = True
+    logger_initialized[name] = True
     return logger
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from lightning_hooks.standin.names import PACKAGES, hint_for, names_of
+from lightning_hooks.standin.names import PACKAGES, names_of
+from lightning_hooks.standin.refusals import hint_for
 
 __all__ = ["StandinModule", "has_lost_names"]
 

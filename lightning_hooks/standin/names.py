@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from typing import Any, NamedTuple
 
-from lightning_hooks.suggest import suggest
+from lightning_hooks.standin.borrowed import BORROWED
 
-__all__ = ["PACKAGES", "TABLE", "Source", "hint_for", "names_of"]
+__all__ = ["PACKAGES", "TABLE", "Source", "names_of"]
 
 OURS = "lightning_hooks"
 STANDIN = "lightning_hooks.standin"
@@ -38,11 +37,16 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.hooks.checkpoint": {f"{STANDIN}.checkpoint_hook": "CheckpointHook"},
     "mmcv.runner.hooks.closure": {OURS: "ClosureHook"},
     "mmcv.runner.hooks.ema": {f"{STANDIN}.ema": "EMAHook"},
-    "mmcv.runner.hooks.evaluation": {f"{STANDIN}.eval_hooks": "EvalHook DistEvalHook"},
+    "mmcv.runner.hooks.evaluation": {
+        f"{STANDIN}.eval_hooks": "EvalHook DistEvalHook",
+        "math": "inf",
+    },
     "mmcv.runner.hooks.iter_timer": {OURS: "IterTimerHook"},
     "mmcv.runner.hooks.lr_updater": {
         OURS: _each(_LR, "LrUpdaterHook"),
         f"{OURS}.schedules.anneal": "annealing_cos annealing_linear",
+        "math": "pi",
+        f"{STANDIN}.rates": "format_param get_position_from_periods",
     },
     "mmcv.runner.hooks.memory": {OURS: "EmptyCacheHook"},
     "mmcv.runner.hooks.momentum_updater": {OURS: _each(_MOMENTUM, "MomentumUpdaterHook")},
@@ -69,7 +73,10 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.runner.checkpoint": {
         f"{STANDIN}.checkpoints": "CheckpointLoader get_state_dict load_checkpoint load_state_dict "
-        "save_checkpoint weights_to_cpu _load_checkpoint _load_checkpoint_with_prefix"
+        "save_checkpoint weights_to_cpu _load_checkpoint _load_checkpoint_with_prefix "
+        "load_from_http=_load_http load_from_local=_load_local "
+        "load_from_torchvision=_load_torchvision",
+        f"{STANDIN}.file_io": "load_file=load",
     },
     "mmcv.runner.default_constructor": {f"{STANDIN}.builder": "DefaultRunnerConstructor"},
     "mmcv.runner.dist_utils": {
@@ -78,8 +85,8 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.runner.epoch_based_runner": {f"{STANDIN}.runners": "EpochBasedRunner Runner"},
     "mmcv.runner.fp16_utils": {
-        f"{STANDIN}.fp16": "LossScaler auto_fp16 cast_tensor_type force_fp32 patch_norm_fp32 "
-        "wrap_fp16_model"
+        f"{STANDIN}.fp16": "LossScaler auto_fp16 cast_tensor_type force_fp32 patch_forward_method "
+        "patch_norm_fp32 wrap_fp16_model"
     },
     "mmcv.runner.iter_based_runner": {f"{STANDIN}.runners": "IterBasedRunner IterLoader"},
     "mmcv.runner.log_buffer": {OURS: "LogBuffer"},
@@ -96,16 +103,21 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.engine.test": {
         f"{OURS}.hooks.inference": "single_gpu_test multi_gpu_test",
+        f"{STANDIN}.collecting": "collect_results_cpu collect_results_gpu",
     },
     # -- mmcv.utils ----------------------------------------------------------------------------
-    "mmcv.utils.config": {f"{STANDIN}.config": "Config ConfigDict DictAction"},
+    "mmcv.utils.config": {
+        f"{STANDIN}.config": "Config ConfigDict DictAction BASE_KEY DELETE_KEY "
+        "DEPRECATION_KEY RESERVED_KEYS"
+    },
     "mmcv.utils.device_type": {
         f"{STANDIN}.environment": "IS_IPU_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE "
-        "IS_NPU_AVAILABLE"
+        "IS_NPU_AVAILABLE is_ipu_available is_mlu_available is_mps_available is_npu_available"
     },
+    "mmcv.utils.ext_loader": {f"{STANDIN}.environment": "check_ops_exist"},
     "mmcv.utils.env": {f"{STANDIN}.environment": "collect_env"},
     "mmcv.utils.hub": {"torch.hub": "load_url=load_state_dict_from_url"},
-    "mmcv.utils.logging": {f"{STANDIN}.loggers": "get_logger print_log"},
+    "mmcv.utils.logging": {f"{STANDIN}.loggers": "get_logger logger_initialized print_log"},
     "mmcv.utils.misc": {
         f"{STANDIN}.checks": "check_prerequisites concat_list deprecated_api_warning has_method "
         "import_modules_from_strings is_list_of is_method_overridden is_seq_of is_str is_tuple_of "
@@ -115,7 +127,7 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.utils.parrots_jit": {f"{STANDIN}.environment": "jit skip_no_elena"},
     "mmcv.utils.parrots_wrapper": {
         f"{STANDIN}.environment": "IS_CUDA_AVAILABLE TORCH_VERSION get_build_config "
-        "is_rocm_pytorch",
+        "is_cuda_available is_rocm_pytorch",
         "torch.nn": "SyncBatchNorm",
         "torch.nn.modules.batchnorm": "_BatchNorm",
         "torch.nn.modules.conv": "_ConvNd _ConvTransposeMixin=_ConvTransposeNd",
@@ -146,47 +158,82 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.utils.version_utils": {f"{STANDIN}.versions": "digit_version get_git_hash"},
     # -- mmcv.parallel, mmcv.fileio ------------------------------------------------------------
     "mmcv.parallel.collate": {f"{STANDIN}.containers": "collate"},
-    "mmcv.parallel.data_container": {f"{STANDIN}.containers": "DataContainer"},
+    "mmcv.parallel._functions": {f"{STANDIN}.containers": "Scatter get_input_device"},
+    "mmcv.parallel.data_container": {f"{STANDIN}.containers": "DataContainer assert_tensor_type"},
     "mmcv.parallel.data_parallel": {f"{STANDIN}.parallel": "MMDataParallel"},
     "mmcv.parallel.distributed": {f"{STANDIN}.parallel": "MMDistributedDataParallel"},
+    "mmcv.parallel.distributed_deprecated": {f"{STANDIN}.parallel": "MMDistributedDataParallel"},
     "mmcv.parallel.registry": {f"{STANDIN}.parallel": "MODULE_WRAPPERS"},
     "mmcv.parallel.scatter_gather": {f"{STANDIN}.containers": "scatter scatter_kwargs"},
     "mmcv.parallel.utils": {f"{STANDIN}.parallel": "is_module_wrapper"},
     "mmcv.fileio.file_client": {
-        f"{STANDIN}.file_client": "BaseStorageBackend FileClient HardDiskBackend"
+        f"{STANDIN}.file_client": "BaseStorageBackend FileClient HTTPBackend=FsspecBackend "
+        "HardDiskBackend"
     },
     "mmcv.fileio.handlers.base": {f"{STANDIN}.file_io": "BaseFileHandler"},
-    "mmcv.fileio.handlers.json_handler": {f"{STANDIN}.file_io": "JsonHandler"},
+    "mmcv.fileio.handlers.json_handler": {f"{STANDIN}.file_io": "JsonHandler set_default"},
     "mmcv.fileio.handlers.pickle_handler": {f"{STANDIN}.file_io": "PickleHandler"},
     "mmcv.fileio.handlers.yaml_handler": {f"{STANDIN}.file_io": "YamlHandler"},
-    "mmcv.fileio.io": {f"{STANDIN}.file_io": "dump load register_handler"},
+    "mmcv.fileio.io": {f"{STANDIN}.file_io": "dump file_handlers load register_handler"},
     "mmcv.fileio.parse": {f"{STANDIN}.file_io": "dict_from_file list_from_file"},
     # -- mmcv.cnn, mmcv.image ------------------------------------------------------------------
     "mmcv.cnn.builder": {f"{STANDIN}.layers": "MODELS build_model_from_cfg"},
-    "mmcv.cnn.bricks.activation": {f"{STANDIN}.layers": "build_activation_layer"},
-    "mmcv.cnn.bricks.conv": {f"{STANDIN}.layers": "build_conv_layer"},
-    "mmcv.cnn.bricks.conv_module": {f"{STANDIN}.layers": "ConvModule"},
+    "mmcv.cnn.bricks.activation": {
+        f"{STANDIN}.layers": "Clamp build_activation_layer",
+        "torch.nn": "GELU",
+    },
+    "mmcv.cnn.bricks.conv": {f"{STANDIN}.bricks": "build_conv_layer"},
+    "mmcv.cnn.bricks.conv2d_adaptive_padding": {f"{STANDIN}.bricks": "Conv2dAdaptivePadding"},
+    "mmcv.cnn.bricks.conv_ws": {f"{STANDIN}.bricks": "ConvWS2d conv_ws_2d"},
+    "mmcv.cnn.bricks.depthwise_separable_conv_module": {
+        f"{STANDIN}.bricks": "DepthwiseSeparableConvModule"
+    },
+    "mmcv.cnn.bricks.conv_module": {f"{STANDIN}.bricks": "ConvModule"},
     "mmcv.cnn.bricks.drop": {f"{STANDIN}.layers": "DropPath Dropout build_dropout drop_path"},
     "mmcv.cnn.bricks.hsigmoid": {f"{STANDIN}.layers": "HSigmoid"},
     "mmcv.cnn.bricks.hswish": {f"{STANDIN}.layers": "HSwish"},
     "mmcv.cnn.bricks.norm": {f"{STANDIN}.layers": "build_norm_layer is_norm infer_abbr"},
     "mmcv.cnn.bricks.padding": {f"{STANDIN}.layers": "build_padding_layer"},
+    "mmcv.cnn.bricks.plugin": {f"{STANDIN}.bricks": "build_plugin_layer"},
     "mmcv.cnn.bricks.registry": {
-        f"{STANDIN}.layers": "ACTIVATION_LAYERS CONV_LAYERS DROPOUT_LAYERS NORM_LAYERS "
-        "PADDING_LAYERS PLUGIN_LAYERS UPSAMPLE_LAYERS"
+        f"{STANDIN}.layers": "ACTIVATION_LAYERS ATTENTION DROPOUT_LAYERS FEEDFORWARD_NETWORK "
+        "NORM_LAYERS PADDING_LAYERS POSITIONAL_ENCODING TRANSFORMER_LAYER "
+        "TRANSFORMER_LAYER_SEQUENCE",
+        f"{STANDIN}.bricks": "CONV_LAYERS PLUGIN_LAYERS UPSAMPLE_LAYERS",
     },
     "mmcv.cnn.bricks.scale": {f"{STANDIN}.layers": "Scale"},
     "mmcv.cnn.bricks.swish": {f"{STANDIN}.layers": "Swish"},
+    "mmcv.cnn.bricks.upsample": {f"{STANDIN}.bricks": "PixelShufflePack build_upsample_layer"},
     "mmcv.cnn.bricks.wrappers": {
         "torch.nn": "Conv2d Conv3d ConvTranspose2d ConvTranspose3d Linear MaxPool2d MaxPool3d"
     },
+    "mmcv.cnn.utils.fuse_conv_bn": {f"{STANDIN}.bricks": "fuse_conv_bn"},
+    "mmcv.cnn.utils.sync_bn": {f"{STANDIN}.bricks": "revert_sync_batchnorm"},
     "mmcv.cnn.utils.weight_init": {
-        f"{STANDIN}.initializers": "INITIALIZERS Caffe2XavierInit ConstantInit KaimingInit "
-        "NormalInit PretrainedInit TruncNormalInit UniformInit XavierInit bias_init_with_prob "
-        "caffe2_xavier_init constant_init initialize kaiming_init normal_init trunc_normal_init "
-        "uniform_init xavier_init trunc_normal_",
+        f"{STANDIN}.initializers": "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit "
+        "KaimingInit NormalInit PretrainedInit TruncNormalInit UniformInit XavierInit "
+        "bias_init_with_prob caffe2_xavier_init constant_init initialize kaiming_init normal_init "
+        "trunc_normal_init uniform_init xavier_init trunc_normal_",
     },
-    "mmcv.image.colorspace": {f"{STANDIN}.images": "bgr2rgb rgb2bgr"},
+    "mmcv.image.colorspace": {
+        f"{STANDIN}.images": "bgr2gray bgr2hls bgr2hsv bgr2rgb gray2bgr gray2rgb hls2bgr hsv2bgr "
+        "imconvert rgb2bgr rgb2gray"
+    },
+    "mmcv.image.geometric": {
+        f"{STANDIN}.image_shapes": "bbox_clip bbox_scaling imcrop imflip imflip_ impad "
+        "impad_to_multiple imrescale imresize imresize_like imresize_to_multiple imrotate "
+        "rescale_size"
+    },
+    "mmcv.image.io": {
+        f"{STANDIN}.image_files": "imfrombytes imread imwrite supported_backends use_backend"
+    },
+    "mmcv.image.misc": {f"{STANDIN}.images": "tensor2imgs"},
+    "mmcv.image.photometric": {
+        f"{STANDIN}.images": "imdenormalize iminvert imnormalize imnormalize_ lut_transform"
+    },
+    # -- mmcv.arraymisc, mmcv.device -------------------------------------------------------------
+    "mmcv.arraymisc.quantization": {f"{STANDIN}.arrays": "dequantize quantize"},
+    "mmcv.device.utils": {f"{STANDIN}.environment": "get_device"},
 }
 
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -204,22 +251,11 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "mmcv.cnn.utils": ("mmcv.cnn.utils.*",),
     "mmcv.cnn": ("mmcv.cnn.*",),
     "mmcv.image": ("mmcv.image.*",),
-    "mmcv": ("mmcv.utils.*", "mmcv.fileio.*", "mmcv.image.*", "mmcv.version"),
+    "mmcv.arraymisc": ("mmcv.arraymisc.*",),
+    "mmcv.device": ("mmcv.device.*",),
+    "mmcv": ("mmcv.utils.*", "mmcv.fileio.*", "mmcv.image.*", "mmcv.arraymisc.*", "mmcv.version"),
 }
 """Every module, with those whose names it has too; ``.*`` is all that is below."""
-
-NOT_OFFERED = {
-    "mmcv.ops": "mmcv's compiled operators are not offered by the stand-in. Take torchvision.ops "
-    "(nms, roi_align, deform_conv2d, sigmoid_focal_loss, ...), or install mmcv 2.x beside the "
-    "stand-in (`pip install -U openmim && mim install mmcv`), which has them and gets back what "
-    "it has lost",
-    "mmcv.video": "mmcv's video tools are not offered by the stand-in: take torchvision.io or PyAV",
-    "mmcv.visualization": "mmcv's drawing is not offered by the stand-in: take matplotlib",
-    "mmcv.onnx": "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx",
-    "mmcv.tensorrt": "mmcv's TensorRT tools are not offered by the stand-in: take torch-tensorrt",
-    "mmcv.device": "mmcv's other devices are not offered by the stand-in: Lightning has its own",
-}
-"""What old code may ask for in vain, and what it can do."""
 
 
 class Source(NamedTuple):
@@ -245,7 +281,15 @@ def names_of(module: str) -> dict[str, Source]:
             if below == root or (pattern.endswith("*") and below.startswith(f"{root}.")):
                 found.update(_own_names(below))
     found.update(_own_names(module))
+    for name in BORROWED.get(module, "").split():
+        found.setdefault(name, _homes()[name]._replace(is_public=False))
     return found
+
+
+@functools.cache
+def _homes() -> dict[str, Source]:
+    """Where each name is at home."""
+    return {name: source for module in TABLE for name, source in _own_names(module).items()}
 
 
 def _own_names(module: str) -> dict[str, Source]:
@@ -262,18 +306,3 @@ def _own_names(module: str) -> dict[str, Source]:
 
 
 _STARRED = ("_load_checkpoint", "_load_checkpoint_with_prefix", "_BatchNorm", "_InstanceNorm")
-
-
-def hint_for(module: str, name: str) -> str:
-    """Say that a module has no such name, what it has, and what to do."""
-    full = f"{module}.{name}" if module else name
-    for prefix, advice in NOT_OFFERED.items():
-        if full == prefix or full.startswith(f"{prefix}."):
-            return f"{full}: {advice}."
-    known = {*names_of(module)}
-    below = [p for p in PACKAGES if p.rpartition(".")[0] == module]
-    known |= {p.rpartition(".")[2] for p in below}
-    return (
-        f"{module} has no {name!r} in the stand-in of lightning_hooks: {suggest(name, known)}. "
-        "For what it does not offer, copy that function into your project, or install mmcv itself"
-    )

@@ -19,6 +19,10 @@ class TextLoggerHook(text.TextLoggerHook):
     Source: mmcv's ``TextLoggerHook``; NaN and infinity stay ``null`` in the JSON.
     """
 
+    def writes_lines(self, runner: Any) -> bool:
+        """Whether the lines go to a file of their own: in mmcv the script's logger does that."""
+        return not writes_mmcv_files(runner) and super().writes_lines(runner)
+
     def after_val_epoch(self, runner: Any) -> None:
         """Average and log the validation; its values stay until the next epoch, as in mmcv."""
         if not writes_mmcv_files(runner):

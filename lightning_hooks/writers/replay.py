@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.writers.neptune_files import is_neptune_run, read_neptune
@@ -15,7 +13,7 @@ from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.spool import read_spool
 from lightning_hooks.writers.writer import Writer
 
-__all__ = ["WRITERS", "main", "open_writer", "read", "replay"]
+__all__ = ["WRITERS", "open_writer", "read", "replay"]
 
 WRITERS: Mapping[str, str] = {
     "clearml": "clearml.ClearMLWriter",
@@ -75,7 +73,13 @@ def read(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record]
     return read_spool(path, rest=rest)
 
 
-def replay(path: str, to: Writer | str | None = None, **arguments: Any) -> int:
+def replay(
+    path: str,
+    to: Writer | str | None = None,
+    *,
+    on_sent: Callable[[int, int], None] | None = None,
+    **arguments: Any,
+) -> int:
     """Send what was logged to a backend.
 
     Without ``to`` the rest of a spool goes to the run that it was meant for; it is removed when
@@ -84,6 +88,7 @@ def replay(path: str, to: Writer | str | None = None, **arguments: Any) -> int:
     Args:
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
         to: A writer, which is left open, or the name of a backend.
+        on_sent: Told how many records of how many are sent, after each batch.
         arguments: Those of the backend's ``connect``, such as ``uri=`` of MLflow, ``log_dir=`` of
             TensorBoard or ``init=dict(project=...)`` of W&B.
 
@@ -96,7 +101,7 @@ def replay(path: str, to: Writer | str | None = None, **arguments: Any) -> int:
     """
     head, records, failed = read(path, rest=to is None)
     if isinstance(to, Writer):
-        _send(to, records)
+        _send(to, records, on_sent)
         return len(records)
     if to is None:
         if "writer" not in head:
@@ -107,7 +112,7 @@ def replay(path: str, to: Writer | str | None = None, **arguments: Any) -> int:
         writer = open_writer(to, **arguments)
     try:
         with tolerant():
-            _send(writer, records)
+            _send(writer, records, on_sent)
     except BaseException:
         writer.close(failed=True)
         raise
@@ -120,31 +125,11 @@ def replay(path: str, to: Writer | str | None = None, **arguments: Any) -> int:
     return len(records)
 
 
-def _send(writer: Writer, records: Sequence[Record]) -> None:
+def _send(
+    writer: Writer, records: Sequence[Record], on_sent: Callable[[int, int], None] | None
+) -> None:
     for start in range(0, len(records), writer.batch):
         writer.write(records[start : start + writer.batch])
+        if on_sent is not None:
+            on_sent(min(start + writer.batch, len(records)), len(records))
     writer.flush()
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Run ``lightning-hooks replay`` with these arguments."""
-    parser = argparse.ArgumentParser("lightning-hooks replay", description=__doc__)
-    parser.add_argument("path", help="a spool, or an offline run of Neptune's")
-    parser.add_argument("--to", choices=list(WRITERS), help="another backend than the spool's own")
-    parser.add_argument("--uri", help="MLflow's tracking URI")
-    parser.add_argument("--experiment", help="MLflow's experiment")
-    parser.add_argument("--log-dir", help="TensorBoard's folder")
-    parser.add_argument("--project", help="W&B's project")
-    options = parser.parse_args(arguments)
-    given: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in ("uri", "experiment", "log_dir")
-        if getattr(options, name) is not None
-    }
-    if options.project is not None:
-        given["init"] = {"project": options.project}
-    try:
-        sent = replay(options.path, options.to, **given)
-    except (OSError, ValueError, ImportError) as error:
-        sys.exit(f"replay: {error}")
-    print(f"{sent} records sent")

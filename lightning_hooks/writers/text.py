@@ -1,19 +1,26 @@
-"""``TextLoggerHook``: lines on the console, and a JSON line for each in the work dir."""
+"""``TextLoggerHook``: lines on the console and in the work dir, to read and as JSON."""
 
 from __future__ import annotations
 
-import contextlib
+import datetime
+import logging
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import fsspec
+import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks import resume
 from lightning_hooks.arguments import check_bool, check_dict, check_int, check_path
-from lightning_hooks.files import is_local, join
+from lightning_hooks.files import join
 from lightning_hooks.hooks.logger import LoggerHook
 from lightning_hooks.hooks.tags import of_first_group
 from lightning_hooks.registry import HOOKS
+from lightning_hooks.writers.log_file import LogFile
 from lightning_hooks.writers.records import is_image
 from lightning_hooks.writers.text_line import console_line, eta, json_line, rounded
 from lightning_hooks.writers.work_files import check_suffix, copy_files
@@ -23,9 +30,13 @@ __all__ = ["TextLoggerHook"]
 
 @HOOKS.register_module()
 class TextLoggerHook(LoggerHook):
-    r"""Prints a line for each log and appends it to ``{work_dir}/{timestamp}.log.json``.
+    r"""Prints a line for each log and appends it to ``{work_dir}/{timestamp}.log``.
 
     ``Epoch [4][100/1000]\tlr: 1.000e-01, eta: 0:10:00, time: 0.250, data_time: 0.010, loss: ...``
+
+    The same as JSON goes to ``{timestamp}.log.json``. A run that is resumed from a checkpoint goes
+    on in the same files: what was written after the checkpoint is cut off, so that in the end they
+    have each iteration once.
 
     ==============  ==========================================================================
     key in JSON     value
@@ -66,14 +77,18 @@ class TextLoggerHook(LoggerHook):
     Note:
         Departures from mmcv in the JSON: floats below 0.01 keep all digits (mmcv rounds to five
         decimals, so a learning rate of 3e-6 was 0.0), and NaN and infinity are ``null``, so that
-        strict readers read each line. Without a known end there is no ETA and the total is
-        ``?`` (mmcv raises). A file that cannot be written or copied costs one warning, not the
-        run. ``out_dir`` is not changed by a run; where the work dir is the current folder, only
-        files that bear the run's timestamp are copied.
+        strict readers read each line. A resumed run goes on in the files of the run that it resumes
+        (mmcv begins new ones), unless it was given another ``timestamp``. The ``.log`` has the
+        lines of this hook; one that the logger writes itself is left to it. Without a known end
+        there is no ETA and the total is ``?`` (mmcv raises). A file that cannot be written or
+        copied costs one warning, not the run. ``out_dir`` is not changed by a run; where the work
+        dir is the current folder, only files that bear the run's timestamp are copied.
     """
 
-    _failed = False
     start_iter = 0
+    _json: LogFile | None = None
+    _lines: LogFile | None = None
+    _resumed: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -106,15 +121,60 @@ class TextLoggerHook(LoggerHook):
         super().before_run(runner)
         self.time_sec_tot = 0.0
         self.start_iter = runner.iter
-        self.json_log_path = join(
-            runner.work_dir.removeprefix("file://"), f"{runner.timestamp}.log.json"
-        )
-        self._failed = False
-        if is_local(runner.work_dir) and runner.rank == 0:
-            with contextlib.suppress(OSError):  # the first line will complain
-                os.makedirs(os.path.dirname(self.json_log_path), exist_ok=True)
-        if runner.meta:
+        self._json = LogFile(self._path(runner, ".log.json"))
+        self._lines = LogFile(self._path(runner, ".log")) if self.writes_lines(runner) else None
+        resumed, self._resumed = self._resumed, {}
+        if runner.rank != 0:
+            return
+        kept = [
+            file.cut_back(resumed[file.name], runner.logger)
+            for file in self._files
+            if file.name in resumed
+        ]
+        if runner.meta and not any(kept):
             self._dump_log(runner.meta, runner)
+
+    @property
+    def json_log_path(self) -> str:
+        """The file of JSON; another one may be set."""
+        return "" if self._json is None else self._json.path
+
+    @json_log_path.setter
+    def json_log_path(self, path: str) -> None:
+        self._json = LogFile(path)
+
+    @property
+    def _files(self) -> list[LogFile]:
+        return [file for file in (self._json, self._lines) if file is not None]
+
+    @staticmethod
+    def _path(runner: Any, suffix: str) -> str:
+        return join(runner.work_dir.removeprefix("file://"), runner.timestamp + suffix)
+
+    def writes_lines(self, runner: Any) -> bool:
+        """Whether the lines go to a file of their own: unless the logger writes that itself."""
+        path = os.path.abspath(self._path(runner, ".log"))
+        logger: logging.Logger | None = runner.logger
+        while logger is not None:
+            if any(getattr(handler, "baseFilename", None) == path for handler in logger.handlers):
+                return False
+            logger = logger.parent if logger.propagate else None
+        return True
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Note how far the files have come."""
+        if self._files and trainer.is_global_zero:
+            logs = checkpoint.setdefault(resume.KEY, {}).setdefault("text_logs", {})
+            logs.update({file.name: file.state() for file in self._files})
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep how far they had come until the run begins."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._resumed = (checkpoint.get(resume.KEY) or {}).get("text_logs", {})
 
     def log(self, runner: Any) -> dict[str, Any]:
         """Print and write what is in the output."""
@@ -144,7 +204,7 @@ class TextLoggerHook(LoggerHook):
         if runner.meta and "exp_name" in runner.meta:
             ends = self.by_epoch and self.end_of_epoch(runner)
             if ends or self.every_n_iters(runner, self.interval_exp_name):
-                runner.logger.info("Exp name: %s", runner.meta["exp_name"])
+                self._say(f"Exp name: {runner.meta['exp_name']}", runner)
         batches, end = runner.trainer.num_training_batches, runner.max_iters
         in_epoch = None if batches == float("inf") else int(batches)
         done = runner.iter + 1
@@ -153,24 +213,18 @@ class TextLoggerHook(LoggerHook):
             left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
         total = in_epoch if self.by_epoch else end
         line = console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left)
+        self._say(line, runner)
+
+    def _say(self, line: str, runner: Any) -> None:
         runner.logger.info("%s", line)
+        if self._lines is not None:
+            now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
+            self._lines.append(f"{now} - {runner.logger.name} - INFO - {line}", runner.logger)
 
     def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
-        """Append a record to the file, which is closed again: the line is out of our hands."""
-        if runner.rank != 0 or self._failed:
-            return
-        line = json_line(log_dict) + "\n"
-        try:
-            # fsspec takes half a millisecond, which a folder on this machine need not cost
-            opening = open if is_local(self.json_log_path) else fsspec.open
-            with opening(self.json_log_path, "a", encoding="utf-8") as file:
-                file.write(line)
-        except Exception as error:  # a full disk, a lost mount: training goes on
-            self._failed = True
-            runner.logger.warning(
-                "%s cannot be written (%s: %s); this run goes on without it",
-                *(self.json_log_path, type(error).__name__, error),
-            )
+        """Append a record to the file."""
+        if self._json is not None and runner.rank == 0:
+            self._json.append(json_line(log_dict), runner.logger)
 
     def _round_float(self, items: Any) -> Any:
         return rounded(items)
@@ -191,6 +245,10 @@ class TextLoggerHook(LoggerHook):
             *(runner, self._file_system(), self.out_dir, self.out_suffix),
             keep_local=self.keep_local,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_json", "_lines", "_resumed")
+        return {k: v for k, v in super().__getstate__().items() if k not in own}
 
     def _file_system(self) -> Any:
         options = dict(self.file_client_args or {})

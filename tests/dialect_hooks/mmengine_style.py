@@ -23,7 +23,7 @@ def _noting(point):
             assert (outputs is not None) == point.startswith("after")
             self.note(point, runner, batch_idx=batch_idx)
 
-    elif point == "after_val_epoch":
+    elif point in ("after_val_epoch", "after_test_epoch"):
 
         def method(self, runner, metrics=None):
             self.note(point, runner, metrics=sorted(metrics))

@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-recipe="mmcv==1.7.2 torch==2.13.0 lightning==2.6.6"
+recipe="mmcv==1.7.2 torch==2.13.0 lightning==2.6.6 matplotlib tensorboard"
 if [ "$(cat .oracle/recipe 2>/dev/null)" != "$recipe" ]; then
     rm -rf .oracle
     "${PYTHON:-python3}" -m venv .oracle
@@ -19,7 +19,7 @@ if [ "$(cat .oracle/recipe 2>/dev/null)" != "$recipe" ]; then
 
     $pip install torch==2.13.0
     $pip install lightning==2.6.6 torchmetrics pytest scikit-learn numpy addict pyyaml yapf \
-        packaging pillow opencv-python-headless
+        packaging pillow opencv-python-headless matplotlib tensorboard  # the last two: its sisters
     $pip install --no-deps .oracle/wheels/mmcv-1.7.2-*.whl
     rm -rf .oracle/build .oracle/wheels
     echo "$recipe" > .oracle/recipe

@@ -18,6 +18,8 @@ RECORDERS = {
     "evaluation": "record_evaluation",
     "old_script": "record_old_script",
     "old_code": "record_old_code",
+    "names": "record_names",
+    "dialects": "record_dialects",
 }
 COMMAND = "tests/golden/oracle.sh"
 WIDTH = 160

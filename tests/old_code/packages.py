@@ -64,17 +64,25 @@ class Stub(types.ModuleType):
 
 
 class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the packages of a directory as stubs, whose files are imported as they are."""
+    """Finds the packages of a directory as stubs, whose files are imported as they are.
 
-    def __init__(self, source: Path) -> None:
-        self.source = source
+    Args:
+        source: The directory.
+        names: The packages; all whose names begin as those of OpenMMLab, but mmcv, by default.
+    """
+
+    def __init__(self, source: Path, names: tuple[str, ...] = ()) -> None:
+        self.source, self.names = source, names
+
+    def _is_one(self, package: str) -> bool:
+        if self.names:
+            return package in self.names
+        return package.startswith("mm") and not package.startswith("mmcv")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Find a package; its files are found by their path then."""
         where = self.source.joinpath(*name.split("."))
-        if name.startswith("mmcv") or not (
-            name.startswith("mm") and (where / "__init__.py").is_file()
-        ):
+        if not (self._is_one(name.partition(".")[0]) and (where / "__init__.py").is_file()):
             return None
         spec = importlib.machinery.ModuleSpec(name, self, is_package=True)
         spec.submodule_search_locations = [str(where)]

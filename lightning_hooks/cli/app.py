@@ -1,0 +1,165 @@
+"""The commands, and what they take."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from lightning_hooks import standin
+from lightning_hooks.cli.checking import as_dicts, check, show
+from lightning_hooks.cli.converting import convert
+from lightning_hooks.cli.curves import curves_of, in_terminal
+from lightning_hooks.cli.listing import all_hooks, table_of
+from lightning_hooks.schedules import plot
+from lightning_hooks.whole_config import hooks_from_config
+from lightning_hooks.writers.replay import WRITERS, replay
+
+__all__ = ["run"]
+
+WRONG_INPUT = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What a config, which is code, and bad arguments raise."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, say in one line what is wrong with what it was given, return the exit code."""
+    parser, commands = _parser()
+    given = parser.parse_args(None if arguments is None else list(arguments))
+    try:
+        return commands[given.command](given[given.command])
+    except WRONG_INPUT as error:
+        reason = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
+        print(f"lightning-hooks: {' '.join(' '.join(reason).split())}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> tuple[Any, dict[str, Callable[[Any], int]]]:
+    from jsonargparse import ArgumentParser
+
+    parser = ArgumentParser(
+        "lightning-hooks", description="Read old hooks and configs of mmcv, and send logs again."
+    )
+    below = parser.add_subcommands(dest="command")
+    commands: dict[str, Callable[[Any], int]] = {}
+
+    def command(run: Callable[[Any], int]) -> Any:
+        name, doc = run.__name__.removeprefix("_"), str(run.__doc__)
+        commands[name] = run
+        one = ArgumentParser(description=doc)
+        below.add_subcommand(name, one, help=doc)
+        return one
+
+    one = command(_check)
+    one.add_argument("target", help="a file, a folder, or a module or package by name")
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one = command(_plot)
+    one.add_argument("config", help="a .py, YAML or JSON file")
+    one.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
+    one.add_argument("--iters-per-epoch", type=_length, help="iterations of each")
+    one.add_argument("--out", default="schedule.png", help="the picture")
+    one = command(_convert)
+    one.add_argument("config", help="a .py, YAML or JSON file")
+    one = command(_hooks)
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one = command(_replay)
+    one.add_argument("path", help="a spool, or an offline run of Neptune's")
+    one.add_argument("--to", choices=list(WRITERS), help="another backend than the spool's own")
+    one.add_argument("--uri", help="MLflow's tracking URI")
+    one.add_argument("--experiment", help="MLflow's experiment")
+    one.add_argument("--log-dir", help="TensorBoard's folder")
+    one.add_argument("--project", help="W&B's project")
+    return parser, commands
+
+
+def _length(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(f"must be at least 1, got {text}")
+    return int(text)
+
+
+def _check(given: Any) -> int:
+    """Tell of old hook files whether they run here, and what to write where they do not."""
+    reports = check(given.target)
+    if given.json:
+        print(json.dumps(as_dicts(reports), indent=2))
+    else:
+        show(reports, _console())
+    return int(any(report.cannot_run for report in reports))
+
+
+def _plot(given: Any) -> int:
+    """Draw the learning rate and the momentum over the run of a config."""
+    with _project():
+        curves = curves_of(given.config, given.epochs, given.iters_per_epoch)
+    drawn = plot(curves.hooks, given.out, **curves.run)
+    print(in_terminal(curves, min(_console().width, 100)))
+    print(f"drawn in {drawn}")
+    return 0
+
+
+def _convert(given: Any) -> int:
+    """Print the Python for the hooks of a config."""
+    with _project():
+        print(convert(hooks_from_config(given.config)))
+    return 0
+
+
+def _hooks(given: Any) -> int:
+    """List all hooks, with one line of what each does."""
+    rows = all_hooks()
+    if given.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        _console().print(table_of(rows))
+    return 0
+
+
+def _replay(given: Any) -> int:
+    """Send what was logged and not delivered, or all of it to another backend."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    arguments: dict[str, Any] = {
+        name: given[name] for name in ("uri", "experiment", "log_dir") if given[name] is not None
+    }
+    if given.project is not None:
+        arguments["init"] = {"project": given.project}
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("sending", total=None)
+
+        def sent(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        count = replay(given.path, given.to, on_sent=sent, **arguments)
+    print(f"{count} records sent")
+    return 0
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+@contextlib.contextmanager
+def _project() -> Iterator[None]:
+    """Let a config import the project's own modules, and those mmcv."""
+    sys.path.insert(0, "")
+    try:
+        with standin.installed():
+            yield
+    finally:
+        sys.path.remove("")

@@ -1,0 +1,242 @@
+"""What a file of old hooks says of itself, read without running it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+__all__ = ["HookClass", "Import", "Method", "SourceFile", "Use", "read_source"]
+
+HOLDERS = ("runner", "trainer", "trainner")
+"""What hooks call the object that they are given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """One imported name."""
+
+    module: str
+    name: str
+    """The name in the module; empty for the module itself."""
+    bound: str
+    """What it is called in the file."""
+    line: int
+    is_needed: bool
+    """Whether the file cannot be imported without it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """One touch of an attribute of the runner."""
+
+    attribute: str
+    line: int
+    kind: Literal["reads", "writes", "asks"]
+    """``"asks"``: by ``hasattr`` or with a default, so that it may be missing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method and what it takes."""
+
+    name: str
+    line: int
+    arguments: tuple[str, ...]
+    """Those by position, without ``self``."""
+    required: int
+    """How many of them have no default."""
+    takes_any: bool
+    """Whether it has ``*args`` or ``**kwargs``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HookClass:
+    """A class, which may be a hook."""
+
+    name: str
+    line: int
+    bases: tuple[str, ...]
+    methods: dict[str, Method]
+    uses: tuple[Use, ...]
+    registers: tuple[str, ...]
+    """The names that a ``register_module`` without ``force=True`` gives it."""
+    is_registered: bool
+    calls_backward: int | None
+    """The line of the first ``something.backward()``."""
+    raises_stop: int | None
+    """The line of the first ``raise StopIteration``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceFile:
+    """A Python file."""
+
+    path: str
+    imports: tuple[Import, ...] = ()
+    classes: tuple[HookClass, ...] = ()
+    chains: tuple[tuple[tuple[str, ...], int], ...] = ()
+    """Dotted names that begin with an imported module, as ``("mmcv", "runner", "Hook")``."""
+    error: str | None = None
+    error_line: int = 0
+
+
+def read_source(path: str, text: str) -> SourceFile:
+    """Read one file.
+
+    >>> found = read_source("a.py", "class A(Hook): ...")
+    >>> found.classes[0].name, found.classes[0].bases
+    ('A', ('Hook',))
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 0
+        return SourceFile(path, error=getattr(error, "msg", str(error)), error_line=line)
+    imports = tuple(_imports(tree.body, needed=True))
+    classes = tuple(_class(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return SourceFile(path, imports, classes, tuple(_chains(tree, imports)))
+
+
+def _imports(body: Sequence[ast.stmt], *, needed: bool) -> Iterator[Import]:
+    """Find imports; what stands in a ``try``, a function or under an ``if`` may fail."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound = alias.asname or alias.name.partition(".")[0]
+                yield Import(alias.name, "", bound, node.lineno, needed)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                yield Import(module, alias.name, alias.asname or alias.name, node.lineno, needed)
+        else:
+            same = needed and isinstance(node, (ast.ClassDef, ast.With))
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _imports(getattr(node, inner, []), needed=same)
+            for handler in getattr(node, "handlers", []):
+                yield from _imports(handler.body, needed=False)
+
+
+def _class(node: ast.ClassDef) -> HookClass:
+    methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+    uses = {use: None for method in methods for use in _uses(method)}
+    registers, is_registered = _registration(node)
+    return HookClass(
+        name=node.name,
+        line=node.lineno,
+        bases=tuple(_dotted(base)[-1] for base in node.bases if _dotted(base)),
+        methods={method.name: _method(method) for method in methods},
+        uses=tuple(sorted(uses, key=lambda use: use.line)),
+        registers=registers,
+        is_registered=is_registered,
+        calls_backward=_first(node, _is_backward),
+        raises_stop=_first(node, _is_stop),
+    )
+
+
+def _method(node: ast.FunctionDef) -> Method:
+    static = any(_dotted(one)[-1:] == ("staticmethod",) for one in node.decorator_list)
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+    names = names if static else names[1:]
+    return Method(
+        name=node.name,
+        line=node.lineno,
+        arguments=tuple(names),
+        required=max(0, len(names) - len(node.args.defaults)),
+        takes_any=bool(node.args.vararg or node.args.kwarg),
+    )
+
+
+def _uses(method: ast.FunctionDef) -> Iterator[Use]:
+    given = {argument.arg for argument in (*method.args.posonlyargs, *method.args.args)}
+    holders = given & {*HOLDERS}
+
+    def is_holder(node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in holders
+        of_self = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        return of_self and node.value.id == "self" and node.attr in HOLDERS  # type: ignore[attr-defined]
+
+    for node in ast.walk(method):
+        if isinstance(node, ast.Attribute) and is_holder(node.value):
+            yield Use(node.attr, node.lineno, "reads" if _is_load(node) else "writes")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+            asks = node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3)
+            name = node.args[1] if len(node.args) > 1 else None
+            if not (is_holder(node.args[0]) and isinstance(name, ast.Constant)):
+                continue
+            if node.func.id == "setattr":
+                yield Use(str(name.value), node.lineno, "writes")
+            elif asks:
+                yield Use(str(name.value), node.lineno, "asks")
+
+
+def _is_load(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], bool]:
+    """Return the names that a registry is given, and whether there is one for hooks."""
+    for decorator in node.decorator_list:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        dotted = _dotted(call.func if call else decorator)
+        if dotted[-1:] not in (("register_module",), ("register",)):
+            continue
+        if "HOOK" not in dotted[-2].upper():
+            continue
+        keywords = {word.arg: word.value for word in call.keywords} if call else {}
+        force = keywords.get("force")
+        if isinstance(force, ast.Constant) and force.value:
+            return (), True
+        given = keywords.get("name", call.args[0] if call and call.args else None)
+        names = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
+        found = [str(name.value) for name in names if isinstance(name, ast.Constant)]
+        return tuple(found or [node.name]), True
+    return (), False
+
+
+def _first(node: ast.AST, is_it: object) -> int | None:
+    lines = [part.lineno for part in ast.walk(node) if is_it(part)]  # type: ignore[attr-defined, operator]
+    return min(lines, default=None)
+
+
+def _is_backward(node: ast.AST) -> bool:
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return is_method and node.func.attr == "backward"  # type: ignore[attr-defined]
+
+
+def _is_stop(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Raise) or node.exc is None:
+        return False
+    raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    return _dotted(raised) == ("StopIteration",)
+
+
+def _chains(tree: ast.Module, imports: Sequence[Import]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Find the dotted names that begin with a module imported as a whole."""
+    whole = {
+        one.bound: tuple((one.module if one.bound != _root(one.module) else one.bound).split("."))
+        for one in imports
+        if not one.name
+    }
+    inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            dotted = _dotted(node)
+            if dotted and dotted[0] in whole:
+                yield (*whole[dotted[0]], *dotted[1:]), node.lineno
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _dotted(node: ast.AST) -> tuple[str, ...]:
+    """Return ``("a", "b", "c")`` of ``a.b.c``; nothing of what is not a dotted name."""
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.Attribute):
+        left = _dotted(node.value)
+        return (*left, node.attr) if left else ()
+    return ()

@@ -1,0 +1,89 @@
+"""mmengine's optimizer wrappers and visualizer, as far as hooks touch them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["OptimWrapper", "OptimWrapperDict", "Visualizer"]
+
+
+class OptimWrapper:
+    """``runner.optim_wrapper``: the optimizer; what is not here is the optimizer's own."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":  # not there while a copy is being made
+            raise AttributeError(name)
+        return getattr(self.optimizer, name)
+
+    def get_lr(self) -> dict[str, list[float]]:
+        """The learning rate of every group."""
+        return {"lr": [group["lr"] for group in self.optimizer.param_groups]}
+
+    def get_momentum(self) -> dict[str, list[float]]:
+        """The momentum, or Adam's first beta, of every group."""
+        groups = self.optimizer.param_groups
+        return {"momentum": [g.get("momentum", g.get("betas", [0])[0]) for g in groups]}
+
+    def update_params(self, loss: Any, **kwargs: Any) -> None:
+        """Run backward and step, for a hook that owns it."""
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class OptimWrapperDict(dict[str, OptimWrapper]):
+    """``runner.optim_wrapper`` of several optimizers, by name."""
+
+    def get_lr(self) -> dict[str, list[float]]:
+        """The learning rates of every group, as ``{name}.lr``."""
+        return {f"{name}.lr": one.get_lr()["lr"] for name, one in self.items()}
+
+    def get_momentum(self) -> dict[str, list[float]]:
+        """The momenta of every group, as ``{name}.momentum``."""
+        return {f"{name}.momentum": one.get_momentum()["momentum"] for name, one in self.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all."""
+        return {name: one.state_dict() for name, one in self.items()}
+
+    def zero_grad(self, **kwargs: Any) -> None:
+        """Forget the gradients of all."""
+        for one in self.values():
+            one.zero_grad(**kwargs)
+
+
+class Visualizer:
+    """``runner.visualizer``: what it is given goes to the Trainer's loggers."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        """Log a number."""
+        self.add_scalars({name: value}, step)
+
+    def add_scalars(self, scalar_dict: Mapping[str, Any], step: int = 0, **kwargs: Any) -> None:
+        """Log several numbers."""
+        for logger in self._runner.trainer.loggers:
+            logger.log_metrics({k: float(v) for k, v in scalar_dict.items()}, step=step)
+
+    def add_image(self, name: str, image: Any, step: int = 0, **kwargs: Any) -> None:
+        """Log an image (height, width, channels) to the loggers that take images."""
+        for logger in self._runner.trainer.loggers:
+            if hasattr(logger.experiment, "add_image"):  # TensorBoard
+                logger.experiment.add_image(name, image, step, dataformats="HWC")
+
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        """Log a config."""
+        for logger in self._runner.trainer.loggers:
+            logger.log_hyperparams(dict(config))
+
+    def add_graph(self, model: Any, data_batch: Any, **kwargs: Any) -> None:
+        """Nothing: Lightning's loggers have their own ``log_graph``."""
+
+    def close(self) -> None:
+        """Nothing: the Trainer closes its loggers."""

@@ -1,0 +1,75 @@
+"""Norms of gradients, with what the other ranks hold of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lightning_hooks.shards import held, is_sharded, largest_of_ranks, rows_of
+
+__all__ = ["by_mesh", "largest", "together", "total_norm", "unit_norms", "whole"]
+
+
+def total_norm(gradients: Sequence[torch.Tensor], norm_type: float = 2.0) -> torch.Tensor:
+    """Return the norm of all gradients together, all shards included.
+
+    >>> total_norm([torch.tensor([3.0]), torch.tensor([[4.0]])])
+    tensor(5.)
+    """
+    norms = []
+    for some in by_mesh(gradients).values():
+        found = [one.to(some[0].device) for one in torch._foreach_norm(some, norm_type)]
+        norms.append(whole(torch.linalg.vector_norm(torch.stack(found), norm_type)))
+    return together(norms, norm_type)
+
+
+def largest(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the largest magnitude of all numbers, all shards included.
+
+    >>> largest([torch.tensor([3.0]), torch.tensor([[-4.0]])])
+    tensor(4.)
+    """
+    found = []
+    for mesh, some in by_mesh(tensors).items():
+        parts = [part for part in map(held, some) if part.numel()]  # a rank may have none
+        norms = torch._foreach_norm(parts, float("inf")) if parts else [held(some[0]).new_zeros(())]
+        most = torch.stack([norm.to(norms[0].device) for norm in norms]).amax()
+        found.append(most if mesh is None else largest_of_ranks(most, mesh))
+    return together(found, float("inf"))
+
+
+def unit_norms(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the norm of each row, of which a shard has those of its rows; of a vector its norm."""
+    dims = tuple(range(1, tensor.ndim)) or None
+    norms = torch.linalg.vector_norm(tensor.detach(), dim=dims, keepdim=tensor.ndim > 1)
+    return rows_of(norms, tensor)
+
+
+def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
+    """Return what can be reduced together: plain gradients, and those of each device mesh."""
+    groups: dict[Any, list[torch.Tensor]] = defaultdict(list)
+    for gradient in gradients:
+        groups[getattr(gradient, "device_mesh", None)].append(gradient)
+    return groups
+
+
+def whole(norm: torch.Tensor) -> torch.Tensor:
+    """Return a norm over all ranks: of a DTensor each has a part of the sum; collective."""
+    if not is_sharded(norm):
+        return norm
+    full: torch.Tensor = norm.full_tensor()  # type: ignore[attr-defined]
+    return full
+
+
+def together(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
+    """Return the norm of all, given the norms of parts."""
+    if not norms:
+        return torch.zeros(())
+    if len(norms) == 1:
+        return norms[0]
+    stacked = torch.stack([norm.to(norms[0]) for norm in norms])
+    norm: torch.Tensor = torch.linalg.vector_norm(stacked, norm_type)
+    return norm

@@ -1,0 +1,238 @@
+"""Kills training processes at random moments, resumes them, and looks at what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import kill_job
+import torch
+from text_logs import read_logs
+
+from lightning_hooks import manifest, newest_valid
+
+FOREIGN = {
+    "epoch_0.pth": "mine",
+    "iter_1.pth": "mine",
+    "notes.txt": "mine too",
+    "epoch_3.pth.0123456789ab.tmp": "theirs",
+    "other.log.json": "of another run",
+}
+
+
+class Server:
+    """Starts processes that do a job, one at a time."""
+
+    def __init__(self, program: str = kill_job.__file__) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def start(self, **arguments: Any) -> int:
+        """Start one; return its id."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> int:
+        """Wait for its end; return its exit status, minus the signal that has killed it."""
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def close(self) -> None:
+        """End the server."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class Victim:
+    """A run that is killed again and again in one directory, and the one that never was.
+
+    Args:
+        server: What starts the processes.
+        path: Where the directories of both are.
+        arguments: Those of ``kill_job.train``.
+    """
+
+    def __init__(self, server: Server, path: Path, **arguments: Any) -> None:
+        self.server, self.arguments = server, arguments
+        self.directory, self.whole = path / "killed", path / "whole"
+        self.saved = 0  # iterations of the newest file
+        self.tally: Counter[str] = Counter()
+        for directory in (self.directory, self.whole):
+            directory.mkdir()
+        self._place()
+        server.start(directory=str(self.whole), **arguments)
+        assert server.answer() == 0, self.error(self.whole)
+        self.end = last_of(self.whole)
+        self.logs = read_logs(self.whole)
+        assert len(self.logs[0]) == len(self.logs[1]) > kill_job.EPOCHS
+        self.witness = torch.load(self.whole / "witness.pt", weights_only=True)
+
+    def error(self, directory: Path | None = None) -> str:
+        """What the process has raised."""
+        path = (directory or self.directory) / "error.txt"
+        return path.read_text() if path.exists() else "nothing was raised"
+
+    def _place(self) -> None:
+        for name, text in FOREIGN.items():
+            (self.directory / name).write_text(text)
+        self._placed = {name: self._stat(name) for name in FOREIGN}
+
+    def _stat(self, name: str) -> Any:
+        found = (self.directory / name).stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def interrupt(self, number: int, wait: float, pause: float, *, in_write: bool) -> bool:
+        """Start or resume, send a signal after a while; return whether it came in time.
+
+        Args:
+            number: The signal.
+            wait: Seconds until then.
+            pause: Seconds after the beginning of a write, with ``in_write``.
+            in_write: Whether a write is waited for.
+        """
+        pid = self.server.start(directory=str(self.directory), **self.arguments)
+        self.tally["resumes"] += self.saved > 0
+        start = time.monotonic()
+        while in_write and is_running(pid):
+            if time.monotonic() - start >= wait and self.temporaries():
+                break
+            time.sleep(0.0002)
+        time.sleep(pause if in_write else wait)
+        if is_running(pid):
+            os.kill(pid, number)
+        status = self.server.answer()
+        if status == 0:
+            self.check_end()
+            return False
+        expected = -number if number == signal.SIGKILL else kill_job.INTERRUPTED
+        assert status == expected, (status, self.error())
+        self.tally["in a write"] += bool(self.temporaries())
+        self.check_survivors()
+        return True
+
+    def temporaries(self) -> list[Path]:
+        """Files that are being written."""
+        return [p for p in self.directory.glob("*.tmp") if p.name not in FOREIGN]
+
+    def finish(self) -> None:
+        """Resume, and let it come to its end."""
+        self.tally["resumes"] += self.saved > 0
+        self.server.start(directory=str(self.directory), **self.arguments)
+        assert self.server.answer() == 0, self.error()
+        self.check_end()
+
+    def check_survivors(self) -> None:
+        """What a kill may have left."""
+        files = self.files()
+        # the old one goes when the new one is there: between the two is one more
+        assert len(files) <= kill_job.KEPT + 1, files
+        with warnings.catch_warnings():  # of the file that was being written
+            warnings.simplefilter("ignore")
+            newest = newest_valid(str(self.directory))
+        if newest is None:
+            self.tally["losses"] += self.saved > 0
+            assert self.saved == 0
+            # nothing to go on from: the next run is another one, which knows nothing of these
+            for path in [*self.temporaries(), *self.directory.glob("2*.log*")]:
+                path.unlink()
+        else:
+            checkpoint = torch.load(newest, weights_only=True)
+            done = checkpoint["meta"]["iter"]
+            self.tally["losses"] += done < self.saved
+            assert done >= self.saved
+            # not of another moment
+            assert torch.all(checkpoint["state_dict"]["big"] == done)
+            self.saved = done
+        self.check_foreign()
+
+    def files(self) -> set[str]:
+        """The checkpoints that are ours."""
+        found = {p.name for p in self.directory.glob("*_*.pth") if not p.is_symlink()}
+        return found - FOREIGN.keys()
+
+    def check_foreign(self) -> None:
+        """Files of others are as they were."""
+        for name, text in FOREIGN.items():
+            assert (self.directory / name).read_text() == text
+            assert self._stat(name) == self._placed[name]
+
+    def check_end(self) -> None:
+        """The run that went on is the one that was never killed; begin anew."""
+        found = last_of(self.directory)
+        assert found.keys() == self.end.keys()
+        different = [key for key in found if not same(found[key], self.end[key])]
+        assert not different
+        self.check_foreign()
+        assert read_logs(self.directory) == self.logs
+        assert len(self.files()) == kill_job.KEPT
+        assert {entry.name for entry in manifest.read(str(self.directory))} == self.files()
+        assert self.temporaries() == []
+        self.tally["runs bit-equal"] += 1
+        self.saved = 0
+        for path in self.directory.iterdir():
+            path.unlink()
+        self._place()
+
+
+def kill_again_and_again(victim: Victim, kills: int, draw: random.Random) -> None:
+    """Kill a run so many times, a third of them in a write, and let it end."""
+    killed = 0
+    while killed < kills:
+        in_write = killed % 3 == 0
+        times = draw.uniform(0, 0.8), draw.uniform(0, 0.004)
+        killed += victim.interrupt(signal.SIGKILL, *times, in_write=in_write)
+    victim.tally["kills"] += killed
+    victim.finish()
+
+
+def last_of(directory: Path) -> dict[str, Any]:
+    """The end of a run: weights, average, optimizer, rates, what was to be averaged."""
+    checkpoint = torch.load(str(newest_valid(directory)), weights_only=True)
+    assert checkpoint["meta"]["epoch"] == kill_job.EPOCHS
+    log_buffer = checkpoint["lightning_hooks"]["log_buffer"]
+    for part in ("values", "counts", "output"):
+        for name in ("time", "data_time"):
+            log_buffer[part].pop(name, None)
+    parts = ("state_dict", "ema_state_dict", "optimizer_states", "loops")
+    return flatten({"log_buffer": log_buffer, **{part: checkpoint[part] for part in parts}})
+
+
+def flatten(value: Any, name: str = "") -> dict[str, Any]:
+    """The values of nested dicts and lists by their paths."""
+    if isinstance(value, dict):
+        return {k: v for key, x in value.items() for k, v in flatten(x, f"{name}.{key}").items()}
+    if isinstance(value, (list, tuple)):
+        return flatten(dict(enumerate(value)), name)
+    return {name: value}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal to the last bit."""
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else bool(a == b)

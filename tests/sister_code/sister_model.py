@@ -1,0 +1,76 @@
+"""The job that the sister libraries and our dialects are given: a model, data, what is noted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from helpers import make_loader
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler
+
+EPOCHS, ITERATIONS = 3, 8
+
+
+class BoxHead(nn.Module):
+    """What YOLOX's hook switches."""
+
+    use_l1 = False
+
+
+def build(model: nn.Module) -> None:
+    """Give a model, of whatever class, what the hooks of all libraries look for."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model.student = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    model.teacher = copy.deepcopy(model.student)
+    model.teacher.requires_grad_(False)
+    model.bbox_head = BoxHead()
+    model.epochs = []  # type: ignore[assignment]
+
+
+def loss_of(model: Any, x: Any, y: Any) -> torch.Tensor:
+    """Mean squared error."""
+    return nn.functional.mse_loss(model.student(x), y)
+
+
+class Model(nn.Module):
+    """The model without the base class of a library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        build(self)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Note the call."""
+        self.epochs.append(epoch)
+
+
+def loader(batches: int, seed: int = 0, samples: bool = False) -> DataLoader[Any]:
+    """Make a loader; with a sampler that is another one in each epoch if ``samples``."""
+    made = make_loader(batches, 4, seed=seed)
+    data: Any = made.dataset
+    data.metainfo = {"classes": ("a", "b")}
+    data.pipeline, data.skipped = ["old"], []
+    data.update_skip_type_keys = data.skipped.extend
+    if not samples:
+        return made
+    return DataLoader(data, 4, sampler=DistributedSampler(data, 1, 0, shuffle=True, seed=3))
+
+
+def weights(model: nn.Module) -> float:
+    """The sum of what the hooks may have changed."""
+    state = model.state_dict().values()
+    return float(sum(value.double().abs().sum() for value in state))
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can have."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(type(value))

@@ -1,0 +1,73 @@
+"""The sister libraries from PyPI: those that can be imported, and files of those that cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+from packages import Stubs
+
+INSTALLED = (
+    "mmengine==0.10.7",
+    "addict==2.4.0",
+    "termcolor==3.3.0",
+    "yapf==0.43.0",
+    "rich==15.0.0",
+    "markdown-it-py==4.0.0",
+    "mdurl==0.1.2",
+    "pygments==2.19.2",
+    "yacs==0.1.8",
+    "tabulate==0.10.0",
+    "portalocker==3.2.0",
+    "opencv-python-headless==5.0.0.93",
+)
+"""mmengine and what it and fvcore import, without what is in every environment of torch."""
+
+UNPACKED = (
+    "mmdet==3.3.0",
+    "mmcv-lite==2.1.0",
+    "fvcore==0.1.5.post20221221",
+    "iopath==0.1.10",
+    "detectron2-cdo==0.5",
+)
+"""What is not installed: plain files of these are imported."""
+
+_PLAIN = ("detectron2/", "fvcore/", "iopath/")
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", *arguments]
+    subprocess.run(command, check=True, timeout=400, capture_output=True)
+
+
+def fetch(directory: Path) -> None:
+    """Download what is missing into ``directory``: ``lib`` can be imported, ``src`` is unpacked."""
+    library, source = directory / "lib", directory / "src"
+    done = directory / "sisters"
+    wanted = " ".join((*INSTALLED, *UNPACKED))
+    if done.is_file() and done.read_text() == wanted:
+        return
+    source.mkdir(parents=True, exist_ok=True)
+    _pip("install", "-q", "--no-deps", "--upgrade", "--target", str(library), *INSTALLED)
+    options = ["--no-deps", "--no-build-isolation", "-q", "-d", str(directory)]
+    _pip("download", *options, *UNPACKED)
+    for archive in directory.iterdir():
+        if archive.suffix == ".whl":
+            with zipfile.ZipFile(archive) as opened:
+                opened.extractall(source)
+        elif archive.name.endswith(".tar.gz"):
+            with tarfile.open(archive) as opened:
+                for member in opened.getmembers():
+                    member.name = member.name.partition("/")[2]  # without the name of the archive
+                    if member.name.startswith(_PLAIN) and member.name.endswith(".py"):
+                        opened.extract(member, source, filter="data")
+    done.write_text(wanted)
+
+
+def make_importable(directory: Path) -> None:
+    """Let the libraries be imported; of mmdet and detectron2 only single files are."""
+    sys.path[:0] = [str(directory / "lib"), str(directory / "src")]
+    sys.meta_path.insert(0, Stubs(directory / "src", ("mmdet", "detectron2")))

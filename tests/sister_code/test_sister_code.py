@@ -1,0 +1,45 @@
+"""Hooks of mmengine, mmdet 3.x and detectron2 do here what they do in their own trainers.
+
+``make old-code`` downloads the libraries from PyPI. Their hooks are run, from their own files, in
+an adapter in a ``lightning.Trainer``; of detectron2 our own hooks too, and what it has from fvcore.
+Rates, weights, metrics, scalars, log lines and files must be those recorded under the library.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run_detectron2
+import run_fvcore
+import run_mmengine
+from record_dialects import run
+from test_old_code import assert_close
+
+pytestmark = pytest.mark.slow
+GOLDEN = Path(__file__).parents[1] / "golden" / "dialects.json"
+HOSTED = [*run_mmengine.CASES, *run_detectron2.CASES]
+OURS = [*run_detectron2.CASES, *run_fvcore.CASES]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    try:
+        return {way: run(way) for way in ("trainer", "ours")}
+    except subprocess.CalledProcessError as error:
+        if "pip" in error.cmd:
+            pytest.skip("PyPI cannot be reached")
+        raise
+
+
+@pytest.mark.parametrize(
+    ("way", "case"),
+    [*(("trainer", case) for case in HOSTED), *(("ours", case) for case in OURS)],
+)
+def test_the_hook_does_what_it_does_there(way: str, case: str, results: dict[str, Any]) -> None:
+    want, found = json.loads(GOLDEN.read_text())["cases"][case], results[way][case]
+    assert "error" not in found, found["error"]
+    assert_close(found, want)
