@@ -90,12 +90,12 @@ class Raises(Hook):
 
 
 class Begun(Callback):
-    """Whether the training has begun."""
+    """Counts the training batches that have begun."""
 
-    yes = False
+    batches = 0
 
     def on_train_batch_start(self, *args: Any) -> None:
-        self.yes = True
+        self.batches += 1
 
 
 def train(
@@ -112,9 +112,12 @@ def train(
     if not host and any(is_family(hook, "CheckpointHook", "BestCheckpointHook") for hook in hooks):
         options["enable_checkpointing"] = True
     trainer = make_trainer(tmp_path, *callbacks, begun, **options)
-    trainer.begun = begun
     val = [] if loaders is None else [loaders()]
-    trainer.fit(module, make_loader(4, shuffle=True), *val)
+    try:
+        trainer.fit(module, make_loader(4, shuffle=True), *val)
+    except ValueError as error:
+        assert begun.batches == 0, "what is wrong was known before"
+        raise error from None
     return trainer, begun
 
 
