@@ -103,3 +103,23 @@ def test_a_hook_refuses_its_arguments_at_once_or_trains_with_them(
             assert any(one in str(refused) for one in names), said(refused)
 
     holds()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "when"),
+    [
+        ("PolyLrUpdaterHook", {"min_lr": -1.0, "power": 9.0}, "-0.45.* at epoch 1"),
+        ("ExpLrUpdaterHook", {"gamma": 1e300}, "1e\\+299 at epoch 1"),
+        ("InvLrUpdaterHook", {"gamma": -2.0, "power": 0.5}, "at epoch 1"),
+        ("StepLrUpdaterHook", {"step": 1, "gamma": -1}, "-0.1 at epoch 1"),
+    ],
+)
+def test_departure_a_rate_that_no_optimizer_takes_is_refused_at_the_start(
+    name: str, arguments: dict[str, Any], when: str, tmp_path: Path
+) -> None:
+    begun = Begun()
+    hook = HOOKS.build({"type": name, **arguments})
+    trainer = make_trainer(tmp_path, hook, begun, max_epochs=2)
+    with pytest.raises(ValueError, match=rf"{name}: the learning rate of SGD.*{when}"):
+        trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
+    assert not begun.yes

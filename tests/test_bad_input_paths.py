@@ -74,7 +74,7 @@ def work(
 
 
 @pytest.mark.parametrize("name", [*UPWARDS, "x" * 400])
-def test_a_template_that_leads_elsewhere_is_refused(name: str) -> None:
+def test_departure_a_template_that_leads_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="filename_tmpl must"):
         CheckpointHook(filename_tmpl=f"{name}_{{}}")
 
@@ -85,7 +85,7 @@ def test_a_template_is_a_name_with_a_number(template: str) -> None:
         CheckpointHook(filename_tmpl=template)
 
 
-def test_old_hooks_save_in_the_directory_that_they_name(work: Path) -> None:
+def test_departure_old_hooks_save_in_the_directory_that_they_name(work: Path) -> None:
     class Saves(Hook):
         def after_run(self, runner: Any) -> None:
             with pytest.raises(ValueError, match="filename_tmpl must"):
@@ -160,7 +160,9 @@ class Payload:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_downloaded_checkpoint_is_data(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_departure_a_downloaded_checkpoint_is_data(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCH_HOME", str(work / "torch"))
     served = work / "served"
     served.mkdir()

@@ -5,7 +5,11 @@ In ``make test`` one probe goes through all of it; with ``make slow`` every hook
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from test_contract import CASES, build
 from lightning_hooks import HOOKS
 from lightning_hooks.points import STAGES
 
+HERE = Path(__file__).parent
 # which hooks refuse a situation before the first iteration, and how
 REFUSES = {
     ("PreciseBNHook", "manual"): "must not do here; give PreciseBNHook",
@@ -112,3 +117,16 @@ def test_every_hook_survives_an_exception_in_each_point(
     name: str, point: str, tmp_path: Path
 ) -> None:
     survives(build(name), point, False, tmp_path)
+
+
+@pytest.mark.parametrize("how", ["together", pytest.param("each", marks=pytest.mark.slow)])
+def test_two_ranks_train_with_every_hook_and_stay_equal(how: str, tmp_path: Path) -> None:
+    paths = [str(HERE.parent), str(HERE), str(HERE / "golden")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
+    script = [sys.executable, "-W", "ignore", str(HERE / "contract_ddp_job.py"), str(tmp_path), how]
+    done = subprocess.run(script, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (json.loads((tmp_path / f"{how}{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    assert first
+    assert all(run["batches"] == 4 for run in first.values())
