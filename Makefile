@@ -1,7 +1,7 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-.PHONY: demo test slow old-code notebooks check fmt golden golden-check clean
+.PHONY: demo test slow old-code docs notebooks check fmt golden golden-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -32,6 +32,10 @@ slow: $(INSTALLED)
 old-code: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow tests/old_code tests/sister_code $(ARGS)
 
+# the pages of docs/ into docs/build/index.html; a warning is an error
+docs: $(INSTALLED)
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/build
+
 # runs the notebooks anew and keeps their outputs
 notebooks: $(INSTALLED)
 	$(BIN)/python tests/test_notebooks.py
@@ -59,4 +63,4 @@ golden-check: .oracle/recipe
 	tests/golden/oracle.sh traces
 
 clean:
-	rm -rf .venv .oracle .old_code build *.egg-info demo_output
+	rm -rf .venv .oracle .old_code build docs/build *.egg-info demo_output

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,9 @@ def check_number(
     TypeError: gamma must be a number, got '0.1'
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        is_word = isinstance(value, str) and re.fullmatch(r"[+-]?\d+e-?\d+", value, re.IGNORECASE)
+        hint = " (YAML takes it for a word: write 1.0e-4, not 1e-4)" if is_word else ""
+        raise TypeError(f"{name} must be a number, got {value!r}{hint}")
     if not is_finite(value):
         raise ValueError(f"{name} must be finite and at most {LARGEST} if it is an int")
     if value < least:

@@ -121,15 +121,17 @@ def register_training_hooks(
     trainer_kwargs: dict[str, Any] = {**limits}
     count = {} if by_epoch else {"by_epoch": False}
     save = {"type": "CheckpointHook", **count}
+    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
     with in_config("lr_config"):
         lr = with_policy(lr_config, "LrUpdaterHook")
     with in_config("momentum_config"):
         momentum = with_policy(momentum_config, "MomentumUpdaterHook")
-    with in_config("evaluation"):
-        judging = with_evaluation(evaluation, by_epoch)
-    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
     with in_config(step):
         stepping = with_fp16(optimizer_config, fp16)
+    with in_config("evaluation"):
+        judging = with_evaluation(evaluation, by_epoch)
+    several = isinstance(custom_hooks_config, (list, tuple))
+    custom = custom_hooks_config if several else [custom_hooks_config]
     items: list[Item] = [
         *hook_of("lr_config", lr, "VERY_HIGH", count),
         *hook_of("momentum_config", momentum, "HIGH", count),
@@ -137,21 +139,19 @@ def register_training_hooks(
         *hook_of("checkpoint_config", checkpoint_config, "NORMAL", save),
         *hook_of("timer_config", timer_config, "LOW"),
         *loggers_of(log_config, count),
+        *(item for config in custom for item in hook_of("custom_hooks", config, "NORMAL")),
+        *hook_of("evaluation", judging, "LOW"),
     ]
-    several = isinstance(custom_hooks_config, (list, tuple))
-    for config in custom_hooks_config if several else [custom_hooks_config]:
-        items += hook_of("custom_hooks", config, "NORMAL")
-    items += hook_of("evaluation", judging, "LOW")
-    hooks = [build(item) for item in items]
     made = HookAdapter(by_epoch=by_epoch, **adapter)
-    for item, (hook, priority) in zip(items, hooks, strict=True):
+    for item in items:
         with in_config(item.key):
+            hook, priority = build(item)
             made.register_hook(hook, priority)
     if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
         trainer_kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:
         trainer_kwargs["enable_checkpointing"] = False
-    every = None if evaluation is None else evaluates_every(hooks[-1][0])
+    every = None if evaluation is None else evaluates_every(hook)
     trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
     made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
     made.configs = [(item.hook, item.priority) for item in items]

@@ -120,8 +120,11 @@ class Iteration:
         """Whether the epoch's iterator exists already and can be made again without loss."""
         if not self._made_early or loops.iterates_anew(trainer):
             return False
+        # a state is of use in mid-epoch: between two a loader's next iterator is a whole one
+        here = loops.is_resuming_mid_epoch(trainer)
         return all(
-            any(loader is late for late in self._late) or not _iterates_once(loader)
+            any(loader is late for late in self._late)
+            or not (_iterates_once(loader) if here else sized_len(loader) is None)
             for loader in loops.train_loaders(trainer)
         )
 

@@ -76,8 +76,7 @@ def build(item: Item) -> tuple[Any, Any]:
     """Return an item's hook with its priority."""
     if not isinstance(item.hook, Mapping):
         return item.hook, item.priority
-    with in_config(item.key):
-        return build_placed(HOOKS, item.hook, item.priority)
+    return build_placed(HOOKS, item.hook, item.priority)
 
 
 @contextlib.contextmanager

@@ -54,7 +54,8 @@ def arranged(hooks: Sequence[Any]) -> list[Any]:
         if i not in places:
             places[i] = i  # as seen by those that it names, if they name it too
             wanted = min([i, *map(place, before[i])])
-            places[i] = max([wanted, *map(place, after[i])])
+            # where both say it, the earlier one moves
+            places[i] = max([wanted, *(place(j) for j in after[i] if i not in before[j])])
         return places[i]
 
     order: list[Any] = []

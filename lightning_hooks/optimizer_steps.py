@@ -49,7 +49,12 @@ def start_at(runner: Any, checkpoint: Mapping[str, Any]) -> None:
     if "global_step" in checkpoint:
         steps = checkpoint["global_step"] // _counted(runner)
     else:
-        steps = checkpoint["meta"]["iter"] // batches_of_step(runner)
+        epochs, rest = 0, int(checkpoint["meta"]["iter"])
+        batches = runner.trainer.num_training_batches
+        if runner.module.automatic_optimization and batches != float("inf"):
+            epochs, rest = divmod(rest, int(batches))
+        steps = steps_of(runner, epochs) if epochs else 0
+        steps += rest // batches_of_step(runner, epochs)
     runner.steps_before += steps - runner.optimizer_steps
 
 

@@ -155,7 +155,7 @@ def build_from_cfg(
     Raises:
         TypeError: if ``cfg`` is not a dict with a usable ``type``.
         UnknownNameError: if the name is not registered; the message says what is close.
-        The constructor's own error, with a note that names the class.
+        Exception: the constructor's own, with a note that names the class.
     """
     if not isinstance(cfg, Mapping):
         raise TypeError(f"a {registry.name} config must be a dict, got {cfg!r}")

@@ -53,7 +53,7 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
 
     Raises:
         TypeError: if the config is none of these, or an item of it has a wrong type.
-        What :func:`~lightning_hooks.config_files.read_config` and
+        Exception: what :func:`~lightning_hooks.config_files.read_config` and
             :func:`register_training_hooks` raise.
 
     Note:

@@ -27,7 +27,7 @@ def fit(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L.T
     trainer = make_trainer(
         directory,
         CheckpointHook(interval=1, max_keep_ckpts=2, background=background),
-        BestCheckpointHook("acc"),
+        BestCheckpointHook("acc", background=background),
         max_epochs=epochs,
         enable_checkpointing=True,
         devices=2,
@@ -40,6 +40,34 @@ def fit(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L.T
     return trainer
 
 
+class Differs(TinyModule):
+    """Its buffers are others on each rank."""
+
+    validation_step = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("count", torch.tensor(0))
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.mean.fill_(self.global_rank)
+        self.count.fill_(7 + self.global_rank)
+
+
+def synced(directory: Path) -> list[float]:
+    """The buffers of this rank after a run that averages them for its files."""
+    module = Differs()
+    make_trainer(
+        directory,
+        CheckpointHook(interval=1, sync_buffer=True),
+        enable_checkpointing=True,
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo"),
+    ).fit(module, make_loader(4))
+    return [module.mean.item(), module.count.item()]
+
+
 def main(out: Path) -> None:
     whole = fit(out / "whole", 5, background=False)
     fit(out / "parts", 3, background=True)
@@ -47,6 +75,7 @@ def main(out: Path) -> None:
     weights = [t.lightning_module.net.weight.tolist() for t in (whole, parts)]
     best = [t.checkpoint_callbacks[1].best_ckpt_path for t in (whole, parts)]
     found = {"weights": weights, "best": best, "last": parts.checkpoint_callback.last_checkpoint}
+    (out / f"synced{parts.global_rank}.json").write_text(json.dumps(synced(out / "synced")))
     (out / f"rank{parts.global_rank}.json").write_text(json.dumps(found))
 
 

@@ -41,7 +41,7 @@ def best(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
-def test_departure_each_key_by_its_own_rule(tmp_path, host):
+def test_departure_several_keys_each_by_its_own_rule(tmp_path, host):
     hook = BestCheckpointHook(["top1/acc", "val_loss"])
     scores = {"top1/acc": [0.1, 0.5, 0.3, 0.4], "val_loss": [3.0, 2.0, 1.0, 4.0]}
     trainer = fit(tmp_path, hook, epochs=4, host=host, **scores)

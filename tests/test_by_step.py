@@ -19,6 +19,7 @@ from lightning_hooks import (
     CosineAnnealingLrUpdaterHook,
     FixedLrUpdaterHook,
     GradientCumulativeOptimizerHook,
+    Hook,
     HookAdapter,
     LinearAnnealingLrUpdaterHook,
     LinearAnnealingMomentumUpdaterHook,
@@ -251,6 +252,23 @@ def test_right_after_a_resume_also_inside_an_epoch(tmp_path: Path, stop_after: i
     whole, path = run(), tmp_path / "stopped.ckpt"
     run(SaveAndStop(path, stop_after))
     assert run(ckpt=path) == whole[stop_after:]
+
+
+@pytest.mark.parametrize("kind", ["lightning", "mmcv"])
+def test_the_count_goes_on_from_a_file_that_a_hook_resumes(tmp_path: Path, kind: str) -> None:
+    class Save(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            runner.save_checkpoint(str(tmp_path), "mmcv")
+
+    class Resume(Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.resume(str(tmp_path / kind))
+
+    trainer = make_trainer(tmp_path, Save(), accumulate_grad_batches=2)
+    trainer.fit(TinyModule(lr=1.0), make_loader(5))
+    trainer.save_checkpoint(tmp_path / "lightning")
+    found = rates(tmp_path, line(), Resume(), max_epochs=2, accumulate_grad_batches=2)
+    assert found == of(3, 3, 4, 4, 5, total=6)
 
 
 # -- before the run ----------------------------------------------------------------------------

@@ -117,6 +117,23 @@ def test_departure_exactly_k_are_kept(tmp_path, arguments, epochs, kept):
     assert names(tmp_path) == kept
 
 
+def test_departure_a_file_is_lightnings_with_mmcvs_meta_and_names_itself(tmp_path):
+    run(tmp_path, CheckpointHook(interval=1), 2)
+    for n in (1, 2):
+        found = load(tmp_path / f"epoch_{n}.pth")
+        assert {"pytorch-lightning_version", "loops", "optimizer_states"} <= found.keys()
+        meta = found["meta"]
+        assert (meta["mmcv_version"], meta["epoch"], meta["iter"]) == ("1.7.2", n, 4 * n)
+        # mmcv's has the path of the file before
+        assert meta["hook_msgs"]["last_ckpt"] == str(tmp_path / f"epoch_{n}.pth")
+
+
+@pytest.mark.parametrize("name", ["interval", "max_keep_ckpts"])
+def test_departure_zero_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, or -1 for no limit, got 0"):
+        CheckpointHook(**{name: 0})
+
+
 def test_departure_only_own_files_are_deleted_also_after_a_resume(tmp_path):
     (tmp_path / "epoch_0.pth").write_text("mine")
     arguments = {"interval": 1, "max_keep_ckpts": 2, "create_symlink": False}

@@ -10,7 +10,7 @@ import torch
 from helpers import TinyModule, make_trainer
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import CheckpointHook, Hook, HookAdapter
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 
@@ -221,6 +221,28 @@ def test_a_loader_with_a_state_goes_on_where_it_stood(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, Change(), max_epochs=2)
     trainer.fit(again, Stateful(), ckpt_path=tmp_path / "mid.ckpt")
     assert again.epochs == [[102.0, 103], [200.0, 201, 202, 203]]
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("iteration", [1, 2, 4, 5])
+def test_with_torchdatas_loader_a_run_goes_on_from_any_iteration(
+    tmp_path: Path, iteration: int
+) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def fit(name: str, seed: int, ckpt_path: Any = None) -> tuple[list[Any], torch.Tensor]:
+        torch.manual_seed(seed)
+        module, saves = Seen(), CheckpointHook(interval=1, by_epoch=False)
+        trainer = make_trainer(tmp_path / name, saves, max_epochs=3, enable_checkpointing=True)
+        data = stateful.StatefulDataLoader(Numbers(size=8), batch_size=2, shuffle=True)
+        trainer.fit(module, data, ckpt_path=ckpt_path)
+        return [x for epoch in module.epochs for x in epoch], torch.rand(1)
+
+    whole, drawn = fit("a", 0)
+    again, drawn_again = fit("b", 9, tmp_path / "a" / f"iter_{iteration}.pth")
+    assert again == whole[2 * iteration :]
+    assert drawn == drawn_again
 
 
 def test_a_hook_that_draws_random_numbers_does_not_change_the_order_of_its_loader(

@@ -487,6 +487,18 @@ def test_departure_nan_is_never_best(tmp_path: Path) -> None:
     assert best_files(tmp_path) == []
 
 
+def test_departure_a_slash_in_a_key_makes_no_directory_and_the_file_is_lightnings(
+    tmp_path: Path,
+) -> None:
+    fit(tmp_path, scored({"coco/mAP": 0.5}, save_best="coco/mAP"), max_epochs=1)
+    assert best_files(tmp_path) == ["best_coco_mAP_epoch_1.pth"]
+    module = TinyModule()
+    trainer = fit(
+        tmp_path, module=module, max_epochs=2, ckpt_path=tmp_path / "best_coco_mAP_epoch_1.pth"
+    )
+    assert (len(module.losses), trainer.current_epoch) == (2, 2)
+
+
 def test_several_keys_and_several_files_of_each(tmp_path: Path) -> None:
     rows = [(0.5, 1.0), (0.7, 3.0), (0.6, 2.0), (0.8, 0.5)]
     scores = [{"acc": acc, "dist": dist} for acc, dist in rows]
@@ -511,6 +523,9 @@ def test_two_hooks_of_different_keys_keep_their_own(tmp_path: Path) -> None:
     ]
     fit(tmp_path, *hooks, max_epochs=2, direct=True)
     assert best_files(tmp_path) == ["best_acc_epoch_2.pth", "best_loss_epoch_1.pth"]
+
+
+def test_departure_two_hooks_of_the_same_key_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="two hooks save the best by 'acc'"):
         fit(tmp_path, scored(1, save_best="acc"), scored(1, save_best="acc"))
     with pytest.raises(ValueError, match="two hooks save the best by 'acc'"):
@@ -718,7 +733,9 @@ def ranks(tmp_path_factory: Any) -> tuple[list[Any], Path]:
 
 
 @pytest.mark.parametrize("way", ["files", "sent", "whole", "uneven"])
-def test_departure_results_of_all_ranks_come_in_the_order_of_the_data(way: str, ranks: Any) -> None:
+def test_departure_results_of_all_ranks_come_in_the_order_of_the_data_and_none_is_lost(
+    way: str, ranks: Any
+) -> None:
     first, second = (rank[way] for rank in ranks[0])
     assert first["results"] == [3.0 * i for i in range(5)]
     assert second["results"] is None
@@ -751,7 +768,7 @@ def test_rank_0_decides_on_the_trainers_own_validation(ranks: Any) -> None:
     assert best_files(ranks[1] / "own") == ["best_val_loss_epoch_1.pth"]
 
 
-def test_dist_eval_hook_in_one_process(tmp_path: Path) -> None:
+def test_departure_dist_eval_hook_works_without_a_process_group(tmp_path: Path) -> None:
     hook = DistEvalHook(DataLoader(Images(5), batch_size=2), save_best="acc", scale=2.0)
     model = Model()
     module = TrainStepModule(model, torch.optim.SGD(model.parameters(), lr=0.1))

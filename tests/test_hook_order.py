@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lightning_hooks import (
     StepLrUpdaterHook,
     register_training_hooks,
 )
+from lightning_hooks.hook_order import arranged
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 
@@ -171,6 +173,31 @@ def test_an_evaluation_before_the_checkpoint_and_one_after(tmp_path: Path) -> No
         trainer = make_trainer(tmp_path, HookAdapter([Save(1), judge]))
         trainer.fit(TinyModule(), make_loader(1))
     assert seen == ["checkpoint", "evaluation", "evaluation", "checkpoint"]
+
+
+def test_of_many_wishes_all_are_granted_or_a_circle_is_named() -> None:
+    circles = 0
+    for seed in range(300):
+        draw = random.Random(seed)
+        number = draw.randint(2, 8)
+        hooks: list[Any] = [type(f"H{i}", (), {})() for i in range(number)]
+        for hook in hooks:
+            for wish in ("run_before", "run_after"):
+                others = [type(other).__name__ for other in hooks if other is not hook]
+                if draw.random() < 0.3:
+                    setattr(hook, wish, draw.sample(others, min(draw.randint(1, 2), len(others))))
+        try:
+            order = arranged(hooks)
+        except ValueError:
+            circles += 1
+            continue
+        place = {type(hook).__name__: i for i, hook in enumerate(order)}
+        assert len(place) == number
+        for name, i in place.items():
+            assert all(i < place[other] for other in getattr(order[i], "run_before", [])), name
+            assert all(i > place[other] for other in getattr(order[i], "run_after", [])), name
+        assert arranged(order) == order
+    assert 50 < circles < 200
 
 
 # -- what is refused ---------------------------------------------------------------------------

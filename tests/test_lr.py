@@ -254,6 +254,7 @@ def test_departure_what_is_odd_about_a_schedule_is_said_at_the_start(tmp_path: P
         assert [text.partition(":")[0] for text in said] == [f"{hook['type']} of SGD (group 0)"]
 
     warns("never reached: 2, 5", type="StepLrUpdaterHook", step=[1, 2, 5])
+    warns(r"\[3, 1\] do not rise", type="StepLrUpdaterHook", step=[3, 1], by_epoch=False)
     warns(
         "add up to 5, the run has 2: it ends before they do",
         type="CosineRestartLrUpdaterHook",
@@ -372,6 +373,35 @@ def test_departure_the_ratios_of_cycles_may_be_a_list() -> None:
 def test_bad_arguments_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("policy", "given", "message"),
+    [
+        ("Step", {"step": 1, "gamma": "0.1"}, "gamma must be a number, got '0.1'"),
+        ("Step", {"step": 1, "gamma": -1}, "gamma must be at least 0, got -1"),
+        ("Step", {"step": 1, "min_lr": True}, "min_lr must be a number, got True"),
+        ("Step", {"step": 1, "by_epoch": "no"}, "by_epoch must be a bool, got 'no'"),
+        ("Exp", {"gamma": None}, "gamma must be a number"),
+        ("Inv", {"gamma": 0.1, "power": "1"}, "power must be a number"),
+        ("Poly", {"power": -1.0}, "power must be at least 0"),
+        ("CosineAnnealing", {"min_lr": "1e-4"}, "min_lr must be .* write 1.0e-4, not 1e-4"),
+        ("Poly", {"min_lr": -0.1}, "min_lr must be at least 0"),
+        ("CosineRestart", {"periods": 5, "min_lr": 0}, "periods must be a list of numbers, got 5"),
+        ("CosineRestart", {"periods": ["5"], "min_lr": 0}, r"periods\[0\] must be a number"),
+        ("CosineAnnealingCooldown", {"min_lr": 0, "cool_down_time": 1.5}, "cool_down_time must be"),
+        ("Cyclic", {"gamma": "1"}, "gamma must be a number"),
+        ("OneCycle", {"max_lr": {"a": [1.0, "2"]}}, r"max_lr\['a'\] must be a number, a list or"),
+        ("OneCycle", {"max_lr": 1.0, "div_factor": 0}, "div_factor must be above 0, got 0"),
+        ("OneCycle", {"max_lr": 1.0, "three_phase": "no"}, "three_phase must be a bool"),
+        ("Fixed", {"warmup": "exp", "warmup_iters": 2, "warmup_ratio": "1"}, "warmup_ratio must"),
+    ],
+)
+def test_departure_what_is_no_number_or_bool_is_refused_at_construction(
+    policy: str, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        HOOKS.build({"type": f"{policy}LrUpdaterHook", **given})
 
 
 @pytest.mark.parametrize("step", ["8", [1.5], None, True])

@@ -125,7 +125,7 @@ def test_no_manifest_and_a_broken_one(tmp_path):
         assert newest_valid(tmp_path) is None
 
 
-def test_a_file_of_weights_is_not_resumed_from(tmp_path):
+def test_departure_a_file_without_the_optimizer_is_not_resumed_from(tmp_path):
     run(tmp_path, CheckpointHook(interval=1, save_optimizer=False), 2)
     for path in (tmp_path / "epoch_2.pth", "last"):
         with pytest.raises(WeightsOnlyError, match=r"cannot be resumed.*load_state_dict"):

@@ -169,6 +169,9 @@ def test_the_users_own_writer_stays_and_its_files_are_kept_count_of(tmp_path):
     trainer.fit(TinyModule(), make_loader())
     assert {p.name for p in tmp_path.glob("*.pth")} == {"epoch_3.pth", "epoch_4.pth"}
     assert newest_valid(tmp_path) == str(tmp_path / "epoch_4.pth")
+    hook = CheckpointHook(interval=1, background=True)
+    with pytest.warns(UserWarning, match="background=True has no effect.*with Own writes"):
+        trainer_of(tmp_path, hook, plugins=[Own()]).fit(TinyModule(), make_loader())
 
 
 def test_a_writer_of_the_users_that_is_slow_loses_nothing(tmp_path):

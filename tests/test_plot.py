@@ -88,3 +88,36 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"lightning_hooks\[plot\]"):
         schedules.plot(StepLrUpdaterHook(step=1), **RUN)
+
+
+def test_a_table_of_rates_and_momenta() -> None:
+    hooks = [StepLrUpdaterHook(step=[30, 60]), OneCycleMomentumUpdaterHook()]
+    run: dict[str, Any] = {"max_epochs": 90, "iters_per_epoch": 10, "base_lr": [0.1, 1.0]}
+    lines = schedules.table(hooks, **run, base_momentum=[0.9, 0.9]).splitlines()
+    assert lines[0].split("  ")[-3:] == ["lr, group 1", "momentum, group 0", "momentum, group 1"]
+    cells = [line.split() for line in lines[1:]]
+    assert len(cells) == 14
+    assert cells[0] == ["0", "0", "0.1", "1", "0.95", "0.95"]
+    assert cells[5] == ["35", "350", "0.01", "0.1", "0.854", "0.854"]
+    assert cells[-1] == ["89", "899", "0.001", "0.01", "0.95", "0.95"]
+
+
+def test_a_table_of_a_run_in_iterations_and_of_steps() -> None:
+    hook = StepLrUpdaterHook(step=2, gamma=0.5, by_epoch=False, by_step=True)
+    text = schedules.table(hook, max_epochs=1, iters_per_epoch=8, accumulate_grad_batches=2)
+    assert [line.split()[-1] for line in text.splitlines()] == ["lr", *["0.1"] * 4, *["0.05"] * 4]
+
+
+def test_a_table_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one hook"):
+        schedules.table([], max_epochs=1, iters_per_epoch=1)
+    with pytest.raises(ValueError, match="rows must be an int of at least 1, got 0"):
+        schedules.table(StepLrUpdaterHook(1), max_epochs=1, iters_per_epoch=1, rows=0)
+
+
+def test_a_warm_up_in_steps_is_shaded_over_its_batches(tmp_path: Path, axes: Any) -> None:
+    hook = StepLrUpdaterHook(step=1, warmup="linear", warmup_iters=4, by_step=True)
+    options = {"max_epochs": 2, "iters_per_epoch": 5, "accumulate_grad_batches": 2}
+    schedules.plot(hook, tmp_path / "plot.png", **options)
+    box = axes[0].patches[0].get_bbox()
+    assert (box.x0, box.x1) == (0, 7)

@@ -113,7 +113,7 @@ def test_a_layer_called_twice_for_a_batch_counts_every_call() -> None:
     torch.testing.assert_close(model.norm.running_var, var)
 
 
-def test_frozen_unused_and_untracked_layers_are_untouched() -> None:
+def test_departure_frozen_unused_and_untracked_layers_are_untouched() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -165,7 +165,7 @@ def test_everything_is_put_back_after_an_error() -> None:
     assert "forward" not in vars(model[0])
 
 
-def test_dropout_is_off() -> None:
+def test_departure_dropout_is_off() -> None:
     model = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(3)).double()
     data = batches(3)
     update_bn_stats(model, data)

@@ -104,6 +104,37 @@ def test_the_best_too(tmp_path, remote):
     assert {entry.name for entry in manifest.read(hook.dirpath)} == names - {manifest.NAME}
 
 
+def test_the_last_and_the_best_in_one_callback_beside_the_training(tmp_path, remote):
+    told: list[str] = []
+
+    def hook() -> CheckpointHook:
+        return CheckpointHook(
+            interval=1,
+            out_dir=remote,
+            max_keep_ckpts=2,
+            save_best=["val_loss", "again"],
+            rule="less",
+            background=True,
+            on_saved=told.append,
+        )
+
+    class Module(TinyModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log_dict({"val_loss": 9.0 - self.current_epoch, "again": self.current_epoch})
+
+    directory, modules = f"{remote}/{tmp_path.name}", []
+    for epochs, resumed in ((3, {}), (4, {"ckpt_path": "last"})):
+        trainer = make_trainer(tmp_path, hook(), max_epochs=epochs, enable_checkpointing=True)
+        modules.append(Module())
+        trainer.fit(modules[-1], make_loader(), make_loader(1), **resumed)
+    assert len(modules[1].losses) == 4
+    best = {"best_val_loss_epoch_4.pth", "best_again_epoch_1.pth"}
+    assert listed(directory) == {"epoch_3.pth", "epoch_4.pth", manifest.NAME} | best
+    assert trainer.checkpoint_callback.best_model_path == f"{directory}/best_val_loss_epoch_4.pth"
+    assert {*told} >= {f"{directory}/{name}" for name in {"epoch_4.pth", *best}}
+    assert not any(manifest.flaw(directory, entry) for entry in manifest.read(directory))
+
+
 def test_a_hosted_hooks_work_dir(tmp_path, remote):
     adapter = HookAdapter([CheckpointHook(interval=1)], work_dir=f"{remote}/work")
     make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader())

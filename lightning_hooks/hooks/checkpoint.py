@@ -106,7 +106,7 @@ class CheckpointHook(ModelCheckpointHook):
         are kept, the last one and after a resume too; the last one is also written where
         training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
         are not averaged (mmcv fails on them); files that are not in the manifest are not
-        deleted.
+        deleted; one without the optimizer is not resumed from, and says what it is for.
     """
 
     reads_step = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -73,6 +74,13 @@ def write_checkpoint(
     if trainer.is_global_zero and not own:
         # a CheckpointIO of the user's, or a strategy with a file per rank, has written it
         wait_for_writer(trainer.strategy)
+        if background is not None:
+            writer = type(trainer.strategy.checkpoint_io).__name__
+            warnings.warn(
+                f"background=True has no effect: {type(trainer.strategy).__name__} with {writer} "
+                "writes the checkpoints, while the training waits",
+                stacklevel=2,
+            )
         meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
         _note(target, meta, save_optimizer, None, None)
         done()

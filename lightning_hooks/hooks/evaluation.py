@@ -78,12 +78,13 @@ class EvalHook(TimedEvaluation):
     to come after ``IterTimerHook``, as there, for its scores to be a line of their own.
 
     Note:
-        Departures from mmcv: a score of exactly 0 counts; the model is left in the mode it was
-        in, also by the evaluation before training; ``less_keys`` may be a string; the old best
-        file is deleted after the new one is on the disk; a slash in a key makes no directory;
-        files of a run that mmcv began stay; before training a file is named by what is done; the
-        random state stays; an evaluation before iteration 1 is logged by itself, one before
-        epoch 1 as text.
+        Departures from mmcv: a score of exactly 0 counts, NaN is never the best; the model is
+        left in the mode it was in, also by the evaluation before training; ``less_keys`` may be a
+        string; best files are Lightning's, and the old one is deleted after the new one is on the
+        disk; two hooks that save the best by the same key are refused; a slash in a key makes no
+        directory; files of a run that mmcv began stay; before training a file is named by what is
+        done; the random state stays; an evaluation before iteration 1 is logged by itself, one
+        before epoch 1 as text.
     """
 
     latest_results: Any = None

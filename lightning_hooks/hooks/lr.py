@@ -60,7 +60,7 @@ class LrUpdaterHook(Updater):
             not tell. ``get_lr(runner, base_lr)`` sees a runner that is counted so.
 
     Raises:
-        TypeError: if ``by_step`` is no bool.
+        TypeError: for a number or a bool that is none.
         ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
             ``by_step`` where nothing is counted in iterations; at the start of a run, if a policy
             by step needs its length and only the module knows when it steps.
@@ -72,7 +72,9 @@ class LrUpdaterHook(Updater):
         (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where iterations are counted
         (mmcv fails). Before the first iteration the whole schedule is looked at: what would fail
         later, or be negative, is refused with the optimizer and its groups, and what is odd (a
-        rate that never moves, milestones after the end, a scheduler of the module's) is said.
+        rate that never moves, milestones after the end or out of order, a scheduler of the
+        module's) is said. An argument that is no number, or no bool, is refused at construction
+        (there it fails later).
     """
 
     quantity = "learning rate"

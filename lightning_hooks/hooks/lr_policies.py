@@ -40,7 +40,7 @@ class StepLrUpdaterHook(Step, LrUpdaterHook):
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: for a step that is not positive.
+        ValueError: for a step that is not positive, a factor or a minimum below 0.
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
@@ -53,7 +53,7 @@ class StepLrUpdaterHook(Step, LrUpdaterHook):
     ) -> None:
         super().__init__(step, gamma, **kwargs)
         if min_lr is not None:
-            check_number("min_lr", min_lr)
+            check_number("min_lr", min_lr, least=0)
         self.min_lr = min_lr
 
 
@@ -64,6 +64,10 @@ class ExpLrUpdaterHook(Exp, LrUpdaterHook):
     Args:
         gamma: The factor of each epoch (iteration, with ``by_epoch=False``).
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: for what is no number.
+        ValueError: for a number below 0.
     """
 
 
@@ -75,11 +79,15 @@ class PolyLrUpdaterHook(Poly, LrUpdaterHook):
         power: The exponent.
         min_lr: The rate at the end.
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: for what is no number.
+        ValueError: for a number below 0.
     """
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         super().__init__(power, **kwargs)
-        check_number("min_lr", min_lr)
+        check_number("min_lr", min_lr, least=0)
         self.min_lr = min_lr
 
 
@@ -91,4 +99,8 @@ class InvLrUpdaterHook(Inv, LrUpdaterHook):
         gamma: How fast.
         power: The exponent.
         kwargs: Those of :class:`~lightning_hooks.hooks.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: for what is no number.
+        ValueError: for a number below 0.
     """

@@ -60,7 +60,7 @@ class Step(Policy):
             raise TypeError(f"step must be an int or a list of ints, got {step!r}")
         if not all(0 < one <= LARGEST for one in milestones):
             raise ValueError(f"step must be positive, got {step!r}")
-        check_number("gamma", gamma)
+        check_number("gamma", gamma, least=0)
         self.step = step
         self.gamma = gamma
 
@@ -80,7 +80,7 @@ class Exp(Policy):
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("gamma", gamma)
+        check_number("gamma", gamma, least=0)
         self.gamma = gamma
 
     def value(self, base: float, position: int, total: Any) -> float:
@@ -93,8 +93,8 @@ class Inv(Policy):
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("gamma", gamma)
-        check_number("power", power)
+        check_number("gamma", gamma, least=0)
+        check_number("power", power, least=0)
         self.gamma = gamma
         self.power = power
 
@@ -110,7 +110,7 @@ class Poly(Policy):
 
     def __init__(self, power: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("power", power)
+        check_number("power", power, least=0)
         self.power = power
 
     def value(self, base: float, position: int, total: Any) -> float:

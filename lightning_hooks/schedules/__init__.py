@@ -4,7 +4,7 @@
 for a policy that does not look at it). A policy knows no trainer: bind its arguments with
 ``functools.partial``, and draw or test it as it is. :func:`warm_up` is a factor on top of any of
 them. Learning rates and momenta share these functions; their numbers equal mmcv's to the last bit.
-:func:`sample` and :func:`plot` show what a hook makes of them, without a trainer.
+:func:`sample`, :func:`table` and :func:`plot` show what a hook makes of them, without a trainer.
 
 >>> from functools import partial
 >>> halving = partial(step, step=2, gamma=0.5)
@@ -30,6 +30,7 @@ from lightning_hooks.schedules.one_cycles import one_cycle as one_cycle
 from lightning_hooks.schedules.one_cycles import one_cycle_momentum as one_cycle_momentum
 from lightning_hooks.schedules.preview import sample as sample
 from lightning_hooks.schedules.stages import multi_stage as multi_stage
+from lightning_hooks.schedules.tables import table as table
 from lightning_hooks.schedules.warm_up import WARM_UPS as WARM_UPS
 from lightning_hooks.schedules.warm_up import check_warm_up as check_warm_up
 from lightning_hooks.schedules.warm_up import warm_up as warm_up

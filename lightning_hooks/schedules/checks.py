@@ -6,6 +6,7 @@ raises ValueError where the run would fail. Arguments have mmcv's names.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from lightning_hooks.schedules.legs import ANNEALINGS
@@ -22,12 +23,16 @@ __all__ = [
 
 
 def check_step(step: int | Sequence[int], total: int) -> Iterator[str]:
-    """Look for milestones that are never reached.
+    """Look for milestones that are never reached, or not in order.
 
     >>> list(check_step([2, 8, 11], 8))
     ['the run has 8, so these milestones are never reached: 8, 11']
     """
-    late = [] if isinstance(step, int) else [one for one in step if one >= total]
+    if isinstance(step, int):
+        return
+    if any(a >= b for a, b in itertools.pairwise(step)):
+        yield f"the milestones {list(step)} do not rise"
+    late = [one for one in step if one >= total]
     if late:
         listed = ", ".join(map(str, late))
         yield f"the run has {total}, so these milestones are never reached: {listed}"

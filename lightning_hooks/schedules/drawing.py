@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.schedules.preview import Bases, is_of_momentum, sample
+from lightning_hooks.schedules.preview import Bases, columns_of, hooks_of, is_of_momentum, sample
 
 __all__ = ["plot"]
 
@@ -46,9 +45,7 @@ def plot(
         ValueError: if there is no hook, or one refuses the run.
     """
     figure_class = _figure_class()
-    given = list(hooks) if isinstance(hooks, Sequence) else [hooks]
-    if not given:
-        raise ValueError("hooks must have at least one hook for learning rates or momenta")
+    given = hooks_of(hooks)
     panels = {
         "learning rate": [hook for hook in given if not is_of_momentum(hook)],
         "momentum": [hook for hook in given if is_of_momentum(hook)],
@@ -68,7 +65,7 @@ def plot(
                 base_momentum=base_momentum,
                 accumulate_grad_batches=accumulate_grad_batches,
             )
-            for label, values in _lines(rows).items():
+            for label, values in columns_of(rows).items():
                 own = [type(hook).__name__] if names else []
                 # each value holds until the next iteration: the last one to the run's end
                 axis.plot(
@@ -101,22 +98,6 @@ def _figure_class() -> Any:
             'plot needs matplotlib: pip install "lightning_hooks[plot]"'
         ) from error
     return Figure
-
-
-def _lines(rows: list[Any]) -> dict[tuple[str, ...], list[float]]:
-    """Turn the rows of ``sample`` into a line for each group, named where there are several."""
-    if isinstance(rows[0], dict):
-        return {
-            (name, *label): values
-            for name in rows[0]
-            for label, values in _lines([row[name] for row in rows]).items()
-        }
-    if isinstance(rows[0], list):
-        columns = list(zip(*rows, strict=True))
-        if len(columns) == 1:
-            return {(): list(columns[0])}
-        return {(f"group {i}",): list(column) for i, column in enumerate(columns)}
-    return {(): rows}
 
 
 def _warm_up_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:

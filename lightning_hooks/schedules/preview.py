@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_hooks.priority import is_family
 
-__all__ = ["Bases", "is_of_momentum", "sample"]
+__all__ = ["Bases", "columns_of", "hooks_of", "is_of_momentum", "sample"]
 
 Bases = float | Sequence[float] | Mapping[str, float | Sequence[float]]
 """The number of one parameter group, of several, or of several optimizers by name."""
@@ -131,3 +131,31 @@ def sample(
 def is_of_momentum(hook: Any) -> bool:
     """Whether a hook sets momenta, and not learning rates."""
     return is_family(hook, "MomentumUpdaterHook")
+
+
+def hooks_of(hooks: Any) -> list[Any]:
+    """Return the hooks, one or several given.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    given = list(hooks) if isinstance(hooks, Sequence) else [hooks]
+    if not given:
+        raise ValueError("hooks must have at least one hook for learning rates or momenta")
+    return given
+
+
+def columns_of(rows: list[Any]) -> dict[tuple[str, ...], list[float]]:
+    """Turn the rows of ``sample`` into a column for each group, named where there are several."""
+    if isinstance(rows[0], dict):
+        return {
+            (name, *label): values
+            for name in rows[0]
+            for label, values in columns_of([row[name] for row in rows]).items()
+        }
+    if isinstance(rows[0], list):
+        columns = list(zip(*rows, strict=True))
+        if len(columns) == 1:
+            return {(): list(columns[0])}
+        return {(f"group {i}",): list(column) for i, column in enumerate(columns)}
+    return {(): rows}

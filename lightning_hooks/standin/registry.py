@@ -28,7 +28,7 @@ def build_from_cfg(
     Raises:
         TypeError: if ``cfg`` is not a dict, or ``type`` neither a name nor callable.
         UnknownNameError: a KeyError; if the name is not registered.
-        The constructor's own error, with a note that names the class.
+        Exception: the constructor's own, with a note that names the class.
     """
     if not isinstance(registry, native.Registry):
         raise TypeError(f"registry must be an mmcv.Registry object, got {registry!r}")

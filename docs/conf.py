@@ -1,0 +1,39 @@
+"""How the documentation is built: ``make docs``, where every warning is an error."""
+
+from __future__ import annotations
+
+import lightning_hooks
+
+project = "lightning_hooks"
+author = "the lightning_hooks authors"
+version = release = lightning_hooks.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "matplotlib.sphinxext.plot_directive",
+]
+html_theme = "furo"
+html_title = "lightning_hooks"
+exclude_patterns = ["build"]
+
+# what is documented is written once, in the docstrings
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_default_options = {"show-inheritance": True}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+default_role = "code"
+
+myst_heading_anchors = 3
+# README and CHANGELOG link to files of the repository, which the pages do not have
+suppress_warnings = ["myst.xref_missing"]
+
+# pictures are drawn when the pages are built, so that they show what the code does
+plot_html_show_source_link = False
+plot_html_show_formats = False
+plot_formats = [("png", 120)]
+plot_include_source = False
