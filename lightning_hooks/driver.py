@@ -176,6 +176,7 @@ class Driver(Callback):
         self._buffers.stop_listening()
         loops.leave_resumed_epoch(trainer)
         runner, saved = self.runner, self._resumed.state or {}
+        runner.run_id = saved.get("run", runner.run_id)  # of shards it is known by now only
         runner.renew()
         runner.mode = None
         runner._stop_requested = False

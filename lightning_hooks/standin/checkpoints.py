@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import urllib.parse
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -75,8 +76,14 @@ def _load_local(filename: str, map_location: Any = None) -> Any:
 
 
 def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
-    load = torch.hub.load_state_dict_from_url
-    return load(filename, model_dir, map_location, weights_only=True)
+    """Download a file and load it from there: torch's own function would run what is in it."""
+    folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
+    name = os.path.basename(urllib.parse.urlparse(filename).path)
+    path = os.path.join(folder, files.as_name(name))
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        torch.hub.download_url_to_file(filename, path, progress=False)
+    return files.load_torch(path, map_location)
 
 
 def _load_torchvision(filename: str, map_location: Any = None) -> Any:
