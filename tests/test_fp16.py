@@ -27,7 +27,7 @@ from lightning_hooks import (
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
-    pytest.mark.filterwarnings("ignore:.*iterations are too few"),
+    pytest.mark.filterwarnings("ignore:.*Loss will be divided by"),
 ]
 CLIP = {"max_norm": 0.05}
 GROWING = {"init_scale": 16.0, "growth_interval": 2}
