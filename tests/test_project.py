@@ -95,6 +95,18 @@ def test_the_version_is_that_of_the_newest_changelog_entry() -> None:
     headings = re.findall(r"^## \[?([^\]\s]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert lightning_hooks.__version__ in headings[:2]
     assert headings[0] in ("Unreleased", lightning_hooks.__version__)
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == lightning_hooks.__version__
+
+
+def test_the_changelog_keeps_its_format() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    form = r"\[Unreleased\]|\[\d+\.\d+\.\d+\] - (unreleased|\d{4}-\d\d-\d\d)"
+    assert all(re.fullmatch(form, release) for release in releases), releases
+    kept = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kept | {"Departures from mmcv"}
 
 
 @by_name
