@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import lightning_hooks
 
 project = "lightning_hooks"
@@ -37,3 +40,17 @@ plot_html_show_source_link = False
 plot_html_show_formats = False
 plot_formats = [("png", 120)]
 plot_include_source = False
+
+
+def signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, None] | None:
+    """Show what a class takes: autodoc would show the ``__new__`` that all hooks share."""
+    if what != "class":
+        return None
+    given = inspect.signature(obj)
+    plain = [p.replace(annotation=p.empty) for p in given.parameters.values()]
+    return str(given.replace(parameters=plain, return_annotation=given.empty)), None
+
+
+def setup(app: Any) -> None:
+    """Connect it."""
+    app.connect("autodoc-process-signature", signature)

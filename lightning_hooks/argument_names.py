@@ -51,11 +51,11 @@ def names_of(cls: type) -> set[str] | None:
         if init is None:
             continue
         names.update(parameter_names(init)[1:])
-        rest = [
-            p.name for p in inspect.signature(init).parameters.values() if p.kind is p.VAR_KEYWORD
-        ]
-        if not rest:
+        rest = {p.kind: p.name for p in inspect.signature(init).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in rest:
             return names
-        if rest[0] not in PASSED_ON or not base.__module__.startswith("lightning_hooks."):
+        ours = base.__module__.startswith("lightning_hooks.")
+        passes_on = rest[inspect.Parameter.VAR_KEYWORD] in PASSED_ON
+        if not (ours and passes_on) or inspect.Parameter.VAR_POSITIONAL in rest:
             return None
     return None

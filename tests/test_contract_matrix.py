@@ -121,6 +121,7 @@ def test_every_hook_survives_an_exception_in_each_point(
 
 @pytest.mark.parametrize("how", ["together", pytest.param("each", marks=pytest.mark.slow)])
 def test_two_ranks_train_with_every_hook_and_stay_equal(how: str, tmp_path: Path) -> None:
+    pytest.importorskip("rich")  # of StepTimeHook
     paths = [str(HERE.parent), str(HERE), str(HERE / "golden")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
     script = [sys.executable, "-W", "ignore", str(HERE / "contract_ddp_job.py"), str(tmp_path), how]
