@@ -1,7 +1,7 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-.PHONY: demo test slow old-code docs notebooks check fmt golden golden-check clean
+.PHONY: demo test slow torture old-code docs notebooks check fmt golden golden-check clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,6 +27,10 @@ test: $(INSTALLED)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+# 200 kills, broken disks, bad input: docs/torture.md
+torture: $(INSTALLED)
+	OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests $(BIN)/python tests/torture.py $(ARGS)
 
 # hooks of real packages of the mmcv 1.x era and of its sister libraries, downloaded from PyPI
 old-code: $(INSTALLED)

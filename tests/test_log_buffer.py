@@ -80,3 +80,19 @@ def test_bad_arguments() -> None:
         LogBuffer().update([1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n must be at least 0, got -1"):
         LogBuffer().average(-1)
+
+
+def test_a_history_rewritten_in_place_is_averaged_anew() -> None:
+    buffer = LogBuffer()
+    for value in (1.0, 2.0, 3.0):
+        buffer.update({"loss": value})
+    buffer.average(2)
+    assert buffer.output["loss"] == 2.5
+    buffer.val_history["loss"][-1] = 5.0
+    buffer.average(2)
+    assert buffer.output["loss"] == 3.5
+    buffer.n_history["loss"][-1] = 3
+    buffer.average(2)
+    assert buffer.output["loss"] == 4.25
+    buffer.average(1)
+    assert buffer.output["loss"] == 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -143,6 +143,10 @@ class DvcliveLoggerHook(TrackerHook):
     def dvclive(self) -> Any:
         """The ``Live``, None until there is one."""
         return self.client_run
+
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """What starts the client, and its arguments that were given."""
+        return self.dvclive_package.Live, self.live_options
 
     def target(self, runner: Any) -> dict[str, Any]:
         """A folder in the work dir, with none of what needs git."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import zlib
@@ -49,15 +50,25 @@ class LogFile:
             return
         try:
             # fsspec takes half a millisecond, which a folder on this machine need not cost
-            opening = open if files.is_local(self.path) else fsspec.open
-            with opening(self.path, "a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            if files.is_local(self.path):
+                self._append_here(line)
+            else:
+                with fsspec.open(self.path, "a", encoding="utf-8") as file:
+                    file.write(line + "\n")
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
             logger.warning(
                 "%s cannot be written (%s: %s); this run goes on without it",
                 *(self.path, type(error).__name__, error),
             )
+
+    def _append_here(self, line: str) -> None:
+        data = line.encode() + b"\n"
+        with open(self.path, "ab", buffering=0) as file:
+            before = file.tell()
+            if file.write(data) < len(data):  # a full disk has taken a part, which is no line
+                file.truncate(before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def state(self) -> dict[str, Any]:
         """Return what is in the file now, for a checkpoint: its ``size`` and ``crc32``."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Package", "environment", "require", "tolerant"]
+from lightning_hooks.suggest import suggest
+
+__all__ = ["Package", "check_arguments", "environment", "require", "tolerant"]
 
 
 class Package:
@@ -39,6 +42,26 @@ def require(package: str, user: str) -> None:
         raise ImportError(
             f'{user} needs {package}: pip install "lightning_hooks[{package}]"', name=package
         )
+
+
+def check_arguments(function: Callable[..., Any], given: Iterable[str], user: str) -> None:
+    """Complain about arguments that a client's function does not have.
+
+    Raises:
+        TypeError: for the first of them.
+
+    >>> check_arguments(os.makedirs, ["mod"], "Mine")
+    Traceback (most recent call last):
+    TypeError: Mine: makedirs has no argument 'mod'; did you mean 'mode'? Known: exist_ok, mode,
+    name
+    """
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in given:
+        if name not in parameters:
+            known = suggest(name, parameters)
+            raise TypeError(f"{user}: {function.__name__} has no argument {name!r}; {known}")
 
 
 @contextlib.contextmanager

@@ -44,13 +44,13 @@ KEPT = ("at", "of", "lr", "momentum", "loss", "weight", "buffers", "training")
 TIMES = ("eta", "time", "data_time")
 
 
-def run(command: list[str], runs: list[list[str]], work_dir: str) -> None:
+def run(command: list[str], runs: list[list[str]], work_dir: str, script: Path = SCRIPT) -> None:
     """Run the script by ``command``, as often as there are runs; with a launcher, on two ranks."""
     for arguments in runs:
         filled = [a.format(work_dir) for a in arguments]
         ranks = [
             subprocess.Popen(
-                [*command, str(SCRIPT), work_dir, *filled],
+                [*command, str(script), work_dir, *filled],
                 env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200", **group},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -83,7 +83,7 @@ def results(work_dir: str) -> dict[str, Any]:
     ]
     return {
         "notes": [{key: note[key] for key in KEPT} for note in notes],
-        "log": [_plain(line, work_dir) for line in logs if " - WARNING - " not in line],
+        "log": [_plain(line, work_dir) for line in logs],
         "json": [
             {k: _without(v, work_dir) for k, v in r.items() if k not in TIMES} for r in records
         ],
@@ -99,15 +99,18 @@ def results(work_dir: str) -> dict[str, Any]:
 def describe(path: Path, work_dir: str) -> dict[str, Any]:
     """Describe a checkpoint: its meta, the size of each tensor, the optimizer's groups."""
     checkpoint = torch.load(path, map_location="cpu", weights_only=False)
+    if "state_dict" not in checkpoint:
+        return {"keys": list(checkpoint)}
     meta = {k: v for k, v in checkpoint["meta"].items() if k != "time"}
     sizes = {k: v.double().abs().sum().item() for k, v in checkpoint["state_dict"].items()}
-    groups = checkpoint["optimizer"]["param_groups"]
+    optimizer = checkpoint.get("optimizer", {"param_groups": [], "state": {}})
+    groups = optimizer["param_groups"]
     return {
         "keys": list(checkpoint),
         "meta": _without(meta, work_dir),
         "state_dict": sizes,
         "lr": [group["lr"] for group in groups],
-        "states": len(checkpoint["optimizer"]["state"]),
+        "states": len(optimizer["state"]),
     }
 
 
