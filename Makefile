@@ -1,7 +1,8 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-.PHONY: demo test slow torture old-code docs notebooks check fmt golden golden-check clean
+.PHONY: demo test slow torture old-code docs notebooks check fmt release-check golden golden-check \
+    clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -53,6 +54,10 @@ check: $(INSTALLED)
 fmt: $(INSTALLED)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+# builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest
+release-check:
+	PYTHON=$(PYTHON) .ci/release-check $(ARGS)
 
 # real mmcv 1.7.2 in .oracle: record its numbers into tests/golden/*.json
 golden:

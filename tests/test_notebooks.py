@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
@@ -44,7 +45,7 @@ def execute(path: Path) -> Any:
     folder = {"metadata": {"path": str(path.parent)}}
     # pictures go into the notebook, whatever the tests do with theirs
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
-    NotebookClient(
+    nbclient.NotebookClient(
         notebook, timeout=60, kernel_name="python3", resources=folder, coalesce_streams=True
     ).execute(env=environment)
     notebook.metadata = {}

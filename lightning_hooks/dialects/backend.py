@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import uuid
 from collections.abc import Mapping
 from typing import Any

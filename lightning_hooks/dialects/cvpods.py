@@ -35,6 +35,7 @@ from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
 from lightning_hooks.dialects.storage import Current, innermost
 from lightning_hooks.dialects.storage import EventStorage as _EventStorage
+from lightning_hooks.misplaced import HostedOnly
 
 __all__ = [
     "DIALECT",
@@ -62,7 +63,7 @@ __all__ = [
 _CURRENT: Current = ContextVar("cvpods storages")
 
 
-class HookBase:
+class HookBase(HostedOnly):
     """The base of cvpods' hooks: override the points that you need.
 
     ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``epoch``, ``start_epoch``,

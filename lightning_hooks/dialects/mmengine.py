@@ -43,6 +43,7 @@ from lightning_hooks.dialects.message_hub import MessageHub as MessageHub
 from lightning_hooks.dialects.mmengine_evaluation import Evaluation
 from lightning_hooks.dialects.mmengine_facade import RunnerFacade
 from lightning_hooks.iter_runner import IterRunner
+from lightning_hooks.misplaced import HostedOnly
 from lightning_hooks.registry import HOOKS as HOOKS
 
 __all__ = ["DIALECT", "HOOKS", "HistoryBuffer", "Hook", "MessageHub"]
@@ -105,7 +106,7 @@ DIALECT = Dialect(
 )
 
 
-class Hook:
+class Hook(HostedOnly):
     """The base of mmengine's hooks: override the points that you need.
 
     A hook may also override ``_before_epoch(runner, mode)``, ``_after_epoch``, ``_before_iter(

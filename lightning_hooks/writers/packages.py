@@ -32,15 +32,21 @@ class Package:
             return importlib.import_module(self._name)
 
 
-def require(package: str, user: str) -> None:
+def require(package: str, user: str, extra: str | None = None) -> None:
     """Complain if a package is not installed; it is not imported.
+
+    Args:
+        package: Its name.
+        user: Who needs it.
+        extra: The extra of ours that it comes with; one of the same name by default.
 
     Raises:
         ImportError: if it is missing; the message says what to install.
     """
     if importlib.util.find_spec(package) is None:
         raise ImportError(
-            f'{user} needs {package}: pip install "lightning_hooks[{package}]"', name=package
+            f'{user} needs {package}: pip install "lightning_hooks[{extra or package}]"',
+            name=package,
         )
 
 
