@@ -13,8 +13,8 @@ process, ``backends`` was 1.06 and 1.075, and ``every`` itself 1.19 and 1.21. Wh
 of a step of 20: 0.2 to 0.3 in the training thread, half of that for the averages, which each
 logger computes anew; 0.6 in the senders' threads, 0.23 of it MLflow's, 0.08 each DVCLive's and
 Neptune's. They hold the interpreter's lock meanwhile, so the sum bounds what a step can lose.
-Now records gather for five seconds: a batch costs MLflow little more than one record. On a busy machine the senders took 0.82 with one second, 0.51 with three
-and 0.35 with six. The clock of the five seconds has not been read on a quiet machine.
+Now records gather for five seconds: a batch costs MLflow little more than one record. On a busy
+machine the senders took 0.82 with one second, 0.51 with three and 0.35 with six.
 
     python -m benchmarks logging
 """
