@@ -41,9 +41,9 @@ old-code: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/build
 
-# runs the notebooks anew and keeps their outputs
+# runs the notebooks, or those of ARGS, anew and keeps their outputs
 notebooks: $(INSTALLED)
-	$(BIN)/python tests/test_notebooks.py
+	$(BIN)/python tests/test_notebooks.py $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check

@@ -1,38 +1,35 @@
 """What it costs to save a checkpoint, and how long the training waits for it.
 
-About 293 MiB in 800 tensors, as ResNet-50 with Adam. All cases run in one process, in turns, each
-round into an empty directory; a ratio is the median of the ratios of the same round. The peers
-are mmcv's way (``torch.save`` into memory, then one write, nothing synced) and one plain copy.
+About 293 MiB in 800 tensors, as ResNet-50 with Adam, each time into an empty directory, which
+``TMPDIR`` says where to make. The peers are mmcv's way (``torch.save`` into memory, then one write,
+nothing synced), Lightning's two writers and one plain copy.
 
-    python -m benchmarks.checkpoint [--directory DIR] [--rounds 7] [--threads 1]
+    python -m benchmarks checkpoint
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
-import gc
 import io
 import os
 import shutil
-import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
+from benchmarks.measure import Bench, Figures, in_turns
 from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.hooks.checkpoint_writing import Target, write_note
 from lightning_hooks.hooks.kept_files import keep_last
 
 TENSORS, MIB = 800, 293
-STEPS = 40
+STEPS = 60
 
 
 def make_checkpoint(device: str) -> dict[str, Any]:
@@ -91,10 +88,8 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def timed(call: Callable[[], Any], device: str) -> float:
+def timed(call: Callable[[], Any]) -> float:
     """Return the milliseconds that a call takes."""
-    if device != "cpu":
-        torch.cuda.synchronize()
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1e3
@@ -110,92 +105,103 @@ def loop(save: Callable[[], None]) -> None:
             x = (x @ x).clamp_(-1, 1)
 
 
-def main() -> None:
-    """Measure all cases in turns and print the tables."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--directory", default=None)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=1, help="of torch; the writer has one more")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    directory = Path(tempfile.mkdtemp(dir=arguments.directory))
-    device = arguments.device
-    checkpoint = make_checkpoint(device)
-    kept = [torch.empty_like(x, device="cpu") for x in checkpoint["state_dict"].values()]
-    if device != "cpu":
-        kept = [x.pin_memory() for x in kept]
-    saver = BackgroundSaver()
+MMCV, COPY = "mmcv's way", "one copy"
+OURS, BACKGROUND = "CheckpointHook", "CheckpointHook(background=True)"
 
-    def copy() -> None:
-        torch._foreach_copy_(kept, list(checkpoint["state_dict"].values()))
-        if device != "cpu":
-            torch.cuda.synchronize()
 
-    saves: dict[str, Callable[[], None]] = {
-        "mmcv's way": lambda: mmcv_way(checkpoint, directory),
-        "torch.save by name": lambda: plain(checkpoint, directory),
-        "CheckpointHook": lambda: ours(checkpoint, directory),
-        "one copy": copy,
-        "CheckpointHook(background=True)": lambda: saver.save(
-            checkpoint, lambda found: ours(found, directory), "a file"
-        ),
-    }
-    stall: dict[str, list[float]] = {case: [] for case in saves}
-    done: dict[str, list[float]] = {case: [] for case in saves}
-    memory: dict[str, list[float]] = {case: [] for case in saves}
-    in_loop: dict[str, list[float]] = {case: [] for case in saves}
-    gc.disable()
+class Saves:
+    """The ways to save, and what each took in the round."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.saver = BackgroundSaver()
+        checkpoint = make_checkpoint("cpu")
+        weights = list(checkpoint["state_dict"].values())
+        kept = [torch.empty_like(weight) for weight in weights]
+        file = str(directory / "epoch_1.ckpt")
+        self.size = sum(weight.nbytes for weight in weights) / 2**20
+        plain_io, self.async_io = TorchCheckpointIO(), AsyncCheckpointIO(TorchCheckpointIO())
+        self.ways: dict[str, Callable[[], Any]] = {
+            MMCV: lambda: mmcv_way(checkpoint, directory),
+            "torch.save by name": lambda: plain(checkpoint, directory),
+            "Lightning's writer": lambda: plain_io.save_checkpoint(checkpoint, file),
+            "Lightning AsyncCheckpointIO": (
+                lambda: self.async_io.save_checkpoint(checkpoint, file)
+            ),
+            OURS: lambda: ours(checkpoint, directory),
+            COPY: lambda: torch._foreach_copy_(kept, weights),
+            BACKGROUND: lambda: self.saver.save(
+                checkpoint, lambda found: ours(found, directory), "a file"
+            ),
+        }
+        self.done: dict[str, Figures] = {case: [] for case in self.ways}
+        self.memory: dict[str, Figures] = {case: [] for case in self.ways}
+
+    def wait(self) -> None:
+        """Wait until everything is written."""
+        self.saver.wait()
+        if self.async_io._executor is not None:
+            self.async_io._executor.submit(lambda: None).result()
+
+    def stall(self, case: str) -> float:
+        """Save; return for how long the training waits."""
+        shutil.rmtree(self.directory)
+        self.directory.mkdir()
+        start = time.perf_counter()
+        with Peak() as peak:
+            waited = timed(self.ways[case])
+            self.wait()
+        self.done[case].append((time.perf_counter() - start) * 1e3)
+        self.memory[case].append(peak.mib)
+        return waited
+
+    def in_a_loop(self, case: str | None) -> float:
+        """Return the time of a loop of work that saves once."""
+        shutil.rmtree(self.directory)
+        self.directory.mkdir()
+        took = timed(functools.partial(loop, self.ways[case] if case else lambda: None))
+        self.wait()
+        return took
+
+
+def run(rounds: int = 7) -> Iterator[Bench]:
+    """Measure all cases in turns."""
+    torch.set_num_threads(1)  # the writer has one more
+    directory = Path(tempfile.mkdtemp())
     try:
-        for round_ in range(arguments.rounds + 1):  # the first one warms up
-            bare = timed(lambda: loop(lambda: None), device)
-            for case, save in saves.items():
-                for call in (functools.partial(loop, save), None):
-                    shutil.rmtree(directory)
-                    directory.mkdir()
-                    if call is not None:
-                        extra = timed(call, device) - bare
-                        saver.wait()
-                        if round_:
-                            in_loop[case].append(extra)
-                start = time.perf_counter()
-                with Peak() as peak:
-                    waited = timed(save, device)
-                    saver.wait()
-                if round_:
-                    stall[case].append(waited)
-                    done[case].append((time.perf_counter() - start) * 1e3)
-                    memory[case].append(peak.mib)
-            gc.collect()
+        saves = Saves(directory)
+        stalls = {case: functools.partial(saves.stall, case) for case in saves.ways}
+        bench = Bench("Checkpoint: the training waits", "ms", in_turns(stalls, rounds))
+        bench.compare_cases(BACKGROUND, COPY, 1.5)
+        bench.compare_cases(BACKGROUND, MMCV, 0.12)
+        bench.compare_cases(BACKGROUND, "Lightning AsyncCheckpointIO")
+        bench.compare_cases(OURS, MMCV, 0.65)
+        yield bench
+        yield Bench(
+            "Checkpoint: it is on the disk",
+            "ms",
+            {case: figures[1:] for case, figures in saves.done.items()},
+        )
+        memory = {case: figures[1:] for case, figures in saves.memory.items()}
+        # the copy's buffer is made before the first round that counts, and kept
+        memory[BACKGROUND] = [
+            peak + saves.saver._snapshot.nbytes / 2**20 for peak in memory[BACKGROUND]
+        ]
+        bench = Bench("Checkpoint: memory beyond the training's, kept included", "MiB", memory)
+        what = "memory of " + BACKGROUND
+        bench.compare(what, memory[BACKGROUND], "the checkpoint", [saves.size] * rounds, 1.02)
+        bench.compare("memory of " + OURS, memory[OURS], MMCV, memory[MMCV], 0.02)
+        yield bench
+        loops: dict[str, Callable[[], float]] = {
+            "without": functools.partial(saves.in_a_loop, None),
+            **{
+                case: functools.partial(saves.in_a_loop, case)
+                for case in (MMCV, OURS, "Lightning AsyncCheckpointIO", BACKGROUND)
+            },
+        }
+        bench = Bench("Checkpoint: a loop of work that saves once", "ms", in_turns(loops, rounds))
+        extra, theirs = bench.over(BACKGROUND, "without"), bench.over(MMCV, "without")
+        bench.compare(f"{BACKGROUND}, in a loop", extra, MMCV, theirs, 0.5)
+        yield bench
     finally:
         shutil.rmtree(directory)
-    titles = (
-        "waits ms",
-        "on disk ms",
-        "x mmcv",
-        "x copy",
-        "in a loop ms",
-        "memory MiB",
-        "kept MiB",
-    )
-    table = Table("case", *titles)
-    for case in saves:
-        ratios = [
-            statistics.median(a / b for a, b in zip(stall[case], stall[peer], strict=True))
-            for peer in ("mmcv's way", "one copy")
-        ]
-        keeps = saver._snapshot.nbytes / 2**20 if "background" in case else 0
-        table.add_row(
-            case,
-            f"{statistics.median(stall[case]):.0f} ({min(stall[case]):.0f})",
-            f"{statistics.median(done[case]):.0f}",
-            *[f"{ratio:.2f}" for ratio in ratios],
-            f"{statistics.median(in_loop[case]):.0f}",
-            f"{statistics.median(memory[case]):.0f}",
-            f"{keeps:.0f}",
-        )
-    Console().print(table)
-
-
-if __name__ == "__main__":
-    main()

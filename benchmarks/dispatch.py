@@ -1,15 +1,14 @@
 """What it costs to call hooks: the callback events of one training batch, without a model.
 
-All cases run in one process, in turns; a figure is the minimum over the rounds, and a ratio that
-of two minima of the same run. Lightning's own no-op callback is the peer.
+All cases run in one process, in turns. A figure is the processor time of the least of several
+repetitions. The peers are Lightning's own no-op callback, and ``call_hook`` of mmcv's runner.
 
-    python -m benchmarks.dispatch
+    python -m benchmarks dispatch
 """
 
 from __future__ import annotations
 
-import gc
-import logging
+import functools
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,9 +18,8 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer import call
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.measure import Bench, Figures, has, in_turns, quiet_trainer
 from lightning_hooks import Hook, HookAdapter
 
 EVENTS = (
@@ -32,7 +30,8 @@ EVENTS = (
     "on_before_optimizer_step",
     "on_train_batch_end",
 )
-ROUNDS, REPEATS = 15, 300
+REPEATS, TRIES = 100, 8
+MANY = 100
 
 
 class Stock(Callback):
@@ -44,20 +43,17 @@ class Light(Hook):
 
     reads_step = False
 
-    def after_train_iter(self, runner: Any) -> None:
-        self.last = runner
+    def after_train_iter(self, runner: Any) -> None: ...
 
 
 class Old:
-    """A foreign hook that does next to nothing."""
+    """A foreign hook that does nothing: its calls are what is measured."""
 
     reads_step = False
 
-    def before_train_iter(self, runner: Any) -> None:
-        self.last = runner
+    def before_train_iter(self, runner: Any) -> None: ...
 
-    def after_train_iter(self, runner: Any) -> None:
-        self.last = runner
+    def after_train_iter(self, runner: Any) -> None: ...
 
 
 class Idle:
@@ -76,8 +72,9 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     "20 native hooks, one live point each": lambda: [Light() for _ in range(20)],
     "adapter, 1 old hook": lambda: [HookAdapter([Old()])],
     "adapter, 20 old hooks": lambda: [HookAdapter([Old() for _ in range(20)])],
-    "adapter, 20 old hooks without a batch point": lambda: [
-        HookAdapter([Idle() for _ in range(20)])
+    "adapter, 100 old hooks": lambda: [HookAdapter([Old() for _ in range(MANY)])],
+    "adapter, 1 old hook and 99 idle ones": lambda: [
+        HookAdapter([Old(), *(Idle() for _ in range(MANY - 1))])
     ],
 }
 
@@ -96,10 +93,21 @@ class Module(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+def least_time(work: Callable[[], Any]) -> float:
+    """Return the microseconds of the processor that one call takes at least."""
+    best = float("inf")
+    for _ in range(TRIES):
+        start = time.thread_time()
+        for _ in range(REPEATS):
+            work()
+        best = min(best, (time.thread_time() - start) / REPEATS)
+    return best * 1e6
+
+
 class Measure(Callback):
     """Times the six events of a batch in the middle of a fit."""
 
-    best = float("inf")
+    microseconds = 0.0
 
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -109,54 +117,87 @@ class Measure(Callback):
         arguments: dict[str, tuple[Any, ...]] = {
             "on_train_batch_start": (batch, batch_idx),
             "on_train_batch_end": (outputs, batch, batch_idx),
+            "on_after_backward": (),
         }
-        arguments["on_after_backward"] = ()
         plan = [(name, arguments.get(name, (None,))) for name in EVENTS]
-        start = time.perf_counter()
-        for _ in range(REPEATS):
+
+        def one_batch() -> None:
             for name, given in plan:
                 call._call_callback_hooks(trainer, name, *given)
-        self.best = min(self.best, (time.perf_counter() - start) / REPEATS)
+
+        self.microseconds = least_time(one_batch)
         trainer.callbacks = callbacks  # type: ignore[attr-defined]
 
 
 def measure(make: Callable[[], list[Any]], directory: str) -> float:
     """Return the microseconds of one batch's events."""
     timer = Measure()
-    trainer = L.Trainer(
-        max_epochs=1,
-        callbacks=[*make(), timer],
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=directory,
-    )
-    trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(3, 1)))
-    return timer.best * 1e6
+    trainer = quiet_trainer(directory, *make(), timer)
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(1, 1)))
+    return timer.microseconds
 
 
-def main() -> None:
-    """Measure all cases in turns and print the table."""
-    for name in ("lightning.pytorch", "lightning_hooks"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+def mmcv(hooks: int) -> float:
+    """Return the microseconds of mmcv's two points of a batch."""
+    import oracle  # tests/golden: it makes mmcv import without torchvision
+
+    runner = oracle.make_runner("EpochBasedRunner", 1)
+
+    class Small(oracle.Hook):  # type: ignore[misc,name-defined]
+        before_train_iter = Old.before_train_iter
+        after_train_iter = Old.after_train_iter
+
+    for _ in range(hooks):
+        runner.register_hook(Small())
+
+    def one_batch() -> None:
+        runner.call_hook("before_train_iter")
+        runner.call_hook("after_train_iter")
+
+    return least_time(one_batch)
+
+
+def floor() -> float:
+    """Return the microseconds of the calls alone: bare lists of bound methods."""
+    hooks = [Old() for _ in range(MANY)]
+    points = [[hook.before_train_iter for hook in hooks], [hook.after_train_iter for hook in hooks]]
+
+    def one_batch() -> None:
+        for methods in points:
+            for method in methods:
+                method(None)
+
+    return least_time(one_batch)
+
+
+def run(rounds: int = 15) -> Bench:
+    """Measure all cases in turns."""
     torch.set_num_threads(1)
-    best = dict.fromkeys(CASES, float("inf"))
-    gc.disable()
     with tempfile.TemporaryDirectory() as directory:
-        for _ in range(ROUNDS):
-            for case, make in CASES.items():
-                best[case] = min(best[case], measure(make, directory))
-            gc.collect()
-    none, one, twenty = (best[c] for c in ("no callback", "1 stock callback", "20 stock callbacks"))
-    table = Table("case", "us per batch", "over none", "x 1 stock", "x 20 stock", title="Dispatch")
-    for case, value in best.items():
-        extra = value - none
-        ratios = [f"{extra / (peer - none):.3f}" for peer in (one, twenty)]
-        table.add_row(case, f"{value:.2f}", f"{extra:.2f}", *ratios)
-    Console().print(table)
+        cases = {case: functools.partial(measure, make, directory) for case, make in CASES.items()}
+        if has("mmcv"):
+            cases["mmcv, 1 hook"] = functools.partial(mmcv, 1)
+            cases[f"mmcv, {MANY} hooks"] = functools.partial(mmcv, MANY)
+        cases[f"floor, {MANY} hooks"] = floor
+        bench = Bench("Calls", "us per batch", in_turns(cases, rounds))
 
+    def per_hook(case: str, base: str) -> Figures:
+        return [extra / (MANY - 1) for extra in bench.over(case, base)]
 
-if __name__ == "__main__":
-    main()
+    if has("mmcv"):
+        theirs = per_hook(f"mmcv, {MANY} hooks", "mmcv, 1 hook")
+        peer = "mmcv's call_hook"
+        ours = per_hook("adapter, 100 old hooks", "adapter, 1 old hook")
+        bench.compare("a hosted hook, each", ours, peer, theirs, 0.4)
+        bare = [figure / MANY for figure in bench.figures[f"floor, {MANY} hooks"]]
+        bench.compare("a hosted hook, each", ours, "the bare calls", bare)
+        bench.compare("the bare calls", bare, peer, theirs)
+        idle = per_hook("adapter, 1 old hook and 99 idle ones", "adapter, 1 old hook")
+        bench.compare("a hosted hook without a point of the batch", idle, peer, theirs, 0.05)
+    for ours_, peer, goal in (
+        ("adapter, 20 old hooks", "20 stock callbacks", 0.04),
+        ("1 native hook, one live point", "1 stock callback", 0.3),
+    ):
+        none = "no callback"
+        bench.compare(ours_, bench.over(ours_, none), peer, bench.over(peer, none), goal)
+    return bench

@@ -1,23 +1,17 @@
 """What an average of the weights costs: its update after a step, and its swap for validation.
 
 Each contender is the hook or callback itself, called as a trainer would, without a training step
-around it. All run in one process, in turns; a figure is the median over the rounds, and a ratio the
-median of the ratios of the same rounds, with their quartiles. The floor is ``torch._foreach_lerp_``
-on lists made before. mmcv takes part where it is installed, as in the oracle's environment.
+around it. The floor is ``torch._foreach_lerp_`` on lists made before.
 
-    PYTHONPATH=.:tests/golden .oracle/bin/python -m benchmarks.ema [--threads 1] [--rounds 15]
+    python -m benchmarks ema
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import gc
-import importlib.util
-import statistics
+import functools
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,10 +20,13 @@ import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from benchmarks.measure import Bench, has, in_turns
+from benchmarks.precise_bn import loaded_by_path
 from lightning_hooks import EMAHook
 
 MOMENTUM = 2e-4
-FLOOR, OURS, MMCV = "foreach_lerp on prebuilt lists", "EMAHook", "mmcv EMAHook"
+FLOOR, OURS = "foreach_lerp on prebuilt lists", "EMAHook"
+LIGHTNING, MMCV = "Lightning EMAWeightAveraging", "mmcv EMAHook"
 
 
 def resnet50() -> list[tuple[int, ...]]:
@@ -90,7 +87,9 @@ def floor(module: Module) -> Contender:
 def ours(module: Module) -> Contender:
     """The hook as its Trainer calls it."""
     hook = EMAHook(momentum=MOMENTUM, warm_up=0)
-    trainer: Any = SimpleNamespace(global_step=0, current_epoch=0, callbacks=[hook])
+    trainer: Any = SimpleNamespace(
+        global_step=0, current_epoch=0, callbacks=[hook], optimizers=[], precision_plugin=None
+    )
     runner = SimpleNamespace(trainer=trainer, module=module, iter=0)
     hook.before_run(runner)
 
@@ -145,61 +144,84 @@ def mmcv(module: Module) -> Contender:
     )
 
 
-def timed(work: Callable[[], Any]) -> float:
-    """Return the milliseconds of one call."""
+def mmengine(module: Module) -> Contender:
+    """mmengine's average, which its hook updates."""
+    from mmengine.model.averaged_model import ExponentialMovingAverage
+
+    average = ExponentialMovingAverage(module, momentum=MOMENTUM)
+    return Contender(lambda: average.update_parameters(module))
+
+
+def ignite(module: Module) -> Contender:
+    """Ignite's handler, as its engine calls it."""
+    from ignite.handlers import EMAHandler
+
+    handler = EMAHandler(module, momentum=MOMENTUM)
+    engine = SimpleNamespace(state=SimpleNamespace(ema=MOMENTUM))
+    return Contender(lambda: handler._update_ema_model(engine, "ema"))
+
+
+def timm(module: Module) -> Contender:
+    """timm's newest."""
+    average = loaded_by_path("timm", "utils/model_ema.py").ModelEmaV3(module, decay=1 - MOMENTUM)
+    return Contender(lambda: average.update(module))
+
+
+def ema_pytorch(module: Module) -> Contender:
+    """ema-pytorch, from its first step on and with the fused operations."""
+    from ema_pytorch import EMA
+
+    average = EMA(module, beta=1 - MOMENTUM, update_after_step=0, update_every=1, use_foreach=True)
+    average.update()
+    average.update()
+    return Contender(average.update)
+
+
+def makers() -> dict[str, Callable[[Module], Contender]]:
+    """Return the contenders that are installed."""
+    found = {FLOOR: floor, OURS: ours, LIGHTNING: lightning}
+    found["torch AveragedModel, multi_avg_fn"] = averaged_model
+    peers = {
+        MMCV: ("mmcv", mmcv),
+        "mmengine ExponentialMovingAverage": ("mmengine", mmengine),
+        "ignite EMAHandler": ("ignite", ignite),
+        "timm ModelEmaV3": ("timm", timm),
+        "ema-pytorch EMA": ("ema_pytorch", ema_pytorch),
+    }
+    return found | {name: make for name, (package, make) in peers.items() if has(package)}
+
+
+def timed(*calls: Callable[[], Any]) -> float:
+    """Return the milliseconds of a call, on average."""
     start = time.perf_counter()
-    work()
-    return (time.perf_counter() - start) * 1e3
+    for call in calls:
+        call()
+    return (time.perf_counter() - start) / len(calls) * 1e3
 
 
-def measure(shapes: list[tuple[int, ...]], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Return the times of updates and swaps (one way), by contender."""
-    module = Module(shapes)
-    makers = {FLOOR: floor, OURS: ours, "Lightning EMAWeightAveraging": lightning}
-    makers["torch AveragedModel, multi_avg_fn"] = averaged_model
-    if importlib.util.find_spec("mmcv"):
-        makers[MMCV] = mmcv
-    contenders = {name: make(module) for name, make in makers.items()}
-    times: dict[str, dict[str, list[float]]] = {"update": {}, "swap": {}}
-    for index in range(rounds + 2):
-        for name, contender in contenders.items():
-            taken = {"update": timed(contender.update)}
-            if contender.put_in:
-                there, back = timed(contender.put_in), timed(contender.take_out)
-                taken["swap"] = (there + back) / 2
-            for kind, value in taken.items() if index >= 2 else ():
-                times[kind].setdefault(name, []).append(value)
-        gc.collect()
-    return times
-
-
-def ratio(these: list[float], those: list[float]) -> str:
-    """Return the median of the same-round ratios, and their quartiles."""
-    ratios = [one / other for one, other in zip(these, those, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
-
-
-def main() -> None:
-    """Measure all sets and print a table for each."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=15)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    warnings.simplefilter("ignore")  # mmcv's, about what torch deprecates
-    gc.disable()
+def run(rounds: int = 15) -> Iterator[Bench]:
+    """Measure all sets."""
+    torch.set_num_threads(1)
     for name, shapes in SETS.items():
-        times = measure(shapes, arguments.rounds)
-        for kind, by_contender in times.items():
-            peers = [p for p in (FLOOR, MMCV, "Lightning EMAWeightAveraging") if p in by_contender]
-            title = f"{kind}, {name}: {len(shapes)} tensors, {arguments.threads} thread(s)"
-            print(f"\n{title:40}{'ms':>8}", *(f"{'x ' + peer:>30}" for peer in peers))
-            for contender, values in by_contender.items():
-                ratios = [ratio(values, by_contender[peer]) for peer in peers]
-                median = statistics.median(values)
-                print(f"{contender:40}{median:8.2f}", *(f"{each:>30}" for each in ratios))
-
-
-if __name__ == "__main__":
-    main()
+        module = Module(shapes)
+        contenders = {maker: make(module) for maker, make in makers().items()}
+        updates = {who: functools.partial(timed, c.update) for who, c in contenders.items()}
+        swaps = {
+            who: functools.partial(timed, c.put_in, c.take_out)
+            for who, c in contenders.items()
+            if c.put_in
+        }
+        bench = Bench(f"EMA update, {name}", "ms", in_turns(updates, rounds, 2))
+        tiny = "tiny" in name
+        goals = {FLOOR: None if tiny else 1.1, MMCV: 0.1 if tiny else None, LIGHTNING: 0.33}
+        for peer, goal in goals.items():
+            if peer in updates:
+                found = bench.figures
+                bench.compare(f"EMA update, {name}", found[OURS], peer, found[peer], goal)
+        yield bench
+        bench = Bench(f"EMA swap, {name}", "ms one way", in_turns(swaps, rounds, 2))
+        for peer, goal in ((MMCV, None if tiny else 0.02), (LIGHTNING, None)):
+            if peer in swaps:
+                found = bench.figures
+                bench.compare(f"EMA swap, {name}", found[OURS], peer, found[peer], goal)
+        yield bench

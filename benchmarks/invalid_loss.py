@@ -1,29 +1,26 @@
 """What it costs to look at every loss: the check of one step, in the middle of a real fit.
 
-All cases run in one process, in turns; a figure is the minimum over the rounds, and a ratio that
-of two minima of the same run. The peer is ``assert torch.isfinite(loss)`` in every step, which
-on a GPU waits for the device each time; ours reads it once per interval. "skip" is the whole
-decision before the step of a network of 60 parameters, gradients and buffers included, beside
-the gradient scaler's own look at them.
+A figure is processor time. The peer is ``assert torch.isfinite(loss)`` in every step, which on a
+GPU waits for the device each time; ours reads it once per interval. "skip" is the whole decision
+before the step of a network of 60 parameters, gradients and buffers included, beside the gradient
+scaler's own look at them.
 
-    python -m benchmarks.invalid_loss
+    python -m benchmarks invalid_loss
 """
 
 from __future__ import annotations
 
-import gc
-import logging
+import functools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.measure import Bench, in_turns, quiet_trainer
 from lightning_hooks import CheckInvalidLossHook, Hook
 from lightning_hooks.driver import Driver
 
@@ -87,11 +84,11 @@ class Measure(Callback):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *args: Any) -> None:
         runner = Driver.of(trainer).runner
         check, first = self.hook.after_train_iter, runner.iter
-        start = time.perf_counter()
+        start = time.thread_time()
         for step in range(STEPS):
             runner._iter_shift = step
             check(runner)
-        self.seconds = (time.perf_counter() - start) / STEPS
+        self.seconds = (time.thread_time() - start) / STEPS
         runner._iter = first
 
 
@@ -105,68 +102,59 @@ class MeasureSkip(Callback):
         hook, loss = self.hook, torch.ones(())
         gradients = [parameter.grad for parameter in module.parameters()]
         found, scale = torch.zeros(()), torch.ones(())
-        start = time.perf_counter()
+        start = time.thread_time()
         for _ in range(STEPS):
             hook.on_train_batch_start(trainer, module, None, 0)
             hook.on_before_backward(trainer, module, loss)
             hook.on_before_optimizer_step(trainer, module, optimizer)
             hook._action.flags()  # what a reading takes away
-        middle = time.perf_counter()
+        middle = time.thread_time()
         for _ in range(STEPS):
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, scale)
             found.item()
         self.seconds = (middle - start) / STEPS
-        self.scaler_seconds = (time.perf_counter() - middle) / STEPS
+        self.scaler_seconds = (time.thread_time() - middle) / STEPS
 
 
-def fit(directory: str, module: Module, *callbacks: Any) -> None:
+def fit(module: Module, *callbacks: Any) -> None:
     """Train for one batch."""
-    L.Trainer(
-        max_epochs=1,
-        callbacks=list(callbacks),
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=directory,
-    ).fit(module, torch.utils.data.DataLoader(torch.ones(1, 8)))
-
-
-def main() -> None:
-    """Measure all cases in turns and print the tables."""
-    for name in ("lightning.pytorch", "lightning_hooks"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    torch.set_num_threads(1)
-    best = dict.fromkeys(CHECKS, float("inf"))
-    skips = {(what, fused): float("inf") for fused in (False, True) for what in ("skip", "scaler")}
-    gc.disable()
     with tempfile.TemporaryDirectory() as directory:
-        for _ in range(ROUNDS):
-            for case, make in CHECKS.items():
-                hook = make()
-                measure = Measure(hook)
-                fit(directory, Module(), measure, hook)
-                best[case] = min(best[case], measure.seconds)
-            for fused in (False, True):
-                skipping = CheckInvalidLossHook(INTERVAL, "skip")
-                timer = MeasureSkip(skipping)
-                fit(directory, Module(fused), skipping, timer)
-                skips["skip", fused] = min(skips["skip", fused], timer.seconds)
-                skips["scaler", fused] = min(skips["scaler", fused], timer.scaler_seconds)
-            gc.collect()
-    table = Table("case", "us per step", "over nothing", "x each step", title="Invalid loss")
-    for case, value in best.items():
-        extra = value - best["nothing"]
-        ratio = extra / (best[PEER] - best["nothing"])
-        table.add_row(case, f"{value * 1e6:.2f}", f"{extra * 1e6:.2f}", f"{ratio:.3f}")
-    Console().print(table)
-    table = Table("case", "us per step", "x scaler", title="Skip, 60 parameters")
-    for (what, fused), value in skips.items():
-        name = f"{what}, {'fused' if fused else 'plain'} Adam"
-        table.add_row(name, f"{value * 1e6:.1f}", f"{value / skips['scaler', fused]:.2f}")
-    Console().print(table)
+        trainer = quiet_trainer(directory, *callbacks)
+        trainer.fit(module, torch.utils.data.DataLoader(torch.ones(1, 8)))
 
 
-if __name__ == "__main__":
-    main()
+def check(make: Callable[[], Hook]) -> float:
+    """Return the microseconds of a check."""
+    hook = make()
+    measure = Measure(hook)
+    fit(Module(), measure, hook)
+    return measure.seconds * 1e6
+
+
+def skip(fused: bool, scaler: bool) -> float:
+    """Return the microseconds of a decision to skip, or of a gradient scaler's."""
+    hook = CheckInvalidLossHook(INTERVAL, "skip")
+    timer = MeasureSkip(hook)
+    fit(Module(fused), hook, timer)
+    return (timer.scaler_seconds if scaler else timer.seconds) * 1e6
+
+
+def run(rounds: int = 15) -> Iterator[Bench]:
+    """Measure all cases in turns."""
+    torch.set_num_threads(1)
+    checks = {case: functools.partial(check, make) for case, make in CHECKS.items()}
+    bench = Bench("Invalid loss", "us per step", in_turns(checks, rounds))
+    ours, nothing = "CheckInvalidLossHook(50)", "nothing"
+    bench.compare(ours, bench.over(ours, nothing), PEER, bench.over(PEER, nothing), 0.35)
+    yield bench
+    skips = {
+        f"{'the scaler' if scaler else 'skip'}, {'fused' if fused else 'plain'} Adam": (
+            functools.partial(skip, fused, scaler)
+        )
+        for fused in (False, True)
+        for scaler in (False, True)
+    }
+    bench = Bench("Skip, 60 parameters", "us per step", in_turns(skips, rounds))
+    for kind in ("plain", "fused"):
+        bench.compare_cases(f"skip, {kind} Adam", f"the scaler, {kind} Adam")
+    yield bench

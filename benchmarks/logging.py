@@ -11,36 +11,29 @@ On two cores with nothing else to do, ``backends`` was 1.02 on the clock and 1.0
 ``dead`` 1.01 and 1.02, when records gathered for one second; once, after ``every`` in the same
 process, ``backends`` was 1.06 and 1.075, and ``every`` itself 1.19 and 1.21. Where it went, in ms
 of a step of 20: 0.2 to 0.3 in the training thread, half of that for the averages, which each
-logger computed anew; 0.6 in the senders' threads, 0.23 of it MLflow's, 0.08 each DVCLive's and
+logger computes anew; 0.6 in the senders' threads, 0.23 of it MLflow's, 0.08 each DVCLive's and
 Neptune's. They hold the interpreter's lock meanwhile, so the sum bounds what a step can lose.
-Now averages are computed once, and records gather for five seconds: a batch costs MLflow little
-more than one record. On a busy machine the senders took 0.82 with one second, 0.51 with three
-and 0.35 with six. The clock of the five seconds has not been read on a quiet machine.
+Now records gather for five seconds: a batch costs MLflow little more than one record. On a busy
+machine the senders took 0.82 with one second, 0.51 with three and 0.35 with six.
 
-    python -m benchmarks.logging [scalars] [backends] [dead]
+    python -m benchmarks logging
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-import logging
 import os
-import statistics
-import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.loggers import CSVLogger
-from rich.console import Console
-from rich.table import Table
 from torch.utils.data import DataLoader
 
+from benchmarks.measure import Bench, has, in_turns, quiet_trainer
 from lightning_hooks import (
     ClearMLLoggerHook,
     DvcliveLoggerHook,
@@ -115,62 +108,47 @@ def fit(steps: int, how: str, hooks: list[Any], logger: bool = False, work: int 
     """Train; return the seconds per step of :class:`Clock`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         clock = Clock([hook for hook in hooks if isinstance(hook, TrackerHook)], steps)
-        trainer = L.Trainer(
-            max_epochs=1,
-            accelerator="cpu",
+        trainer = quiet_trainer(
+            folder,
+            HookAdapter([*hooks, clock], work_dir=folder),
             logger=CSVLogger(folder) if logger else False,
             log_every_n_steps=INTERVAL,
-            callbacks=[HookAdapter([*hooks, clock], work_dir=folder)],
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=folder,
         )
         loader = DataLoader(torch.rand(2 * (5001 + steps), 8), batch_size=2)
         trainer.fit(Module(how, work), loader)
     return clock.means
 
 
-def in_turns(cases: dict[str, Callable[[], Times]], rounds: int) -> dict[str, list[Times]]:
-    """Run all cases in turns; return the times of each."""
-    found: dict[str, list[Times]] = {name: [] for name in cases}
-    for turn in range(rounds + 1):
-        for name, case in cases.items():
-            times = case()
-            if turn:  # the first round imports and warms up
-                found[name].append(times)
-    return found
-
-
-def scalars() -> None:
-    """Five scalars a step, an average of 50 steps each logged once: goal at most 0.05."""
-    steps = 600
-    cases = {
-        "self.log, none": lambda: fit(steps, "", [], logger=True),
-        "self.log": lambda: fit(steps, "self.log", [], logger=True),
-        "log_vars, none": lambda: fit(steps, "log_vars", [], logger=True),
-        "log_vars, text": lambda: fit(
-            steps, "log_vars", [IterTimerHook(), TextLoggerHook(interval=INTERVAL)], logger=True
-        ),
-        "log_vars, tensorboard": lambda: fit(
-            steps, "log_vars", [IterTimerHook(), TensorboardLoggerHook(interval=INTERVAL)], True
-        ),
+def scalars(rounds: int) -> Bench:
+    """Five scalars a step, an average of 50 steps each logged once."""
+    text = [IterTimerHook, functools.partial(TextLoggerHook, interval=INTERVAL)]
+    board = [IterTimerHook, functools.partial(TensorboardLoggerHook, interval=INTERVAL)]
+    kinds: dict[str, tuple[str, list[Any]]] = {
+        "returned, not logged": ("log_vars", []),
+        "not logged": ("", []),
+        "self.log": ("self.log", []),
+        "TextLoggerHook": ("log_vars", text),
     }
-    found = in_turns(cases, 7)
-    extra = {}
-    for name, times in found.items():
-        twin = found[f"{name.partition(',')[0]}, none"]
-        pairs = zip(times, twin, strict=True)
-        extra[name] = statistics.median(a[1] - b[1] for a, b in pairs) * 1e6
-    table = Table("case", "us per step, extra", "of self.log's")
-    for name, cost in extra.items():
-        table.add_row(name, f"{cost:.1f}", f"{cost / extra['self.log']:.3f}")
-    Console().print(table)
+    if has("tensorboard"):
+        kinds["TensorboardLoggerHook"] = ("log_vars", board)
+
+    def steps(how: str, hooks: list[Any]) -> float:
+        return fit(600, how, [make() for make in hooks], logger=True)[1] * 1e6
+
+    cases = {case: functools.partial(steps, *kind) for case, kind in kinds.items()}
+    bench = Bench("Five scalars", "us per step", in_turns(cases, rounds))
+    theirs = bench.over("self.log", "not logged")
+    for case in kinds:
+        if "LoggerHook" in case:
+            extra = bench.over(case, "returned, not logged")
+            goal = 0.05 if case == "TextLoggerHook" else None
+            bench.compare(f"5 scalars, {case}", extra, "self.log", theirs, goal)
+    return bench
 
 
-def backends(dead: bool = False, interval: int = 10, rounds: int = 5) -> None:
+def backends(rounds: int, dead: bool = False, interval: int = 10) -> Iterator[Bench]:
     """A step of 20 ms with all eight backends: goal less than 5 % slower."""
-    steps = 300
+    steps_ = 300
     if dead:
         os.environ["MLFLOW_TRACKING_URI"] = "http://127.0.0.1:9"
 
@@ -193,35 +171,27 @@ def backends(dead: bool = False, interval: int = 10, rounds: int = 5) -> None:
         matrix @ matrix
     work = max(int(400 * 0.02 / (time.thread_time() - start)), 1)
 
-    cases = {
-        "no hooks": lambda: fit(steps, "log_vars", [], work=work),
-        "all eight": lambda: fit(steps, "log_vars", all_eight(), work=work),
-    }
-    found = in_turns(cases, rounds)
-    columns = [("ms per step", "ratio"), ("of its thread", "ratio"), ("of all threads", "ratio")]
-    table = Table("case", *itertools.chain(*columns))
-    table.title = f"interval {interval}" + (", MLflow's server dead" if dead else "")
-    for name, each in found.items():
-        cells = []
-        for clock in range(len(columns)):
-            pairs = zip(each, found["no hooks"], strict=True)
-            ratio = statistics.median(a[clock] / b[clock] for a, b in pairs)
-            cells += [f"{statistics.median(t[clock] for t in each) * 1e3:.2f}", f"{ratio:.3f}"]
-        table.add_row(name, *cells)
-    Console().print(table)
+    def steps(hooks: Callable[[], list[Any]], clock: int) -> float:
+        return fit(steps_, "log_vars", hooks(), work=work)[clock] * 1e3
+
+    kinds = {"no hooks": list, "all eight": all_eight}
+    title = f"Eight backends, interval {interval}" + (", MLflow's server dead" if dead else "")
+    for clock, what in ((0, "ms per step"), (2, "ms of processors per step")):
+        cases = {name: functools.partial(steps, make, clock) for name, make in kinds.items()}
+        bench = Bench(title, what, in_turns(cases, rounds))
+        bench.compare_cases("all eight", "no hooks", 1.05 if clock == 0 and not dead else None)
+        yield bench
 
 
-if __name__ == "__main__":
+BACKENDS = ("wandb", "mlflow", "neptune", "tensorboard", "dvclive", "visdom", "clearml")
+
+
+def run(rounds: int = 7) -> Iterator[Bench]:
+    """Measure in turns."""
     os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", NEPTUNE_MODE="offline")
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DVC_NO_ANALYTICS="1")
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    runs: dict[str, Callable[[], None]] = {
-        "scalars": scalars,
-        "backends": backends,
-        "every": functools.partial(backends, interval=1),
-        "dead": functools.partial(backends, dead=True),
-    }
-    for name in sys.argv[1:] or runs:
-        runs[name]()
+    yield scalars(rounds)
+    if has(*BACKENDS):
+        for options in ({}, {"interval": 1}, {"dead": True}):
+            yield from backends(min(rounds, 3), **options)

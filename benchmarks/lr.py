@@ -1,28 +1,25 @@
 """What it costs to set the learning rates of an iteration: ours, mmcv's hook and torch's scheduler.
 
 All cases run in one process, in turns, each on the run that it is made for: our hook inside a real
-fit, mmcv's on its own runner. A figure is the minimum over the rounds, and a ratio that of two
-minima of the same run. The rates are compared too: ours and mmcv's are equal to the last bit.
+fit, mmcv's on its own runner. A figure is processor time. The rates are compared too: ours and
+mmcv's are equal to the last bit.
 
-    tests/golden/oracle.sh traces        # real mmcv beside lightning, in .oracle
-    PYTHONPATH=.:tests/golden .oracle/bin/python -m benchmarks.lr
+    python -m benchmarks lr
 """
 
 from __future__ import annotations
 
-import gc
-import logging
+import functools
 import tempfile
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
-import oracle
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from benchmarks.measure import Bench, has, in_turns, quiet_trainer
 from lightning_hooks import HOOKS, HookAdapter
 
 EPOCHS, BATCHES, ROUNDS = 4, 250, 8
@@ -82,10 +79,10 @@ class Measure(Callback):
         runner = next(c.runner for c in trainer.callbacks if hasattr(c, "runner"))  # type: ignore[attr-defined]
         progress = trainer.fit_loop.epoch_loop.batch_progress.total
         update, now, optimizer = self.hook.before_train_iter, progress.completed, runner.optimizer
-        start = time.perf_counter()
+        start = time.thread_time()
         for progress.completed in range(ITERS):
             update(runner)
-        self.seconds = time.perf_counter() - start
+        self.seconds = time.thread_time() - start
         for progress.completed in range(0, ITERS, 50):
             update(runner)
             self.rates.append(rates_of(optimizer))
@@ -99,32 +96,25 @@ def ours(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[floa
     adapter = HookAdapter([hook])
     measure = Measure(hook, adapter)
     with tempfile.TemporaryDirectory() as directory:
-        trainer = L.Trainer(
-            max_epochs=EPOCHS,
-            callbacks=[adapter, measure],
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=directory,
-        )
+        trainer = quiet_trainer(directory, adapter, measure, max_epochs=EPOCHS)
         trainer.fit(Module(optimizer), torch.utils.data.DataLoader(torch.ones(BATCHES, 1)))
     return measure.seconds / ITERS, measure.rates
 
 
 def mmcvs(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[float, Any]:
     """Return the seconds of an update by mmcv, and rates."""
+    import oracle  # tests/golden: it makes mmcv import without torchvision
+
     hook, rates = oracle.make_hook(config), []
     runner = oracle.make_runner("EpochBasedRunner", EPOCHS, optimizer=optimizer)
     runner.data_loader, runner._max_iters = range(BATCHES), ITERS
     hook.before_run(runner)
     hook.before_train_epoch(runner)
     update = hook.before_train_iter
-    start = time.perf_counter()
+    start = time.thread_time()
     for runner._iter in range(ITERS):
         update(runner)
-    seconds = time.perf_counter() - start
+    seconds = time.thread_time() - start
     for runner._iter in range(0, ITERS, 50):
         update(runner)
         rates.append(rates_of(optimizer))
@@ -134,64 +124,53 @@ def mmcvs(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[flo
 def torchs(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[float, Any]:
     """Return the seconds of a step of torch's cosine scheduler."""
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ITERS)
-    start = time.perf_counter()
+    start = time.thread_time()
     for _ in range(ITERS):
         scheduler.step()
-    return (time.perf_counter() - start) / ITERS, None
+    return (time.thread_time() - start) / ITERS, None
 
 
 def floor(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[float, Any]:
     """Return the seconds in which all groups get a number."""
     groups = optimizer.param_groups
-    start = time.perf_counter()
+    start = time.thread_time()
     for i in range(ITERS):
         for group in groups:
             group["lr"] = i
-    return (time.perf_counter() - start) / ITERS, None
+    return (time.thread_time() - start) / ITERS, None
 
 
-WAYS: dict[str, Callable[..., tuple[float, Any]]] = {
-    "ours": ours,
-    "mmcv": mmcvs,
-    "torch": torchs,
-    "floor": floor,
-}
+WAYS: dict[str, Callable[..., tuple[float, Any]]] = {"ours": ours, "torch": torchs, "floor": floor}
+if has("mmcv"):
+    WAYS["mmcv"] = mmcvs
 
 
-def measured(case: str, groups: int, many_rates: bool = False) -> list[str]:
-    """Measure a case in turns and return the row of the table."""
-    ways = {k: way for k, way in WAYS.items() if k != "torch" or case == "cosine"}
-    best = dict.fromkeys(ways, float("inf"))
-    for _ in range(ROUNDS):
-        rates = {}
-        for name, way in ways.items():
-            gc.collect()
-            seconds, rates[name] = way(HOOK_CASES[case], make_optimizer(groups, many_rates))
-            best[name] = min(best[name], seconds)
-        assert rates["ours"] == rates["mmcv"], "not the same rates"
-    times = [f"{best[name] * 1e6:.2f}" if name in best else "" for name in WAYS]
-    against = [best["ours"] / best[name] if name in best else None for name in ("mmcv", "torch")]
-    kind = "rates" if many_rates else "groups" if groups > 1 else "group"
-    return [f"{case}, {groups} {kind}", *times, *("" if a is None else f"{a:.2f}" for a in against)]
-
-
-def main() -> None:
-    """Measure all cases and print the table."""
-    warnings.simplefilter("ignore")
-    for name in ("lightning.pytorch", "lightning_hooks"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+def run(rounds: int = 8) -> Iterator[Bench]:
+    """Measure all cases in turns."""
     torch.set_num_threads(1)
-    gc.disable()
     cases = [(case, groups, False) for case in HOOK_CASES for groups in GROUPS]
-    print_row(["us per update", *WAYS, "ours / mmcv", "ours / torch"])
-    for case in [*cases, ("cosine", 200, True)]:
-        print_row(measured(*case))
+    for case, groups, many_rates in [*cases, ("cosine", 200, True)]:
+        kind = "rates" if many_rates else "groups" if groups > 1 else "group"
+        title = f"LR update, {case}, {groups} {kind}"
+        yield measured(title, case, groups, many_rates, rounds)
 
 
-def print_row(cells: list[str]) -> None:
-    """Print a row; mmcv's environment has no rich."""
-    print(f"{cells[0]:<30}" + "".join(f"{cell:>13}" for cell in cells[1:]), flush=True)
+def measured(title: str, case: str, groups: int, many_rates: bool, rounds: int) -> Bench:
+    """Measure one case."""
+    rates: dict[str, Any] = {}
 
+    def update(name: str) -> float:
+        optimizer = make_optimizer(groups, many_rates)
+        seconds, rates[name] = WAYS[name](HOOK_CASES[case], optimizer)
+        return seconds * 1e6
 
-if __name__ == "__main__":
-    main()
+    ways = [name for name in WAYS if name != "torch" or case == "cosine"]
+    turns = {name: functools.partial(update, name) for name in ways}
+    bench = Bench(title, "us", in_turns(turns, rounds))
+    if "mmcv" in rates:
+        assert rates["ours"] == rates["mmcv"], "not the same rates"
+        goal = 0.5 if groups == 1 else 0.25
+        bench.compare(title, bench.figures["ours"], "mmcv", bench.figures["mmcv"], goal)
+    if "torch" in rates:
+        bench.compare(title, bench.figures["ours"], "torch", bench.figures["torch"])
+    return bench

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from lightning.pytorch.callbacks import Callback
+
 import lightning_hooks
 
 project = "lightning_hooks"
@@ -43,8 +45,8 @@ plot_include_source = False
 
 
 def signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, None] | None:
-    """Show what a class takes: autodoc would show the ``__new__`` that all hooks share."""
-    if what != "class":
+    """Show what a hook takes: autodoc would show the ``__new__`` that all of them share."""
+    if what != "class" or not issubclass(obj, Callback):
         return None
     given = inspect.signature(obj)
     plain = [p.replace(annotation=p.empty) for p in given.parameters.values()]

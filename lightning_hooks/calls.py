@@ -18,27 +18,30 @@ Call = tuple[Any, Callable[[Any], None]]
 """A hook and its method for a point."""
 
 
+class _CallsByPoint(dict[str, list[Call]]):
+    """Who is called at a point, looked up when it is first asked for."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__()
+        self._runner = runner
+
+    def __missing__(self, point: str) -> list[Call]:
+        hooks = self._runner.hooks
+        found = [(hook, hooks.method_at(hook, point)) for hook in hooks]
+        self[point] = calls = [(hook, method) for hook, method in found if method]
+        return calls
+
+
 class Calls:
     """The calls of one Runner's hooks."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._flags = TrainFlags()
-        self._plan: dict[str, list[Call]] = {}
-        self._version = -1
+        self.at = _CallsByPoint(runner)
+        """Who is called at a point; to be cleared when the hook list changes."""
         self.settles = False
         """Whether all ranks settle together what one of them decides, after each iteration."""
-
-    def at(self, point: str) -> list[Call]:
-        """Who is called at a point, looked up once for each change of the hook list."""
-        hooks = self._runner.hooks
-        if hooks.version != self._version:
-            self._plan.clear()
-            self._version = hooks.version
-        if point not in self._plan:
-            found = [(hook, hooks.method_at(hook, point)) for hook in hooks]
-            self._plan[point] = [(hook, method) for hook, method in found if method]
-        return self._plan[point]
 
     def each_batch(self, point: str, calls: list[Call]) -> None:
         """Make these calls, those of a point of each batch or a part of them."""
@@ -57,7 +60,9 @@ class Calls:
             runner.calls_hooks = False
         if runner.optimizer is not runner._known_optimizer:
             runner.take_optimizer()
-        self._put_flags_back()
+        # nothing has been evaluated in nearly every batch
+        if not runner.module.training or getattr(runner._model, "flags_before_eval", None):
+            self._put_flags_back()
 
     def now(self, point: str) -> None:
         """Call a point of each epoch or run, on the list as it changes under way."""
@@ -96,8 +101,6 @@ class Calls:
 
     def _put_flags_back(self) -> None:
         runner = self._runner
-        if runner.module.training and getattr(runner.model, "flags_before_eval", None) is None:
-            return  # nothing has been evaluated: the way of nearly every batch
         # a module that trains as in mmcv gets its train() with the next epoch, as there
         if runner.mode != "val" and not trains_like_mmcv(runner.module):
             self._flags.put_back(runner.module, runner.model)

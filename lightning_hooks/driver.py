@@ -59,6 +59,9 @@ __all__ = ["Driver"]
 class Driver(Callback):
     """The one callback that calls the hooks; it stands before the first participant."""
 
+    state_key = "Driver"
+    """Lightning asks for it at each event; a property would be a call more."""
+
     def __init__(self) -> None:
         self._runner: Runner | None = None
         self._hosted: list[Any] = []  # the hooks of adapters that are in trainer.callbacks too
@@ -145,9 +148,9 @@ class Driver(Callback):
             self._runner = wishes.runner or _make_runner(trainer, pl_module, wishes)
             assert self._runner is not None
             self._calls = Calls(self._runner)
-            self._runner.hooks.on_change = self._wake
-            self._runner.on_model_change = self._note_model
         runner = self._runner
+        runner.hooks.on_change = self._note_hooks
+        runner.on_model_change = self._note_model
         runner.attach(pl_module, wishes.model(pl_module) if wishes.model else None)
         self._model = ModelWatch(runner)
         if wishes.meta is not None:
@@ -269,7 +272,7 @@ class Driver(Callback):
 
     def _hooks_may_change_data(self) -> bool:
         points = ("before_run", "before_train_epoch")
-        return not all(is_ours(hook) for point in points for hook, _ in self._calls.at(point))
+        return not all(is_ours(hook) for point in points for hook, _ in self._calls.at[point])
 
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
@@ -301,7 +304,8 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """``before_train_iter``."""
-        runner = self.runner
+        runner = self._runner
+        assert runner is not None  # a property would be a call more, in every batch
         if self._first_iter is not None:
             self._before_first_batch(trainer)
         if self._model.is_assigned:
@@ -312,21 +316,21 @@ class Driver(Callback):
             if trains_like_mmcv(pl_module):
                 pl_module.train()
         runner.data_batch = batch
-        self._calls.each_batch("before_train_iter", self._calls.at("before_train_iter"))
+        self._calls.each_batch("before_train_iter", self._calls.at["before_train_iter"])
 
     def _before_first_batch(self, trainer: L.Trainer) -> None:
         """Anchor the iteration count, and silence this class where no hook needs it per batch."""
         assert self._first_iter is not None
         # Lightning has by now counted a batch at whose end the checkpoint was written
         self.runner._iter, self._first_iter = self._first_iter, None
-        always = isinstance(self.runner, IterRunner) or self._ownership
-        if not (always or self._calls.at("before_train_iter")):
+        always = isinstance(self.runner, IterRunner) or self._ownership.is_taken
+        if not (always or self._calls.at["before_train_iter"]):
             self.__dict__["on_train_batch_start"] = None
         # on several ranks a stop that one of them asks for at any point is settled there
         if not (
             always
             or self._calls.settles
-            or self._calls.at("after_train_iter")
+            or self._calls.at["after_train_iter"]
             or self._step.is_read
         ):
             self.__dict__["on_train_batch_end"] = None
@@ -337,6 +341,10 @@ class Driver(Callback):
             self.__dict__.pop(name, None)
         if self._in_run:
             self._model.guard()
+
+    def _note_hooks(self) -> None:
+        self._calls.at.clear()
+        self._wake()
 
     def _note_model(self) -> None:
         self._model.is_assigned = True
@@ -357,13 +365,19 @@ class Driver(Callback):
         """``after_train_iter``, or what is left of it after the training step."""
         if batch is None:  # the loader gave none: no step has run
             return
-        runner = self.runner
+        runner = self._runner
+        assert runner is not None
         runner.data_batch = batch
-        self._calls.each_batch("after_train_iter", self._step.calls_after())
+        calls = self._calls
+        now = calls.at["after_train_iter"]
+        if self._step.is_read:
+            now = self._step.left(now)
+        calls.each_batch("after_train_iter", now)
         del runner.data_batch
-        if self._ownership and isinstance(runner, IterRunner) and runner.ends_with_batch():
+        if self._ownership.is_taken and isinstance(runner, IterRunner) and runner.ends_with_batch():
             runner.should_stop = True  # Lightning counts the hooks' steps, not iterations
-        self._calls.settle_stop()
+        if calls.settles or runner._stop_requested:
+            calls.settle_stop()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``after_train_epoch`` if this validation ends the epoch; ``before_val_epoch``."""
@@ -409,7 +423,7 @@ class Driver(Callback):
         if self._in_fit_validation(trainer):
             self.runner.data_batch = batch
             self.runner._inner_iter = batch_idx
-            self._calls.each_batch("before_val_iter", self._calls.at("before_val_iter"))
+            self._calls.each_batch("before_val_iter", self._calls.at["before_val_iter"])
 
     def on_validation_batch_end(
         self,
@@ -426,7 +440,7 @@ class Driver(Callback):
             runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner)
-            self._calls.each_batch("after_val_iter", self._calls.at("after_val_iter"))
+            self._calls.each_batch("after_val_iter", self._calls.at["after_val_iter"])
             del runner.data_batch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -437,7 +451,7 @@ class Driver(Callback):
         self._restore_val_data(trainer)
         if isinstance(runner, IterRunner):
             runner.last_val_iter = runner.iter
-            log_validation(runner, self._calls.at("after_val_epoch"))
+            log_validation(runner, self._calls.at["after_val_epoch"])
             return
         runner.log_buffer.update(loops.val_metrics(trainer))
         self._calls.now("after_val_epoch")

@@ -20,10 +20,9 @@ Watcher = Callable[[Any, Callable[..., None]], Callable[..., None]]
 class HookList(list[Any]):
     """A list of hooks by priority that old hooks may rewrite: whoever runs it sees the change.
 
-    ``version`` grows with every change, and ``on_change`` is called.
+    ``on_change`` is called after every change.
     """
 
-    version = 0
     on_change: Callable[[], None] | None = None
     _watchers: tuple[Watcher, ...] = ()
 
@@ -32,7 +31,6 @@ class HookList(list[Any]):
         self._priorities: dict[int, int] = {}
 
     def _changed(self) -> None:
-        self.version += 1
         if self.on_change is not None:
             self.on_change()
 

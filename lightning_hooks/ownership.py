@@ -69,7 +69,8 @@ class Ownership:
                 h for h in runner.hooks if not is_ours(h)
             ]
         self.owners: list[Any] = [] if wish is False else owners
-        self._active = bool(self.owners)
+        self.is_taken = bool(self.owners)
+        """Whether hooks own it in this fit."""
         if wish is True and not self.owners:
             raise ValueError(
                 "owns_backward=True, but no hook is there that could call loss.backward(): add an "
@@ -77,9 +78,6 @@ class Ownership:
             )
         self._automatic: bool | None = None
         self.loss_class: type[StrategyLoss] | None = None
-
-    def __bool__(self) -> bool:
-        return self._active
 
     def _owns(self, hook: Any) -> bool:
         if not (is_family(hook, *_OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
@@ -99,7 +97,7 @@ class Ownership:
             ValueError: if the Trainer is to clip or accumulate too, or the module steps by itself
                 and ``owns_backward=True`` does not say otherwise.
         """
-        if not self._active:
+        if not self.is_taken:
             return
         trainer, names = self._runner.trainer, self._names()
         if trainer.gradient_clip_val:
@@ -133,7 +131,7 @@ class Ownership:
             ValueError: if a hook is to clip gradients that the Trainer's precision scales.
         """
         runner = self._runner
-        if not self._active:
+        if not self.is_taken:
             alone = trains_like_mmcv(runner.module) and not runner.module.automatic_optimization
             if alone and runner.world_size > 1:
                 rank_zero_warn(

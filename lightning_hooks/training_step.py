@@ -25,22 +25,21 @@ class TrainingStep:
         self._runner, self._calls, self._ownership = runner, calls, ownership
         self._listening: Listening | None = None
         self._inside = False
-
-    @property
-    def is_read(self) -> bool:
-        """Whether there are hooks that want its result."""
-        return self._listening is not None
+        self.is_read = False
+        """Whether there are hooks that want its result; those that own backward do."""
 
     def listen(self) -> None:
         """Listen to the step, if a hook has use for it."""
-        if self._ownership or any(reads_step(hook) for hook in self._runner.hooks):
+        hooks = self._runner.hooks
+        self.is_read = self._ownership.is_taken or any(reads_step(hook) for hook in hooks)
+        if self.is_read:
             self._listening = Listening(self._runner.module, "training_step", after=self._after)
 
     def stop_listening(self) -> None:
         """Give the module its method back; doing it twice does no harm."""
         if self._listening is not None:
             self._listening.remove()
-            self._listening = None
+            self._listening, self.is_read = None, False
 
     def _after(self, outputs: Any) -> None:
         """Take the result; run the hooks that own backward on it."""
@@ -48,12 +47,12 @@ class TrainingStep:
         if self._inside or not loops.in_training_step(runner.module):
             return  # the learning rate finder's step, or one that a hook makes
         found = as_outputs(outputs)
-        if not self._ownership:
+        if not self._ownership.is_taken:
             runner.outputs = orphaned(found)
             return
         runner.outputs = self._ownership.with_strategy_loss(found)
         feed_log_buffer(runner)
-        calls = self._calls.at("after_train_iter")
+        calls = self._calls.at["after_train_iter"]
         calls = calls[: self._ownership.split(calls)]
         if "loss" not in found:  # a step without loss: nothing to run backward from
             calls = [(h, m) for h, m in calls if not any(h is owner for owner in owners)]
@@ -64,11 +63,12 @@ class TrainingStep:
             self._inside = False
         runner.outputs = detached(runner.outputs)
 
-    def calls_after(self) -> list[Call]:
-        """Return the calls of ``after_train_iter`` that are left for the end of the batch."""
-        calls = self._calls.at("after_train_iter")
-        if self._ownership:
+    def left(self, calls: list[Call]) -> list[Call]:
+        """Return the calls of ``after_train_iter`` that are left for the end of the batch.
+
+        Their log buffer has the step's result by then.
+        """
+        if self._ownership.is_taken:
             return calls[self._ownership.split(calls) :]
-        if self._listening is not None:
-            feed_log_buffer(self._runner)
+        feed_log_buffer(self._runner)
         return calls

@@ -6,11 +6,17 @@ import contextlib
 import glob
 import os
 import shlex
+import tempfile
 from collections.abc import Sequence
 
 from lightning_hooks.writers.spool import hold, read_spool
 
-__all__ = ["command", "leftovers"]
+__all__ = ["command", "leftovers", "shared_folder"]
+
+
+def shared_folder() -> str:
+    """Return where spools are without a work dir on this machine: those of all programs."""
+    return os.path.join(tempfile.gettempdir(), "lightning_hooks")
 
 
 def command(paths: Sequence[str]) -> str:
@@ -26,10 +32,12 @@ def leftovers(folder: str, writer: str) -> dict[str, int]:
     """Return how many records are to be sent, by spool, for the spools of runs that have ended.
 
     Args:
-        folder: Where the spools are.
+        folder: Where the spools are; of the shared one nothing is said, for they may be anybody's.
         writer: The backend; spools for others are left out.
     """
-    found = {}
+    found: dict[str, int] = {}
+    if os.path.abspath(folder) == shared_folder():
+        return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
         with contextlib.suppress(OSError, ValueError):
             with open(path, "rb") as file:

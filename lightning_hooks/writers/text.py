@@ -11,6 +11,7 @@ from typing import Any
 
 import fsspec
 import lightning as L
+import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks import resume
@@ -189,9 +190,10 @@ class TextLoggerHook(LoggerHook):
         lr = of_first_group(runner, runner.current_lr)
         if lr is not None:
             record["lr"] = lr
-        memory = self._get_max_memory(runner) if "time" in output else None
-        if memory is not None:
-            record["memory"] = memory
+        if "time" in output and torch.cuda.is_available():  # an old subclass answers without, too
+            memory = self._get_max_memory(runner)
+            if memory is not None:
+                record["memory"] = memory
         record.update({name: value for name, value in output.items() if not is_image(value)})
         self._log_info(record, runner)
         self._dump_log(record, runner)

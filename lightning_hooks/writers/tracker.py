@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -16,6 +15,7 @@ from lightning_hooks.hooks.logger import LoggerHook
 from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import by_group
 from lightning_hooks.writers.given import check_run, experiment
+from lightning_hooks.writers.leftover import shared_folder
 from lightning_hooks.writers.packages import check_arguments, tolerant
 from lightning_hooks.writers.params import flat
 from lightning_hooks.writers.records import as_image, is_image
@@ -292,7 +292,7 @@ def _fail(error: Exception) -> Writer:
 def _spool_path(runner: Any, name: str) -> str:
     work_dir = runner.work_dir.removeprefix("file://")
     if not is_local(work_dir):  # nothing can be appended there
-        work_dir = os.path.join(tempfile.gettempdir(), "lightning_hooks")
+        work_dir = shared_folder()
     return join(work_dir, "spool", f"{runner.timestamp}-{name}.jsonl")
 
 

@@ -16,6 +16,7 @@ import torch
 HERE = Path(__file__).parent
 SCRIPT = HERE.parent / "old_script.py"
 TRAIN_VAL = "[('train', 1), ('val', 1)]"
+BY_ITER = "[('train', 4), ('val', 2)]"
 
 # the runs of a case, each with the arguments of the script; {} is the work directory
 CASES: dict[str, list[list[str]]] = {
@@ -38,6 +39,37 @@ CASES: dict[str, list[list[str]]] = {
     "iter_resumed": [
         ["--runner", "iter", "--limit", "6"],
         ["--runner", "iter", "--limit", "11", "--resume-from", "{}/iter_6.pth"],
+    ],
+    "iter_val_resumed": [
+        ["--runner", "iter", "--limit", "4", "--workflow", BY_ITER],
+        [
+            *shlex.split("--runner iter --limit 9 --resume-from {}/iter_4.pth"),
+            "--workflow",
+            BY_ITER,
+        ],
+    ],
+    "epoch_two_processes_resumed": [
+        ["--limit", "2", "--launcher", "pytorch", "--workflow", TRAIN_VAL],
+        [
+            *shlex.split("--limit 4 --launcher pytorch --resume-from {}/epoch_2.pth"),
+            "--workflow",
+            TRAIN_VAL,
+        ],
+    ],
+    "iter_two_processes": [
+        [
+            *shlex.split("--runner iter --limit 9 --launcher pytorch --evaluate"),
+            "--workflow",
+            BY_ITER,
+        ]
+    ],
+    "iter_two_processes_resumed": [
+        shlex.split("--runner iter --limit 4 --launcher pytorch"),
+        [
+            *shlex.split("--runner iter --limit 9 --launcher pytorch --resume-from {}/iter_4.pth"),
+            "--workflow",
+            BY_ITER,
+        ],
     ],
 }
 KEPT = ("at", "of", "lr", "momentum", "loss", "weight", "buffers", "training")

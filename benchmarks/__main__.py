@@ -1,0 +1,100 @@
+"""``python -m benchmarks``: all benches, each in a process of its own, or those that are named.
+
+Prints the tables, and writes what the documentation shows: ``results.json`` with every round's
+figures, ``goals.md`` and ``goals.png``. Peers that are not installed do not take part;
+``make bench`` builds an environment that has them.
+
+    python -m benchmarks [NAME ...] [--rounds N] [--results DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.measure import Bench, Ratio, show
+
+NAMES = (
+    "dispatch",
+    "defaults",
+    "ema",
+    "precise_bn",
+    "checkpoint",
+    "logging",
+    "lr",
+    "invalid_loss",
+    "imports",
+    "growth",
+)
+ROOT = Path(__file__).parents[1]
+
+
+def run_here(name: str, rounds: int | None) -> list[Bench]:
+    """Run one bench in this process."""
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    run: Any = importlib.import_module(f"benchmarks.{name}").run
+    found = run(**({} if rounds is None else {"rounds": rounds}))
+    return [found] if isinstance(found, Bench) else list(found)
+
+
+def run_apart(name: str, rounds: int | None) -> list[dict[str, Any]]:
+    """Run one bench in a process of its own, which prints its tables; return what it found."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "found.json")
+        command = [sys.executable, "-m", "benchmarks", name, "--into", str(path)]
+        command += [] if rounds is None else ["--rounds", str(rounds)]
+        python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "golden")])
+        environment = {**os.environ, "PYTHONPATH": python_path, "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run(command, check=True, cwd=directory, env=environment)
+        found: list[dict[str, Any]] = json.loads(path.read_text())
+    return found
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=inspect.cleandoc(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--rounds", type=int, help="instead of each bench's own number")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    unknown = {*arguments.names} - {*NAMES}
+    if unknown:
+        parser.error(f"no bench is called {', '.join(sorted(unknown))}; there are {NAMES}")
+    if arguments.into:
+        benches = run_here(arguments.names[0], arguments.rounds)
+        for bench in benches:
+            show(bench)
+        arguments.into.write_text(json.dumps([asdict(bench) for bench in benches]))
+        return
+    path = arguments.results / "results.json"
+    found: dict[str, Any] = json.loads(path.read_text())["benches"] if path.exists() else {}
+    for name in arguments.names or NAMES:
+        found[name] = run_apart(name, arguments.rounds)
+        arguments.results.mkdir(parents=True, exist_ok=True)
+        kept = {known: found[known] for known in NAMES if known in found}
+        path.write_text(json.dumps({"machine": report.machine(), "benches": kept}, indent=1) + "\n")
+    ratios = [
+        Ratio(**ratio)
+        for name in NAMES
+        for bench in found.get(name, [])
+        for ratio in bench["ratios"]
+    ]
+    report.write(ratios, arguments.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""What a usual set of hooks adds to a step: learning rate, log, timer, checkpoint.
+
+A figure is the processor time of a step of a tiny model, in the middle of an epoch whose end
+would save. Each set is measured over the same loop without it: ours and Lightning's own
+equivalents in Lightning's, mmcv's hooks in mmcv's.
+
+    python -m benchmarks defaults
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, Timer
+from lightning.pytorch.loggers import CSVLogger
+from torch import nn
+from torch.utils.data import DataLoader
+
+from benchmarks.measure import Bench, has, in_turns, quiet_trainer
+from lightning_hooks import HookAdapter, IterTimerHook, TextLoggerHook
+from lightning_hooks.hooks.checkpoint import CheckpointHook
+from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
+
+INTERVAL, FIRST, LAST = 50, 50, 800
+BARE, LIGHTNINGS, OURS = "Lightning, bare", "Lightning's equivalents", "our default set"
+MMCV_BARE, MMCV = "mmcv, bare", "mmcv's default set in mmcv"
+
+
+class Module(L.LightningModule):
+    """A linear layer; with ``logs`` it logs and schedules as Lightning's users do."""
+
+    def __init__(self, logs: bool = False) -> None:
+        super().__init__()
+        self.net = nn.Linear(8, 2)
+        self.logs = logs
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.net(batch).square().mean()
+        if self.logs:
+            self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.01)
+        if not self.logs:
+            return optimizer
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, LAST)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+
+class Clock(Callback):
+    """The processor time of the steps between two of an epoch; the first of all callbacks."""
+
+    seconds = 0.0
+
+    def on_train_batch_start(self, trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
+        if index == FIRST:
+            self.seconds = -time.thread_time()
+        if index == LAST:
+            self.seconds += time.thread_time()
+            trainer.should_stop = True
+
+    @property
+    def microseconds(self) -> float:
+        """Per step."""
+        return self.seconds / (LAST - FIRST) * 1e6
+
+
+def default_hooks() -> list[Any]:
+    """Return ours."""
+    return [
+        CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False),
+        CheckpointHook(interval=1),
+        IterTimerHook(),
+        TextLoggerHook(interval=INTERVAL),
+    ]
+
+
+def in_lightning(kind: str) -> float:
+    """Train with one of the sets."""
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as directory:
+        options: dict[str, Any] = {}
+        callbacks: list[Any] = [clock]
+        if kind == OURS:
+            callbacks.append(HookAdapter(default_hooks(), work_dir=directory))
+        if kind == LIGHTNINGS:
+            callbacks += [LearningRateMonitor("step"), Timer(), ModelCheckpoint(directory)]
+            options = {"logger": CSVLogger(directory), "log_every_n_steps": INTERVAL}
+            options["enable_checkpointing"] = True
+        trainer = quiet_trainer(directory, *callbacks, max_epochs=2, **options)
+        loader = DataLoader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
+        trainer.fit(Module(logs=kind == LIGHTNINGS), loader)
+    return clock.microseconds
+
+
+def in_mmcv(kind: str) -> float:
+    """Train in mmcv's runner, which always has a hook that steps the optimizer."""
+    import oracle  # tests/golden: it makes mmcv import without torchvision
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 2)
+
+        def train_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
+            loss = self.net(data).square().mean()
+            return {"loss": loss, "log_vars": {"loss": loss.item()}, "num_samples": 2}
+
+    class Timing(oracle.Hook):  # type: ignore[misc,name-defined]
+        def before_train_iter(self, runner: Any) -> None:
+            if runner.inner_iter == FIRST:
+                self.seconds = -time.thread_time()
+            if runner.inner_iter == LAST:
+                self.seconds += time.thread_time()
+
+    clock = Timing()
+    with tempfile.TemporaryDirectory() as directory:
+        runner = oracle.make_runner("EpochBasedRunner", 1, Model(), work_dir=directory)
+        runner.register_hook(clock, "HIGHEST")
+        runner.register_optimizer_hook({})
+        if kind == MMCV:
+            runner.register_lr_hook({"policy": "CosineAnnealing", "min_lr": 0.0, "by_epoch": False})
+            runner.register_checkpoint_hook({"interval": 1})
+            runner.register_timer_hook({"type": "IterTimerHook"})
+            runner.register_logger_hooks(
+                {"interval": INTERVAL, "hooks": [{"type": "TextLoggerHook"}]}
+            )
+        loader = DataLoader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
+        oracle.run(runner, [loader], [("train", 1)])
+    seconds: float = clock.seconds
+    return seconds / (LAST - FIRST) * 1e6
+
+
+def run(rounds: int = 9) -> Bench:
+    """Measure all sets in turns."""
+    torch.set_num_threads(1)
+    cases: dict[str, Callable[[], float]] = {
+        kind: functools.partial(in_lightning, kind) for kind in (BARE, LIGHTNINGS, OURS)
+    }
+    if has("mmcv"):
+        cases |= {kind: functools.partial(in_mmcv, kind) for kind in (MMCV_BARE, MMCV)}
+    bench = Bench("Default sets", "us per step", in_turns(cases, rounds))
+    extra = bench.over(OURS, BARE)
+    what = f"{OURS}, over the bare loop"
+    bench.compare(what, extra, LIGHTNINGS, bench.over(LIGHTNINGS, BARE), 0.06)
+    if has("mmcv"):
+        bench.compare(what, extra, MMCV, bench.over(MMCV, MMCV_BARE), 0.9)
+    return bench

@@ -1,0 +1,40 @@
+"""What ``import lightning_hooks`` adds to ``import lightning.pytorch``: processor time, modules.
+
+Each figure is of a fresh process, in turns.
+
+    python -m benchmarks imports
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+
+from benchmarks.measure import Bench, in_turns
+
+CODE = """
+import sys, time, lightning.pytorch
+modules, start = len(sys.modules), time.process_time()
+import {}
+print(time.process_time() - start, len(sys.modules) - modules, time.process_time())
+"""
+
+
+def measure(module: str, which: int) -> float:
+    """Return the seconds that a module takes after Lightning, its modules, or those of all."""
+    code = CODE.format(module)
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return float(found[which])
+
+
+def run(rounds: int = 9) -> Bench:
+    """Measure in turns."""
+    cases = {
+        "lightning.pytorch": functools.partial(measure, "lightning.pytorch", 2),
+        "lightning_hooks after it": functools.partial(measure, "lightning_hooks", 0),
+    }
+    bench = Bench("Import", "s", in_turns(cases, rounds))
+    bench.compare_cases("lightning_hooks after it", "lightning.pytorch", 0.02)
+    return bench

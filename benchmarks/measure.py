@@ -1,0 +1,122 @@
+"""What the benches share: cases in turns, ratios of the same round, and how they are shown."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Figures = list[float]
+"""One figure a round."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What something costs as a ratio of what a peer takes, round by round."""
+
+    what: str
+    peer: str
+    ratios: Figures
+    goal: float | None = None
+
+    @property
+    def median(self) -> float:
+        """The figure that is held against the goal."""
+        return statistics.median(self.ratios)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """The spread."""
+        if len(self.ratios) < 2:
+            return self.median, self.median
+        low, _, high = statistics.quantiles(self.ratios, n=4, method="inclusive")
+        return low, high
+
+
+@dataclass
+class Bench:
+    """The figures of a bench by case, and the ratios that matter."""
+
+    title: str
+    unit: str
+    figures: dict[str, Figures]
+    ratios: list[Ratio] = field(default_factory=list)
+
+    def compare(
+        self, what: str, ours: Figures, peer: str, theirs: Figures, goal: float | None = None
+    ) -> None:
+        """Add the ratio of two rows of figures."""
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        self.ratios.append(Ratio(what, peer, ratios, goal))
+
+    def compare_cases(self, ours: str, peer: str, goal: float | None = None) -> None:
+        """Add the ratio of two cases, if the peer has taken part."""
+        if peer in self.figures:
+            self.compare(ours, self.figures[ours], peer, self.figures[peer], goal)
+
+    def over(self, case: str, base: str) -> Figures:
+        """Return what a case takes over another one, round by round."""
+        pairs = zip(self.figures[case], self.figures[base], strict=True)
+        return [one - other for one, other in pairs]
+
+
+def has(*packages: str) -> bool:
+    """Whether peers are installed: those that are not do not take part."""
+    return all(importlib.util.find_spec(package) for package in packages)
+
+
+def in_turns(
+    cases: dict[str, Callable[[], float]], rounds: int, warm_up: int = 1
+) -> dict[str, Figures]:
+    """Run all cases in each round; return what they return, without that of the first rounds."""
+    found: dict[str, Figures] = {case: [] for case in cases}
+    gc.disable()
+    for index in range(rounds + warm_up):
+        for case, run in cases.items():
+            figure = run()
+            if index >= warm_up:
+                found[case].append(figure)
+        gc.collect()
+    gc.enable()
+    return found
+
+
+def show(bench: Bench) -> None:
+    """Print the tables of a bench."""
+    console = Console()
+    table = Table("case", bench.unit, "least", title=bench.title)
+    for case, figures in bench.figures.items():
+        table.add_row(case, f"{statistics.median(figures):.4g}", f"{min(figures):.4g}")
+    console.print(table)
+    table = Table("ratio", "of", "median", "quartiles", "goal")
+    for row in ratio_rows(bench.ratios):
+        table.add_row(*row)
+    console.print(table)
+
+
+def ratio_rows(ratios: Sequence[Ratio]) -> list[list[str]]:
+    """Return the cells of a table of ratios."""
+    rows = []
+    for ratio in ratios:
+        low, high = ratio.quartiles
+        goal = "" if ratio.goal is None else f"{ratio.goal:g}"
+        spread = f"{low:.3f} to {high:.3f}"
+        rows.append([ratio.what, ratio.peer, f"{ratio.median:.3f}", spread, goal])
+    return rows
+
+
+def quiet_trainer(directory: Any, *callbacks: Any, **options: Any) -> Any:
+    """Make a Trainer on the CPU that says and writes nothing of its own."""
+    import lightning as L  # a bench about imports does without
+
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    options = {"max_epochs": 1, "accelerator": "cpu", **quiet, **options}
+    return L.Trainer(callbacks=[*callbacks], default_root_dir=directory, **options)
