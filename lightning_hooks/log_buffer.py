@@ -54,7 +54,7 @@ class LogBuffer:
             vars: A number or a 0-d tensor by key.
             count: The weight of the step, usually its number of samples.
         """
-        if not isinstance(vars, Mapping):
+        if not isinstance(vars, (dict, Mapping)):  # the first alone is asked for without a call
             raise TypeError(f"vars must be a dict, got {vars!r}")
         for key, value in vars.items():
             if isinstance(value, torch.Tensor):
