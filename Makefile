@@ -1,7 +1,12 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
+<<<<<<< HEAD
 .PHONY: demo test slow old-code docs notebooks check fmt golden golden-check bench clean
+=======
+.PHONY: demo test slow torture old-code docs notebooks check fmt release-check golden golden-check \
+    clean
+>>>>>>> main
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -28,6 +33,10 @@ test: $(INSTALLED)
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
+# 200 kills, broken disks, bad input: docs/torture.md
+torture: $(INSTALLED)
+	OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests $(BIN)/python tests/torture.py $(ARGS)
+
 # hooks of real packages of the mmcv 1.x era and of its sister libraries, downloaded from PyPI
 old-code: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow tests/old_code tests/sister_code $(ARGS)
@@ -36,9 +45,9 @@ old-code: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/build
 
-# runs the notebooks anew and keeps their outputs
+# runs the notebooks, or those of ARGS, anew and keeps their outputs
 notebooks: $(INSTALLED)
-	$(BIN)/python tests/test_notebooks.py
+	$(BIN)/python tests/test_notebooks.py $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check
@@ -49,6 +58,10 @@ check: $(INSTALLED)
 fmt: $(INSTALLED)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+# builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest
+release-check:
+	PYTHON=$(PYTHON) .ci/release-check $(ARGS)
 
 # real mmcv 1.7.2 in .oracle: record its numbers into tests/golden/*.json
 golden:

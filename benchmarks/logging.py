@@ -2,9 +2,19 @@
 
 All cases run in one process, in turns, and are compared with the loop of the same round that
 does not log, but returns the same. The peer is Lightning's ``self.log`` with its ``CSVLogger``.
-What five scalars cost is the processor time of the thread that trains. Of eight backends both
-are shown: time on the clock, which is what the user sees, and processor time of all threads, which
-does not depend on what else the machine does.
+What five scalars cost is the processor time of the thread that trains. Of eight backends three
+times are shown: on the clock, which is what the user sees, and the processor time of the thread
+that trains and of all threads, which depend less on what else the machine does. The interval of
+``backends`` and ``dead`` is 10, the loggers' default; ``every`` logs each step.
+
+On two cores with nothing else to do, ``backends`` was 1.02 on the clock and 1.035 of all threads,
+``dead`` 1.01 and 1.02, when records gathered for one second; once, after ``every`` in the same
+process, ``backends`` was 1.06 and 1.075, and ``every`` itself 1.19 and 1.21. Where it went, in ms
+of a step of 20: 0.2 to 0.3 in the training thread, half of that for the averages, which each
+logger computes anew; 0.6 in the senders' threads, 0.23 of it MLflow's, 0.08 each DVCLive's and
+Neptune's. They hold the interpreter's lock meanwhile, so the sum bounds what a step can lose.
+Now records gather for five seconds: a batch costs MLflow little more than one record. On a busy
+machine the senders took 0.82 with one second, 0.51 with three and 0.35 with six.
 
     python -m benchmarks logging
 """

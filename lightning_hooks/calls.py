@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from lightning_hooks.flags import TrainFlags
 from lightning_hooks.notes import add_hook_note, stopped
 from lightning_hooks.ownership import is_ours, trains_like_mmcv
@@ -83,6 +85,16 @@ class Calls:
             foreign = self._has_foreign()
             self.settles = runner.trainer.strategy.reduce_boolean_decision(foreign, all=False)
         return self.settles
+
+    def common_dialects(self) -> frozenset[str]:
+        """Find out, on all ranks together, of which dialects each of them has a hook."""
+        runner = self._runner
+        own = {hook.dialect.name for hook in runner.hooks if hasattr(hook, "foreign_hook")}
+        if runner.world_size == 1 or not torch.distributed.is_initialized():
+            return frozenset(own)
+        all_ranks: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(all_ranks, own)
+        return frozenset(own.intersection(*all_ranks))
 
     def _has_foreign(self) -> bool:
         return not all(is_ours(hook) for hook in self._runner.hooks)

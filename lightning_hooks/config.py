@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.argument_names import check_names, parameter_names
 from lightning_hooks.hook import Hook
 from lightning_hooks.hook_configs import (
     FP16,
@@ -117,6 +118,8 @@ def register_training_hooks(
     for name, value in (("fp16", fp16), ("runner", runner), ("log_config", log_config)):
         if not (value is None or isinstance(value, Mapping)):
             raise TypeError(f"{name} must be a dict or None, got {value!r}")
+    known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)} - {"hooks"}
+    check_names("register_training_hooks", adapter, known)
     by_epoch, limits = run_length(runner, total_epochs, total_iters)
     trainer_kwargs: dict[str, Any] = {**limits}
     count = {} if by_epoch else {"by_epoch": False}

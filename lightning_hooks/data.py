@@ -116,17 +116,25 @@ class Iteration:
                 del trainer.strategy.__dict__["process_dataloader"]
             self._process = None
 
-    def can_renew(self, trainer: L.Trainer) -> bool:
+    def can_renew(self, trainer: L.Trainer, *, resumed: bool) -> bool:
         """Whether the epoch's iterator exists already and can be made again without loss."""
         if not self._made_early or loops.iterates_anew(trainer):
             return False
-        # a state is of use in mid-epoch: between two a loader's next iterator is a whole one
-        here = loops.is_resuming_mid_epoch(trainer)
+        # at the beginning of a pass the state of a loader says only that the one before is over
+        begins = resumed and not loops.goes_on_in_pass(trainer)
         return all(
             any(loader is late for late in self._late)
-            or not (_iterates_once(loader) if here else sized_len(loader) is None)
+            or not _iterates_once(loader)
+            or (begins and sized_len(loader) is not None)
             for loader in loops.train_loaders(trainer)
         )
+
+    def leave_pass(self, trainer: L.Trainer) -> None:
+        """Have late loaders take the state of a pass that is over: the next one begins anew."""
+        if not loops.goes_on_in_pass(trainer):
+            for loader in self._late:
+                if sized_len(loader) is not None:
+                    iter(loader)
 
     def begin_epoch(
         self, runner: Runner, *, for_run: bool, resumed: bool, hooks_may_change_data: bool
@@ -145,7 +153,7 @@ class Iteration:
             self._default = loops.train_data(trainer)
         replace = new is not None and all(new is not x for x in loops.train_loaders(trainer))
         changed = hooks_may_change_data or bool(self._late)
-        renew = self.can_renew(trainer) and (resumed or changed)
+        renew = self.can_renew(trainer, resumed=resumed) and (resumed or changed)
         if replace:
             again = partial(loops.replace_loader, trainer, new)
             natural = resumed and self._made_early

@@ -45,7 +45,6 @@ from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.hook_order import check_wishes
 from lightning_hooks.iter_runner import IterRunner
-from lightning_hooks.model import as_outputs
 from lightning_hooks.model_watch import ModelWatch
 from lightning_hooks.ownership import Ownership, is_ours, trains_like_mmcv
 from lightning_hooks.participants import Participant, each_once, host, mute, unmute
@@ -180,6 +179,7 @@ class Driver(Callback):
         self._buffers.stop_listening()
         loops.leave_resumed_epoch(trainer)
         runner, saved = self.runner, self._resumed.state or {}
+        runner.run_id = saved.get("run", runner.run_id)  # of shards it is known by now only
         runner.renew()
         runner.mode = None
         runner._stop_requested = False
@@ -210,6 +210,7 @@ class Driver(Callback):
         runner.announce()
         self._model.guard()
         keys = self._buffers.keys(pl_module)
+        runner.common_dialects = self._calls.common_dialects()
         self._model.takes_at_once = True  # the hooks that come later keep its parameters
         self._calls.now("before_run")
         self._model.takes_at_once = False
@@ -276,7 +277,9 @@ class Driver(Callback):
     def _restore_rng(self) -> None:
         """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
         trainer = self.runner.trainer
-        anew = self._iteration.can_renew(trainer) or loops.iterates_anew(trainer)
+        if self._resumed:
+            self._iteration.leave_pass(trainer)
+        anew = self._iteration.can_renew(trainer, resumed=True) or loops.iterates_anew(trainer)
         if self._resumed and (anew or loops.goes_on_in_pass(trainer)):
             self._resumed.restore_rng(trainer.global_rank)
 
@@ -402,6 +405,7 @@ class Driver(Callback):
     def _close_epoch(self) -> None:
         runner = self.runner
         assert isinstance(runner, EpochRunner)
+        runner.end_epoch()
         self._calls.now("after_train_epoch")
         self._in_epoch = False
         runner._closed_epoch = runner.trainer.current_epoch
@@ -433,7 +437,7 @@ class Driver(Callback):
         """``after_val_iter``."""
         if self._in_fit_validation(trainer):
             runner = self.runner
-            runner.outputs = as_outputs(outputs)
+            runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner)
             self._calls.each_batch("after_val_iter", self._calls.at["after_val_iter"])

@@ -15,6 +15,9 @@ class EpochRunner(Runner):
     _closed_epoch: int | None = None
     _own_max_iters: int | None = None
 
+    def end_epoch(self) -> None:
+        """All batches of an epoch are done; ``after_train_epoch`` follows."""
+
     @property
     def _epoch(self) -> int:
         # Lightning counts an epoch after the validation in it, mmcv before

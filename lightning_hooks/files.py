@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import re
@@ -29,6 +30,7 @@ __all__ = [
     "modified",
     "plain",
     "remove",
+    "require_writable",
     "save_torch",
     "sync",
     "to_cpu",
@@ -146,6 +148,21 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
     fs.makedirs(fs._parent(target), exist_ok=True)
     with fs.transaction, fs.open(target, "wb") as file:
         yield file
+
+
+def require_writable(directory: str) -> None:
+    """Complain if files can never appear in a local directory, which need not be there yet.
+
+    Raises:
+        PermissionError: if this process may not write there, or nobody may.
+    """
+    if not is_local(directory):
+        return
+    there = os.path.abspath(directory.removeprefix("file://"))
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "nothing can be written to", there)
 
 
 def make_directory(path: str) -> None:

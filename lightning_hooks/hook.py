@@ -168,7 +168,7 @@ class Hook(Participant):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Note the constructor's arguments: they tell two stateful hooks of a class apart."""
-        hook = super().__new__(cls)
+        hook = super().__new__(cls, *args, **kwargs)
         if cls.__init__ is object.__init__:
             if args or kwargs:
                 raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")

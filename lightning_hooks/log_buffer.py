@@ -62,6 +62,21 @@ class LogBuffer:
             self.val_history.setdefault(key, []).append(value)
             self.n_history.setdefault(key, []).append(count)
 
+    def replace(self, vars: Mapping[str, Any]) -> None:
+        """Forget the values of these keys for new ones, which then are their averages.
+
+        >>> buffer = LogBuffer()
+        >>> for count in (1, 2):
+        ...     buffer.replace({"skipped_steps": count})
+        >>> buffer.average()
+        >>> dict(buffer.output)
+        {'skipped_steps': 2.0}
+        """
+        for history in (self.val_history, self.n_history):
+            for key in vars:
+                history.pop(key, None)
+        self.update(vars)
+
     def trim(self, n: int) -> None:
         """Forget all but the last ``n`` values of each key."""
         for history in (self.val_history, self.n_history):

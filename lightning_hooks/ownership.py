@@ -94,7 +94,8 @@ class Ownership:
         """Switch the module to manual optimization.
 
         Raises:
-            ValueError: if the Trainer is to clip or accumulate too.
+            ValueError: if the Trainer is to clip or accumulate too, or the module steps by itself
+                and ``owns_backward=True`` does not say otherwise.
         """
         if not self.is_taken:
             return
@@ -111,6 +112,13 @@ class Ownership:
                 "GradientCumulativeOptimizerHook(cumulative_iters=...)"
             )
         module = self._runner.module
+        manual = not (module.automatic_optimization or trains_like_mmcv(module))
+        if manual and self.wish is not True:
+            raise ValueError(
+                f"{type(module).__name__} has automatic_optimization=False and does backward and "
+                f"step itself, as {names} would: leave both to one of them; if its training_step "
+                "only returns the loss, give HookAdapter(owns_backward=True)"
+            )
         self._automatic = module.automatic_optimization
         module.automatic_optimization = False
         # Lightning clears the gradients before validation; hooks may accumulate across epochs

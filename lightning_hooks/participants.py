@@ -9,6 +9,8 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.argument_names import check_names, names_of
+from lightning_hooks.misplaced import for_objects, refuse_misplaced
 from lightning_hooks.settings import Settings
 
 __all__ = ["Participant", "each_once", "host", "mute", "unmute"]
@@ -25,6 +27,16 @@ class Participant(Callback):
 
     hosted_at: int | None = None
     """The place of a hook among those of its Trainer's adapters, if it is in one."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Say what an argument with a wrong name may have meant."""
+        if kwargs and (known := names_of(cls)) is not None:
+            check_names(cls.__name__, kwargs, known)
+        return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        # what Lightning shows where one is given as plugin, strategy or loader
+        return f"<{type(self).__name__}, for Trainer(callbacks=[...])>"
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with their priorities, in the order given."""
@@ -47,13 +59,15 @@ class Participant(Callback):
                 Participant.setup(self, trainer, pl_module, stage)
                 own(self, trainer, pl_module, stage)
 
-            cls.setup = setup  # type: ignore[method-assign]
+            cls.setup = for_objects(setup)  # type: ignore[method-assign]
 
+    @for_objects
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Make sure that the Trainer has its driver.
 
         Raises:
-            TypeError: if the Trainer is that of the package ``pytorch_lightning``.
+            TypeError: if the Trainer is that of the package ``pytorch_lightning``, or was given
+                what is no callback.
         """
         from lightning_hooks.driver import Driver  # which knows its participants
 
@@ -63,6 +77,7 @@ class Participant(Callback):
                 f"{type(trainer).__module__.partition('.')[0]}: its classes are others; "
                 "write `import lightning as L` and L.Trainer, L.LightningModule"
             )
+        refuse_misplaced(trainer)
         Driver.of(trainer, stage)
 
 

@@ -16,7 +16,7 @@ import torch
 from lightning_hooks import loops, mmcv_checkpoint
 from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.log_buffer import LogBuffer
-from lightning_hooks.model import ModelWrapper
+from lightning_hooks.model import ModelWrapper, as_outputs
 from lightning_hooks.notes import calling
 from lightning_hooks.optimizer_steps import steps_done, steps_of, steps_of_run
 from lightning_hooks.priority import default_priority
@@ -47,6 +47,9 @@ class Runner:
     outputs: dict[str, Any]
     """What the last step returned; not there before the first."""
 
+    result: Any = None
+    """What the last validation or test step returned, dict or not."""
+
     data_batch: Any
     """The batch; there only within an iteration."""
 
@@ -61,6 +64,9 @@ class Runner:
 
     calls_hooks: bool = False
     """Whether it is a hook that is running: what it runs of the model is not the training's."""
+
+    common_dialects: frozenset[str] = frozenset()
+    """The dialects besides mmcv's of which every rank has a hook."""
 
     run_id: str
     """The run's name, which it keeps when it is resumed: its files are known by it."""
@@ -344,6 +350,11 @@ class Runner:
     def announce(self) -> None:
         """Log what is about to be run."""
         self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
+
+    def take_result(self, result: Any) -> None:
+        """Take what a validation or test step returned: a list of samples is not mmcv's dict."""
+        self.result = result
+        self.outputs = {} if isinstance(result, (list, tuple)) else as_outputs(result)
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""

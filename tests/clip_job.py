@@ -11,9 +11,9 @@ from typing import Any
 import lightning as L
 import torch
 from helpers import TinyModule, make_loader
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from lightning_hooks import Hook, OptimizerHook
@@ -47,6 +47,17 @@ class Module(Plain):
         fully_shard(self.net, mesh=mesh["data_parallel"])
 
 
+class Flat(Plain):
+    validation_step = None  # type: ignore[assignment]
+
+
+class FSDPOnCPU(FSDPStrategy):
+    """FSDP's strategy, where a Trainer and torch are not asked for a GPU."""
+
+    def _setup_model(self, model: nn.Module) -> nn.Module:
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **self.kwargs)
+
+
 class Look(Hook):
     """Writes down what this rank sees."""
 
@@ -66,11 +77,13 @@ class Look(Hook):
                 seen.append(float(value))
 
 
-def fit(out: Path, grad_clip: Any) -> dict[str, Any]:
-    look, module = Look(), Module()
-    strategy = ModelParallelStrategy(
+def fit(out: Path, grad_clip: Any, flattened: bool = False) -> dict[str, Any]:
+    look, module = Look(), Flat() if flattened else Module()
+    strategy: Any = ModelParallelStrategy(
         data_parallel_size=2, tensor_parallel_size=1, process_group_backend="gloo"
     )
+    if flattened:
+        strategy = FSDPOnCPU(process_group_backend="gloo")
     trainer = L.Trainer(
         accelerator="cpu",
         devices=2,
@@ -84,7 +97,12 @@ def fit(out: Path, grad_clip: Any) -> dict[str, Any]:
         default_root_dir=out,
     )
     trainer.fit(module, make_loader(4))
-    weights: list[Any] = [p.full_tensor() for p in module.parameters()]  # type: ignore[attr-defined]
+    weights: list[Any]
+    if flattened:
+        with FullyShardedDataParallel.summon_full_params(trainer.model):  # type: ignore[arg-type]
+            weights = [p.detach().clone() for p in module.parameters()]
+    else:
+        weights = [p.full_tensor() for p in module.parameters()]  # type: ignore[attr-defined]
     return {
         **look.seen,
         "kinds": sorted(look.kinds),
@@ -117,6 +135,12 @@ def mixed(kind: str) -> dict[str, Any]:
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {name: fit(out, recipe) for name, recipe in RECIPES.items()}
+    for name in ("norm", "value"):
+        found[f"flattened {name}"] = fit(out, RECIPES[name], flattened=True)
+    try:
+        fit(out, RECIPES["groups"], flattened=True)
+    except ValueError as error:
+        found["refused"] = str(error)
     found["mixed"] = {kind: mixed(kind) for kind in ("norm", "value", "adaptive")}
     (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()

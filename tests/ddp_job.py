@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -151,9 +152,10 @@ def warned_of_a_model_that_does_backward(out: Path) -> list[str]:
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found = {}
-    trainer, found["owned"] = fit(
-        out, OptimizerHook(), SaveOnRank0(), TensorboardLoggerHook(interval=1, strict=True)
-    )
+    writers = []
+    if importlib.util.find_spec("tensorboard") is not None:
+        writers = [TensorboardLoggerHook(interval=1, strict=True)]
+    trainer, found["owned"] = fit(out, OptimizerHook(), SaveOnRank0(), *writers)
     torch.manual_seed(trainer.global_rank)
     trainer.save_checkpoint(out / "lightning.ckpt")
     found["global_step"] = trainer.global_step

@@ -1,7 +1,7 @@
 """A server that forks training processes to be killed: they need not import everything anew.
 
-Each line of the input is a JSON object of arguments for :func:`train`. The answers are the
-process's id and, when it has ended, its status.
+Each line of the input is a JSON object of arguments for :func:`train`. The answers are a 0 when
+all is imported, and then the process's id and, when it has ended, its status.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class Witness(Callback):
 
     def __init__(self, module: Module) -> None:
         self.seen = [module.parameters_now()]
+        self.started = False
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.started = True
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         self.seen.append(pl_module.parameters_now())
@@ -94,8 +98,13 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
     try:
         trainer.fit(module, *loaders, ckpt_path="last" if resumes else None)
     finally:  # a SIGKILL leaves none of these
-        weights = {"now": module.parameters_now(), "iter": int(module.big[0])}
-        torch.save(weights, Path(directory) / "weights.pt")
+        weights = {
+            "now": module.parameters_now(),
+            "iter": int(module.big[0]),
+            "started": witness.started,
+        }
+        torch.save(weights, Path(directory) / "weights.new")
+        os.replace(Path(directory) / "weights.new", Path(directory) / "weights.pt")
         if not resumes:
             torch.save(witness.seen, Path(directory) / "witness.pt")
 
@@ -103,6 +112,7 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
 def serve(**jobs: Any) -> None:
     """Serve until the input ends."""
     warnings.simplefilter("ignore")  # of files that the kill has left
+    print(0, flush=True)
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

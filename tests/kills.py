@@ -40,6 +40,7 @@ class Server:
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        self.answer()  # it has imported everything
 
     def start(self, **arguments: Any) -> int:
         """Start one; return its id."""
@@ -66,7 +67,7 @@ def is_running(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second: gone while it was read
         return False
 
 
@@ -87,8 +88,10 @@ class Victim:
         for directory in (self.directory, self.whole):
             directory.mkdir()
         self._place()
+        start = time.monotonic()
         server.start(directory=str(self.whole), **arguments)
         assert server.answer() == 0, self.error(self.whole)
+        self.seconds = time.monotonic() - start
         self.end = last_of(self.whole)
         self.logs = read_logs(self.whole)
         assert len(self.logs[0]) == len(self.logs[1]) > kill_job.EPOCHS
@@ -117,6 +120,7 @@ class Victim:
             pause: Seconds after the beginning of a write, with ``in_write``.
             in_write: Whether a write is waited for.
         """
+        (self.directory / "weights.pt").unlink(missing_ok=True)
         pid = self.server.start(directory=str(self.directory), **self.arguments)
         self.tally["resumes"] += self.saved > 0
         start = time.monotonic()
@@ -131,8 +135,9 @@ class Victim:
         if status == 0:
             self.check_end()
             return False
-        expected = -number if number == signal.SIGKILL else kill_job.INTERRUPTED
-        assert status == expected, (status, self.error())
+        in_fit = number != signal.SIGKILL and (self.directory / "weights.pt").exists()
+        expected = (kill_job.INTERRUPTED,) if in_fit else (-number, 1)
+        assert status in expected, (status, self.error())
         self.tally["in a write"] += bool(self.temporaries())
         self.check_survivors()
         return True
@@ -206,7 +211,7 @@ def kill_again_and_again(victim: Victim, kills: int, draw: random.Random) -> Non
     killed = 0
     while killed < kills:
         in_write = killed % 3 == 0
-        times = draw.uniform(0, 0.8), draw.uniform(0, 0.004)
+        times = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
         killed += victim.interrupt(signal.SIGKILL, *times, in_write=in_write)
     victim.tally["kills"] += killed
     victim.finish()

@@ -206,7 +206,7 @@ def main():
             dict(type="NotesHook", path=osp.join(args.work_dir, "notes.json"), priority="LOWEST")
         ],
     )
-    if distributed:
+    if distributed and by_epoch:
         runner.register_hook_from_cfg(dict(type="DistSamplerSeedHook"))
     if args.ema:
         runner.register_hook_from_cfg(dict(type="EMAHook", momentum=0.1, priority=45))

@@ -28,6 +28,7 @@ from lightning_hooks import (
     SyncBuffersHook,
     TextLoggerHook,
 )
+from lightning_hooks.dialects import detectron2
 from lightning_hooks.driver import Driver
 from lightning_hooks.standin.distributed import master_only
 
@@ -168,10 +169,26 @@ def copies(out: Path) -> int:
     return iterations(out, *again, epochs=2)
 
 
+class LastLoss(detectron2.HookBase):
+    """Notes the last loss in the storage."""
+
+    def after_train(self) -> None:
+        self.found = self.trainer.storage.latest()["total_loss"][0]
+
+
+def one_with_a_dialect(out: Path) -> list[float]:
+    """Hooks of detectron2 are on the first rank only, which has its own losses then."""
+    last, module = LastLoss(), Module()
+    hooks = [IterTimerHook(), last] if RANK == 0 else [IterTimerHook()]
+    make(out, HookAdapter(hooks), epochs=1).fit(module, make_loader(8))
+    return [module.losses[-1], last.found if RANK == 0 else 0.0]
+
+
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {"stopped": stopped(out), "seeds": seeds(out), "copies": copies(out)}
     found["buffers"] = buffers(out)
+    found["dialect"] = one_with_a_dialect(out)
     logs = out / "logs"
     adapter = HookAdapter(
         [MasterSaves(), IterTimerHook(), TextLoggerHook(interval=1)], work_dir=str(logs)

@@ -22,8 +22,10 @@ from torch.distributed.fsdp import fully_shard
 
 from lightning_hooks import (
     CheckInvalidLossHook,
+    CheckpointHook,
     EMAHook,
     HookAdapter,
+    OptimizerHook,
     StochasticWeightAverageHook,
 )
 
@@ -263,10 +265,34 @@ def restored(out: Path, kind: str, found: dict[str, Any]) -> None:
     found["restored"] = noted(Watch(), module, ema)
 
 
+def kept(out: Path, kind: str, found: dict[str, Any]) -> None:
+    """Runs that write and clip by hooks, the second of which goes on from the first."""
+    out = out / "kept"
+    norms = []
+    for epochs in (2, 3):
+        save = CheckpointHook(interval=1, max_keep_ckpts=1)
+        clip, watch = OptimizerHook(grad_clip={"max_norm": 0.05}), Watch()
+        module = Module(lr=0.05, seed=epochs)
+        hooks = HookAdapter([save, clip], work_dir=str(out))
+        last = hooks.last_checkpoint
+        trainer = trainer_of(out, kind, hooks, watch, max_epochs=epochs)
+        trainer.fit(module, *loaders(), ckpt_path=last)
+        norms += [float(value) for value in watch.losses]
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+    found["kept"] = {
+        "losses": norms,
+        "raw": whole(module),
+        "files": sorted(path.name for path in out.glob("epoch_*")),
+        "is directory": (out / "epoch_3.pth").is_dir(),
+        "last": str(hooks.last_checkpoint),
+    }
+
+
 def main(out: Path, kind: str) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
-    for part in (fit, resume, broken, poisoned, restored):
+    for part in (fit, resume, broken, poisoned, restored, kept):
         part(out, kind, found)
     torch.save(found, out / f"found{os.environ.get('LOCAL_RANK', 0)}.pt")
     if torch.distributed.is_initialized():

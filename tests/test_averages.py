@@ -25,6 +25,7 @@ from lightning_hooks import (
     StochasticWeightAverageHook,
 )
 from lightning_hooks.hooks.masked_update import MaskedUpdate
+from lightning_hooks.schedules.averages import half_life_momentum, ramped_momentum
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 hosted = pytest.mark.parametrize("host", [lambda h: h, lambda h: HookAdapter([h])])
@@ -122,6 +123,24 @@ RULES: dict[str, tuple[Any, Any, bool]] = {
         lambda t: 1 / (t // 3 + 1) if t % 3 == 0 else None,
         False,
     ),
+    # the other peers': timm's, Ignite's and Composer's formulas
+    "timm": (
+        partial(MomentumAnnealingEMAHook, momentum=0.3, gamma=1, power=2 / 3),
+        lambda t: 1 - min(0.7, 1 - (1 + t) ** (-2 / 3)),
+        False,
+    ),
+    "ignite": (
+        partial(
+            BaseEMAHook, momentum_fun=partial(ramped_momentum, start=0.1, momentum=0.4, warm_up=4)
+        ),
+        lambda t: [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4][min(t, 8)],
+        True,
+    ),
+    "composer": (
+        partial(EMAHook, momentum=half_life_momentum(3), warm_up=0, interval=2),
+        lambda t: 1 - 2 ** (-2 / 3) if t % 2 == 0 else None,
+        False,
+    ),
     "plain": (partial(EMAHook, momentum=0.1, warm_up=0), lambda t: 0.1, False),
 }
 
@@ -195,6 +214,51 @@ def test_departure_steps_that_a_scaler_skips_do_not_count(tmp_path, fused):
     assert not trainer.optimizers[0]._optimizer_step_post_hooks
 
 
+def test_begun_after_one_step_it_is_lightnings(tmp_path):
+    hook, ours, theirs = EMAHook(0.1, warm_up=0, begin_iter=1), TinyModule(), TinyModule()
+    make_trainer(tmp_path, hook, max_epochs=2).fit(ours, make_loader())
+    make_trainer(tmp_path, EMAWeightAveraging(decay=0.9), max_epochs=2).fit(theirs, make_loader())
+    for key, value in theirs.state_dict().items():  # where Lightning leaves the average
+        torch.testing.assert_close(hook.ema_state_dict()[key], value)
+
+
+@pytest.mark.parametrize("buffers", ["ignore", "average", "copy"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_on_a_device_of_its_own_it_is_the_same(tmp_path, device, buffers):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    found = []
+    for where in (None, "cpu"):
+        hook, probe = EMAHook(0.1, warm_up=0, interval=2, buffers=buffers, device=where), Probe()
+        module = TinyNormModule()
+        trainer = make_trainer(tmp_path, hook, probe, max_epochs=2, accelerator=device)
+        trainer.fit(module, make_loader(), make_loader(1))
+        trainer.validate(module, make_loader(1), verbose=False)
+        state = hook.ema_state_dict()
+        if where:
+            assert {state[name].device.type for name, _ in module.named_parameters()} == {"cpu"}
+        hook.export(str(tmp_path / "ema.pth"))
+        trainer.save_checkpoint(tmp_path / "last.ckpt")
+        saved = torch.load(tmp_path / "last.ckpt", weights_only=False)
+        found.append(
+            {
+                "exported": torch.load(tmp_path / "ema.pth"),
+                "saved": {key: value.cpu() for key, value in saved["ema_state_dict"].items()},
+                "raw": weights(module),
+                **{f"val {i}": seen for i, seen in enumerate(probe.val)},
+            }
+        )
+        resumed = EMAHook(0.1, warm_up=0, interval=2, buffers=buffers, device=where)
+        trainer = make_trainer(tmp_path, resumed, max_epochs=3, accelerator=device)
+        trainer.fit(module, make_loader(), ckpt_path=tmp_path / "last.ckpt")
+        found[-1]["resumed"] = {k: v.cpu() for k, v in resumed.ema_state_dict().items()}
+    beside, apart = found
+    assert len(beside) > 5
+    for name, values in beside.items():
+        for key, value in values.items():
+            torch.testing.assert_close(apart[name][key].cpu(), value.cpu(), rtol=1e-6, atol=1e-7)
+
+
 def test_swa_is_the_mean_of_the_models(tmp_path):
     class Models(Callback):
         def on_train_batch_end(self, trainer, module, *args: Any) -> None:
@@ -206,6 +270,18 @@ def test_swa_is_the_mean_of_the_models(tmp_path):
     for key, value in hook.ema_state_dict().items():
         mean = torch.stack([model[key] for model in seen[2:]]).mean(0)
         torch.testing.assert_close(value, mean)
+
+
+@pytest.mark.parametrize("make", [MomentumAnnealingEMAHook, StochasticWeightAverageHook])
+def test_departure_state_dict_in_a_checkpoint_is_the_raw_weights(tmp_path, make):
+    hook, module = make(), TinyModule()
+    trainer = make_trainer(tmp_path, hook)
+    trainer.fit(module, make_loader())
+    trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=False)
+    saved = torch.load(tmp_path / "a.ckpt", weights_only=True)
+    assert equal(saved["state_dict"], weights(module))
+    assert equal(saved["ema_state_dict"], hook.ema_state_dict())
+    assert not equal(saved["ema_state_dict"], saved["state_dict"])
 
 
 # -- buffers -----------------------------------------------------------------------------------
@@ -227,7 +303,7 @@ class Counting(TinyNormModule):
 
 @hosted
 @pytest.mark.parametrize("buffers", ["ignore", "average", "copy"])
-def test_buffers_are_swapped_with_the_parameters(tmp_path, host, buffers):
+def test_departure_integer_buffers_are_the_models_others_are_swapped(tmp_path, host, buffers):
     probe, module = Probe(), Counting()
     hook = EMAHook(momentum=0.1, warm_up=0, interval=3, buffers=buffers)
     make_trainer(tmp_path, host(hook), probe, max_epochs=2).fit(
@@ -298,7 +374,9 @@ def test_a_checkpoint_between_updates_has_the_buffers_of_both(tmp_path):
         ({"begin_epoch": 2}, 8),
     ],
 )
-def test_until_it_begins_the_average_is_the_model(tmp_path, host, arguments, t0):
+def test_departure_until_it_begins_counted_from_0_the_average_is_the_model(
+    tmp_path, host, arguments, t0
+):
     class Look(Callback):
         def on_train_batch_end(self, trainer, module, *args: Any) -> None:
             nonlocal seen
@@ -683,6 +761,8 @@ def test_momentum_can_be_a_subclass_own(tmp_path):
         (partial(ExpMomentumEMAHook, total_iter=0), ValueError, "total_iter must be at least 1"),
         (partial(MomentumAnnealingEMAHook, gamma="x"), TypeError, "gamma must be a number"),
         (partial(MomentumAnnealingEMAHook, gamma=-1), ValueError, "gamma must be above 0, got -1"),
+        (partial(MomentumAnnealingEMAHook, power=0), ValueError, "power must be above 0, got 0"),
+        (partial(EMAHook, device="gpu"), ValueError, "device must be None or a device's name"),
     ],
 )
 def test_refuses(make, error, match):

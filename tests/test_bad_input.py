@@ -103,3 +103,21 @@ def test_a_hook_refuses_its_arguments_at_once_or_trains_with_them(
             assert any(one in str(refused) for one in names), said(refused)
 
     holds()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "when"),
+    [
+        ("ExpLrUpdaterHook", {"gamma": 1e300}, "1e\\+299 at epoch 1"),
+        ("CyclicLrUpdaterHook", {"target_ratio": [1e300, 1]}, "at iteration"),
+    ],
+)
+def test_departure_a_rate_that_no_optimizer_takes_is_refused_at_the_start(
+    name: str, arguments: dict[str, Any], when: str, tmp_path: Path
+) -> None:
+    begun = Begun()
+    hook = HOOKS.build({"type": name, **arguments})
+    trainer = make_trainer(tmp_path, hook, begun, max_epochs=2)
+    with pytest.raises(ValueError, match=rf"{name}: the learning rate of SGD.*{when}"):
+        trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
+    assert not begun.yes

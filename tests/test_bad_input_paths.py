@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -24,6 +29,7 @@ from lightning_hooks import (
     manifest,
     newest_valid,
 )
+from lightning_hooks.standin.checkpoints import CheckpointLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 UPWARDS = ["../../x", "/../../x", "a/../../../x", "a\\..\\..\\x"]
@@ -68,7 +74,7 @@ def work(
 
 
 @pytest.mark.parametrize("name", [*UPWARDS, "x" * 400])
-def test_a_template_that_leads_elsewhere_is_refused(name: str) -> None:
+def test_departure_a_template_that_leads_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="filename_tmpl must"):
         CheckpointHook(filename_tmpl=f"{name}_{{}}")
 
@@ -79,7 +85,7 @@ def test_a_template_is_a_name_with_a_number(template: str) -> None:
         CheckpointHook(filename_tmpl=template)
 
 
-def test_old_hooks_save_in_the_directory_that_they_name(work: Path) -> None:
+def test_departure_old_hooks_save_in_the_directory_that_they_name(work: Path) -> None:
     class Saves(Hook):
         def after_run(self, runner: Any) -> None:
             with pytest.raises(ValueError, match="filename_tmpl must"):
@@ -135,3 +141,42 @@ def test_a_list_of_checkpoints_deletes_and_finds_nothing_elsewhere(work: Path) -
         assert other.read_bytes() == b"mine"
     finally:
         other.unlink(missing_ok=True)
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Says nothing."""
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+class Payload:
+    """What a malicious file has in it: reading it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_departure_a_downloaded_checkpoint_is_data(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(work / "torch"))
+    served = work / "served"
+    served.mkdir()
+    torch.save({"state_dict": {}, "meta": Payload(work / "made")}, served / "bad.pth")
+    torch.save({"state_dict": {"w": torch.ones(1)}}, served / "good.pth")
+    handler = partial(QuietHandler, directory=str(served))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        try:
+            with pytest.raises(pickle.UnpicklingError):
+                CheckpointLoader.load_checkpoint(f"{address}/bad.pth")
+            good = CheckpointLoader.load_checkpoint(f"{address}/good.pth")
+        finally:
+            server.shutdown()
+    assert not (work / "made").exists()
+    assert good["state_dict"]["w"].item() == 1

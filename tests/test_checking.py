@@ -196,6 +196,7 @@ def run(*arguments: str) -> int:
 def test_the_exit_code_says_whether_all_can_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("jsonargparse")
     monkeypatch.setenv("COLUMNS", "200")
     old = tmp_path / "old.py"
     old.write_text(dedent(FINE))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import job
@@ -17,8 +18,10 @@ import torch
 from clip_job import RECIPES, Plain
 from helpers import TinyModule, make_loader, make_trainer
 from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_hooks import (
     Fp16OptimizerHook,
@@ -28,7 +31,7 @@ from lightning_hooks import (
     OptimizerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.clipping import KINDS
+from lightning_hooks.hooks.clipping import KINDS, summed_up
 from lightning_hooks.hooks.clipping_hook import ClippingHook
 from lightning_hooks.hooks.grad_clip import recipes_for
 
@@ -96,6 +99,24 @@ def test_adaptively_leaves_gradients_of_zero() -> None:
     found = KINDS["adaptive"](parameters)
     assert found.exceeded() == 0
     assert all(not parameter.grad.any() for parameter in parameters)
+
+
+class NoReads(TorchDispatchMode):
+    """Fails where the host waits for a number of the device."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        assert function is not torch.ops.aten._local_scalar_dense.default, "a read of the device"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_read_from_the_device(kind: str) -> None:
+    recipe = {key: value for key, value in RECIPES[kind].items() if key != "type"}
+    with NoReads():
+        parts = [KINDS[kind]([parameter], **recipe) for parameter in with_gradients()]
+        found = summed_up(parts).exceeded()
+        with pytest.raises(AssertionError, match="a read of the device"):
+            float(found)
 
 
 # -- in a run ----------------------------------------------------------------------------------
@@ -351,7 +372,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 def by_hand(ranks: list[Any], kind: str) -> ClipsItself:
     """Train on the batches of both ranks, whose gradients are averaged."""
-    module = ClipsItself(RECIPES[kind])
+    module = ClipsItself(RECIPES[kind.removeprefix("flattened ")])
     optimizer = module.configure_optimizers()
     for batches in zip(*[rank[kind]["batches"] for rank in ranks], strict=True):
         optimizer.zero_grad()
@@ -362,7 +383,7 @@ def by_hand(ranks: list[Any], kind: str) -> ClipsItself:
     return module
 
 
-@pytest.mark.parametrize("kind", RECIPES)
+@pytest.mark.parametrize("kind", [*RECIPES, "flattened norm", "flattened value"])
 def test_departure_sharded_gradients_are_clipped_by_their_whole_norm(
     kind: str, ranks: list[Any]
 ) -> None:
@@ -375,6 +396,18 @@ def test_departure_sharded_gradients_are_clipped_by_their_whole_norm(
         assert found["clip_fraction"] == ([] if kind == "mmcv" else module.clipped)
         for weight, wanted in zip(found["weights"], module.parameters(), strict=True):
             torch.testing.assert_close(torch.tensor(weight), wanted.detach())
+
+
+def test_flattened_gradients_are_not_clipped_by_group(ranks: list[Any]) -> None:
+    for rank in ranks:
+        assert "does not work with FSDPOnCPU" in rank["refused"]
+
+
+def test_gradients_of_deepspeed_are_left_to_it() -> None:
+    strategy = DeepSpeedStrategy.__new__(DeepSpeedStrategy)  # the package is not needed for it
+    trainer: Any = SimpleNamespace(strategy=strategy, gradient_clip_val=None, precision_plugin=None)
+    with pytest.raises(ValueError, match="does not reach the gradients of DeepSpeed"):
+        OptimizerHook({"max_norm": 1.0}).on_fit_start(trainer, TinyModule())
 
 
 @pytest.mark.parametrize("kind", KINDS)

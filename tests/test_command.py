@@ -11,6 +11,9 @@ import pytest
 from lightning_hooks import HOOKS
 from lightning_hooks.cli import main
 
+for package in ("jsonargparse", "plotext", "rich"):
+    pytest.importorskip(package)
+
 CONFIG = """
 optimizer = dict(type="SGD", lr=0.5, momentum=0.9)
 lr_config = dict(policy="step", step=[2], warmup="linear", warmup_iters=4)

@@ -14,7 +14,8 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ import torch
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
+from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.writers.delivery import Delivery
 from lightning_hooks.writers.records import Record, from_line, to_line
 from lightning_hooks.writers.replay import read, replay
@@ -274,6 +276,23 @@ def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
         assert [record.seq for record in read(str(path), rest=True)[1]] == [2, 3, 4]
 
 
+def test_a_run_tells_of_what_earlier_ones_have_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(tmp_path, KeepHook(lambda: Kept(hopeless)))
+    (path,) = spools(tmp_path)
+    going_on = Spool(str(tmp_path / "work" / "spool" / "other.jsonl"), {"writer": "kept"})
+    going_on.append(0.0, 1, scalars={"loss": 0.1})  # of a run that has not ended
+    caplog.clear()
+    fit(tmp_path, KeepHook())
+    (warning,) = told(caplog)
+    assert warning == (
+        "KeepHook: earlier runs have left 3 records that kept has not taken; to send them: "
+        f"lightning-hooks replay {path}"
+    )
+    going_on.close(keep=False)
+
+
 def test_a_backend_that_does_not_start_costs_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -285,6 +304,27 @@ def test_a_backend_that_does_not_start_costs_one_warning(
     assert len(told(caplog)) == 1
     assert hook.status()["sent"] == 0
     assert len(read(str(spools(tmp_path)[0]))[1]) == 5
+
+
+class Clinging(Kept):
+    """A client that is to be let go."""
+
+    gone: ClassVar[list[str]] = []
+
+    @staticmethod
+    def let_go() -> None:
+        Clinging.gone.append("gone")
+
+
+@pytest.mark.parametrize(("trouble", "times"), [(None, 0), (hopeless, 1), (broken, 1), (hang, 1)])
+def test_a_client_that_is_given_up_is_told_not_to_hold_up_the_process(
+    trouble: Any, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Clinging, "gone", [])
+    hook = KeepHook(lambda: Clinging(trouble or (lambda writer: None)), timeout=0.7)
+    monkeypatch.setattr(hook, "writer_class", Clinging)
+    fit(tmp_path, hook)
+    assert Clinging.gone == ["gone"] * times
 
 
 def test_strict_raises(tmp_path: Path) -> None:
@@ -474,6 +514,26 @@ def test_all_groups_and_timings_are_sent_on_request(tmp_path: Path) -> None:
         "momentum/body": 0.9,
         "momentum/1": 0.9,
     }
+
+
+def test_memory_is_sent_with_the_timings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lightning_hooks.writers.tracker.peak_memory", lambda runner: 512)
+    usual, more = KeepHook(), KeepHook(timings=True)
+    fit(tmp_path, IterTimerHook(), usual, more)
+    assert "train/memory" not in usual.kept.records[0].scalars
+    assert more.kept.records[0].scalars["train/memory"] == 512.0
+    assert more.kept.records[-1].scalars["val/memory"] == 512.0
+
+
+def test_memory_is_the_most_that_was_allocated_where_there_is_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def runner(device: str) -> Any:
+        return SimpleNamespace(module=SimpleNamespace(device=torch.device(device)), world_size=1)
+
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20 + 5)
+    assert peak_memory(runner("cuda:0")) == 3
+    assert peak_memory(runner("cpu")) is None
 
 
 class Still(TinyModule):

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import curves
-import demo
 import pytest
 import torch
+
+pytest.importorskip("sklearn")
+import demo
 
 TIMES = ("time", "data_time")
 

@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dialect_hooks.detectron2_style import BestLoss, GradNorm, LastWords, ListWriter, Trace
+from dialect_hooks.detectron2_style import (
+    BestLoss,
+    Board,
+    GradNorm,
+    LastWords,
+    ListWriter,
+    LossOfTheTrainersModel,
+    LossOnOtherData,
+    SavesTheLowest,
+    Trace,
+)
 from helpers import Recorder, TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback
 
@@ -402,6 +412,13 @@ def test_lightnings_own_scheduler_is_reported_and_not_stepped_twice(tmp_path: Pa
     assert rates == pytest.approx([0.1] * 3 + [0.01] * 3)
 
 
+def test_a_histogram_counts_all_values() -> None:  # a departure: there it counts rows
+    with d2.EventStorage() as storage:
+        storage.put_histogram("weights", torch.arange(9.0).reshape(3, 3), bins=3)
+    (histogram,) = storage.histograms
+    assert histogram["num"] == sum(histogram["bucket_counts"]) == 9
+
+
 def test_tensorboard_gets_scalars_images_and_histograms(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -425,6 +442,82 @@ def test_beside_mmcvs_hooks(tmp_path: Path) -> None:
     trainer.fit(TinyModule(), make_loader(2))
     assert hook.calls == steps(0, 1, last=2)
     assert recorder.points[:3] == ["before_run", "before_train_epoch", "before_train_iter"]
+
+
+class ByName(TinyModule):
+    """Its inner model returns losses by name, as detectron2's."""
+
+    class Inner(torch.nn.Module):
+        def __init__(self, net: torch.nn.Module) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, batch: Any) -> Any:
+            x, y = batch
+            loss = torch.nn.functional.mse_loss(self.net(x), y)
+            return {"loss_cls": loss, "loss_box": 2 * loss}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = self.Inner(self.net)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        losses = self.model(batch)
+        return {"loss": sum(losses.values()), **losses}
+
+
+def test_hooks_that_run_the_model_on_other_data(tmp_path: Path) -> None:
+    module, batches = ByName(), list(make_loader(2, seed=3))
+    other = LossOnOtherData(2, module.model, batches)
+    hooks = [other, LossOfTheTrainersModel(iter(3 * batches)), Keeps()]
+    adapter = HookAdapter(hooks, model=lambda module: module.model)
+    make_trainer(tmp_path, adapter, max_epochs=2).fit(module, make_loader(3))
+    latest = hooks[-1].latest
+    with torch.no_grad():
+        losses = [3 * module.loss(batch).item() for batch in batches]
+    assert latest["validation_loss"] == (pytest.approx(np.mean(losses)), 5)
+    assert latest["total_val_loss"] == (pytest.approx(losses[1]), 5)
+    assert latest["val_loss_cls"] == (pytest.approx(losses[1] / 3), 5)
+    alone = ByName()
+    fit(tmp_path, module=alone)
+    assert torch.equal(alone.net.weight, module.net.weight)
+
+
+class Keeps(d2.HookBase):
+    """Keeps what is in the storage at the end."""
+
+    def after_train(self) -> None:
+        self.latest = self.trainer.storage.latest()
+
+
+def test_what_a_default_trainer_has_is_given(tmp_path: Path) -> None:
+    module, hook = ByName(), SavesTheLowest("total_loss")
+    saver = d2.DetectionCheckpointer(module.model, str(tmp_path))
+    adapter = HookAdapter(
+        [hook],
+        model=lambda module: module.model,
+        attributes={"checkpointer": saver, "cfg": {"extra": "loss"}},
+    )
+    make_trainer(tmp_path, adapter).fit(module, make_loader(3))
+    saved = saver.load(str(tmp_path / "lowest.pth"), checkpointables=[])
+    assert saved["loss"] == hook.lowest == saved["hook"]["lowest"]
+
+
+def test_a_users_writer_gets_scalars_images_and_histograms(tmp_path: Path) -> None:
+    class Shows(d2.HookBase):
+        def after_step(self) -> None:
+            self.trainer.storage.put_image("input", torch.zeros(3, 4, 4))
+            self.trainer.storage.put_histogram("weights", torch.zeros(2, 3))
+
+    board = Board()
+    fit(tmp_path, Shows(), d2.PeriodicWriter([board], period=3), max_epochs=1)
+    names = [(name, when) for name, when, _ in board.sent]
+    assert ("total_loss", 2) in names
+    shown = [entry for entry in board.sent if entry[0] in ("input", "weights")]
+    assert shown == [
+        *[("input", i, (3, 4, 4)) for i in range(3)],
+        *[("weights", i, 6) for i in range(3)],
+    ]
 
 
 @pytest.mark.parametrize(

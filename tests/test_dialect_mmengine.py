@@ -15,7 +15,7 @@ from helpers import TinyModule, make_loader, make_trainer
 from lightning.pytorch.loggers import CSVLogger
 
 from lightning_hooks import HookAdapter
-from lightning_hooks.dialects.mmengine import Hook, MessageHub
+from lightning_hooks.dialects.mmengine import HOOKS, Hook, MessageHub
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
@@ -241,6 +241,48 @@ def test_an_error_in_a_test_names_hook_and_point_and_ends_it(tmp_path: Path) -> 
         with pytest.raises(OSError, match="full") as caught:
             trainer.test(Own(), make_loader(1), verbose=False)
         assert caught.value.__notes__ == ["in hook Bad.after_test_epoch (epoch 0, iter 0)"]
+
+
+def test_a_list_of_samples_comes_as_it_is(tmp_path: Path) -> None:
+    class Samples(Own):
+        def validation_step(self, batch: Any, batch_idx: int) -> Any:
+            self.loss(batch)
+            return [{"score": float(batch_idx)}, {"score": 2.0}]
+
+        test_step = validation_step
+
+    class Reads(Hook):
+        def __init__(self) -> None:
+            self.scores: list[float] = []
+
+        def _after_iter(self, runner: Any, batch_idx: int, mode: str = "", **kwargs: Any) -> None:
+            if mode != "train":
+                self.scores += [sample["score"] for sample in kwargs["outputs"]]
+
+    hook = Reads()
+    trainer = make_trainer(tmp_path, HookAdapter([hook]))
+    trainer.fit(Samples(), make_loader(2), make_loader(2))
+    trainer.test(Samples(), make_loader(1), verbose=False)
+    assert hook.scores == [0, 2, 1, 2, 0, 2]
+
+
+def test_a_hook_that_is_registered_is_built_from_a_config(tmp_path: Path) -> None:
+    @HOOKS.register_module()
+    class CountsSteps(Hook):
+        def __init__(self, by: int = 1) -> None:
+            self.by, self.count = by, 0
+
+        def after_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        ) -> None:
+            self.count += self.by
+
+    try:
+        adapter = HookAdapter([dict(type="CountsSteps", by=2, priority="LOW")], dialect="mmengine")
+    finally:
+        del HOOKS.module_dict["CountsSteps"]
+    make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader(3))
+    assert adapter.hooks[0].count == 6
 
 
 # -- what a run that goes on has -------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from dialect_hooks.pointrix_style import Densify, GroupLog, Memory, Trace
+from dialect_hooks.pointrix_style import Densify, GroupLog, Memory, Report, Trace
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import HookAdapter
@@ -24,10 +24,10 @@ class Named(TinyModule):
 
 
 def fit(tmp_path: Path, hooks: Any, val: bool = True, ckpt: Any = None, **kwargs: Any) -> Any:
-    attributes = kwargs.pop("attributes", None)
+    attributes, own = kwargs.pop("attributes", None), kwargs.pop("module", None)
     adapter = HookAdapter(hooks, dialect="pointrix", attributes=attributes)
     trainer = make_trainer(tmp_path, adapter, **{"max_epochs": 2, **kwargs})
-    module = kwargs.get("module") or Named()
+    module = own or Named()
     trainer.fit(module, make_loader(3), make_loader(2) if val else None, ckpt_path=ckpt)
     return trainer
 
@@ -58,6 +58,31 @@ def test_a_hook_that_reads_groups_model_and_losses(tmp_path: Path) -> None:
         ("bias_lr", 0.1, 1),
     ]
     assert ("view", (3, 4, 4), 4) in writer.written
+
+
+class Scene(Named):
+    """Its validation step returns metrics, an image and a name."""
+
+    point_cloud = range(7)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        image = torch.zeros(1, 3, 4, 4)
+        metrics = {"L1_loss": torch.tensor(batch_idx + 1.0), "psnr": 30.0 + batch_idx}
+        return {**metrics, "images": image, "rgb_file_name": f"view{batch_idx}.png"}
+
+
+def test_the_librarys_own_kind_of_report(tmp_path: Path) -> None:
+    hook, writer = Report(), Memory(str(tmp_path))
+    fit(tmp_path, hook, attributes={"writer": writer}, max_epochs=1, module=Scene())
+    assert [row[::2] for row in writer.written if row[0] == "num_pt"] == [
+        ("num_pt", 1),
+        ("num_pt", 2),
+        ("num_pt", 3),
+    ]
+    assert ("weight_lr", 0.1, 1) in writer.written
+    assert ("test_view_view1.png", (3, 4, 4), 4) in writer.written
+    assert ("test/L1_loss", 1.5, 4) in writer.written
+    assert ("test/psnr", 30.5, 4) in writer.written
 
 
 def test_a_point_of_the_trainers_own(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_buffers_are_the_models_own(tmp_path):
 
 @hosted
 @pytest.mark.parametrize("extra", [{}, {"val_check_interval": 2}])
-def test_validation_sees_the_average_and_training_never_does(tmp_path, host, extra):
+def test_departure_validation_sees_the_average_and_training_never_does(tmp_path, host, extra):
     plain, probe = Probe(), Probe()
     make_trainer(tmp_path, plain, max_epochs=3, **extra).fit(
         TinyModule(), make_loader(), make_loader(1)
@@ -395,7 +395,9 @@ class SaveEverywhere(Callback):
 
 @hosted
 @pytest.mark.parametrize("name", ["full", "weights"])
-def test_a_checkpoint_written_while_swapped_has_both_sets_right(tmp_path, host, name):
+def test_departure_a_checkpoint_has_the_raw_weights_and_the_average_also_while_swapped(
+    tmp_path, host, name
+):
     ema, save = EMAHook(momentum=0.1), SaveEverywhere(tmp_path)
     module = TinyNormModule()
     trainer = make_trainer(tmp_path, host(ema), save, num_sanity_val_steps=0)
@@ -566,6 +568,15 @@ def test_two_equal_ones_are_refused_unless_hosted(tmp_path):
 
 
 # -- the rest ----------------------------------------------------------------------------------
+
+
+def test_departure_the_average_is_no_buffer_and_the_raw_weights_stay(tmp_path):
+    module, plain = TinyModule(), TinyModule()
+    names = [*dict(module.named_buffers()), *module.state_dict()]
+    make_trainer(tmp_path, EMAHook(momentum=0.1), max_epochs=2).fit(module, make_loader())
+    make_trainer(tmp_path, max_epochs=2).fit(plain, make_loader())
+    assert [*dict(module.named_buffers()), *module.state_dict()] == names
+    assert equal(weights(module), weights(plain))
 
 
 def test_apply_to_and_export(tmp_path):

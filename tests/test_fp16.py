@@ -27,7 +27,7 @@ from lightning_hooks import (
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
-    pytest.mark.filterwarnings("ignore:.*iterations are too few"),
+    pytest.mark.filterwarnings("ignore:.*Loss will be divided by"),
 ]
 CLIP = {"max_norm": 0.05}
 GROWING = {"init_scale": 16.0, "growth_interval": 2}
@@ -81,7 +81,9 @@ class Scales(Hook):
         (GROWING, [16.0, 32.0, 32.0, 64.0]),
     ],
 )
-def test_the_trainers_scaler_is_set_up(tmp_path: Path, loss_scale: Any, scales: Any) -> None:
+def test_departure_the_trainers_scaler_is_set_up(
+    tmp_path: Path, loss_scale: Any, scales: Any
+) -> None:
     plugin, seen = mixed(), Scales()
     hook = Fp16OptimizerHook(loss_scale=loss_scale)
     trainer = make_trainer(tmp_path, hook, seen, plugins=[plugin])
@@ -173,7 +175,9 @@ def by_hand(loss_scale: float, epochs: int = 2) -> nn.Module:
 
 
 @pytest.mark.parametrize("loss_scale", [512.0, 512], ids=["float", "departure: int"])
-def test_own_scaler_is_that_of_a_plain_loop(loss_scale: float, tmp_path: Path) -> None:
+def test_departure_a_scale_may_be_an_int_and_trains_as_a_plain_loop_does(
+    loss_scale: float, tmp_path: Path
+) -> None:
     module = old_module()
     hook = Fp16OptimizerHook(grad_clip=CLIP, loss_scale=loss_scale)
     trainer = make_trainer(tmp_path, HookAdapter([hook]), max_epochs=2)
@@ -216,7 +220,7 @@ def test_departure_several_optimizers_step_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plugins", [None, [mixed]], ids=["own", "trainer's"])
-def test_the_state_is_in_the_file_and_training_goes_on_with_it(
+def test_departure_a_static_scale_is_the_one_given_another_that_of_the_file(
     tmp_path: Path, plugins: Any
 ) -> None:
     def fit(epochs: int, ckpt: Any = None, loss_scale: Any = GROWING) -> tuple[Any, list[float]]:
@@ -236,6 +240,22 @@ def test_the_state_is_in_the_file_and_training_goes_on_with_it(
     assert first + fit(2, file)[1] == whole == [16.0, 32, 32, 64, 64, 128, 128, 256]
     # departure: a static scale is the one given, from the first step on
     assert fit(2, file, loss_scale=4.0)[1] == [4.0] * 4
+
+
+@pytest.mark.parametrize("plugins", [None, [mixed]], ids=["own", "trainer's"])
+def test_departure_the_state_is_in_meta_from_the_start_of_the_run(
+    tmp_path: Path, plugins: Any
+) -> None:
+    seen: list[float] = []
+
+    class Look(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            seen.append(runner.meta["fp16"]["loss_scaler"]["scale"])
+
+    options = {} if plugins is None else {"plugins": [make() for make in plugins]}
+    trainer = make_trainer(tmp_path, Fp16OptimizerHook(loss_scale=8.0), Look(), **options)
+    trainer.fit(old_module(), job.make_data()[0])
+    assert seen == [8.0]
 
 
 def test_parts_that_ask_for_half_precision_get_it(tmp_path: Path) -> None:

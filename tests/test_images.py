@@ -25,6 +25,7 @@ def image() -> np.ndarray:
 
 
 def test_an_image_written_is_read_again_in_both_orders(tmp_path: Path, image: np.ndarray) -> None:
+    pytest.importorskip("PIL")
     import mmcv
 
     path = str(tmp_path / "deep" / "image.png")
@@ -54,6 +55,7 @@ def test_one_value_of_a_border_is_for_all_channels_a_departure(image: np.ndarray
 
 
 def test_what_needs_opencv_says_so(image: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL")
     import mmcv
 
     monkeypatch.setitem(__import__("sys").modules, "cv2", None)

@@ -355,7 +355,9 @@ def test_what_an_old_hook_saves_is_looked_at_before(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("iter_*")) == ["iter_0.pth", "iter_1.pth"]
 
 
-def test_weights_that_gradients_spoilt_are_seen_without_a_bad_loss(tmp_path: Path) -> None:
+def test_departure_weights_that_gradients_spoilt_are_seen_without_a_bad_loss(
+    tmp_path: Path,
+) -> None:
     trainer = make_trainer(tmp_path, CheckInvalidLossHook(), CheckpointHook(interval=1))
     with pytest.raises(InvalidLossError, match=r"weights became NaN .*between iter 0 and 2"):
         trainer.fit(BadModule(), loader(batches(3, {2: GRADIENTS})))

@@ -66,7 +66,7 @@ def test_both_restore_from_a_file_that_one_reads(job: Any) -> None:
     assert any("iter_2.pth; training goes on" in text for text in one["said"])
 
 
-def test_both_raise_and_name_the_rank_and_the_iteration(job: Any) -> None:
+def test_departure_both_raise_and_name_the_rank_and_the_iteration(job: Any) -> None:
     here, there = (rank["raise"]["error"] for rank in job[0])
     assert here.startswith("the loss of rank 1 became invalid at iter 2")
     assert there.startswith("the loss became nan at iter 2 ")

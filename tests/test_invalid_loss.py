@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +94,64 @@ def test_names_the_log_vars_that_went_bad(tmp_path: Path, hooks: list[Any]) -> N
     assert "not finite: loss=nan, loss_box=nan\nfinite: loss_cls=0.5\n" in message
 
 
+class Masked(Spoiled):
+    """Has a good loss always, of which a part is bad in one step, and is logged in that alone."""
+
+    logs = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, torch.Tensor]:
+        bad, self.batches = self.batches == self.step, self.batches + 1
+        loss = self.loss(batch)
+        part = loss.detach() * (self.value if bad else 1.0)
+        if self.logs and bad:
+            self.log("loss_box", part)
+        returned = {"loss": loss, "accuracy": part * torch.nan}
+        return returned if self.logs else {**returned, "loss_box": part}
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_departure_each_component_of_a_loss_is_checked(logs: bool, tmp_path: Path) -> None:
+    module = Masked(3)
+    module.logs = logs
+    trainer = make_trainer(tmp_path, CheckInvalidLossHook(interval=2), max_epochs=2)
+    message = failing(trainer, module, make_loader(5))
+    assert "the loss became nan at iter 3 (epoch 0, inner_iter 3;" in message
+    assert "loss_box=nan" in message.splitlines()[1]
+    assert "finite: loss=" in message
+    assert "1 of the losses up to iter 3 are" in message
+
+
+def test_a_component_is_bad_in_its_step_only(tmp_path: Path) -> None:
+    hook = CheckInvalidLossHook(interval=1, action="restore", max_restores=1)
+    module = Masked(1)
+    make_trainer(tmp_path, hook).fit(module, make_loader(5))
+    assert module.batches == 5
+
+
+def test_a_value_that_is_no_loss_may_be_nan(tmp_path: Path) -> None:
+    make_trainer(tmp_path, CheckInvalidLossHook(interval=2)).fit(Masked(99), make_loader(3))
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0.5])
+def test_components_of_an_old_model_are_numbers(value: float, tmp_path: Path) -> None:
+    class Model(nn.Linear):
+        def train_step(self, data: Any, optimizer: Any) -> dict[str, Any]:
+            log_vars = {"loss_box": value, "loss_cls": 0.5}
+            return {"loss": self(data[0]).sum(), "log_vars": log_vars, "num_samples": 2}
+
+        val_step = train_step
+
+    model = Model(4, 2)
+    module = TrainStepModule(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    trainer = make_trainer(tmp_path, OptimizerHook(), CheckInvalidLossHook())
+    if value == 0.5:
+        trainer.fit(module, make_loader(2), make_loader(1))
+    else:
+        message = failing(trainer, module, make_loader(2), make_loader(1))
+        assert "the loss became nan at iter 0 " in message
+        assert "not finite: loss_box=nan\nfinite: loss=" in message
+
+
 def test_reads_the_device_once_per_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +237,21 @@ def test_a_good_run_and_large_float64_losses_pass(tmp_path: Path) -> None:
     hook = CheckInvalidLossHook(interval=2)
     make_trainer(tmp_path, hook).fit(Spoiled(-1), make_loader(5))
     make_trainer(tmp_path, hook).fit(Large(-1), make_loader(5))
+
+
+@pytest.mark.slow
+def test_departure_checks_also_where_python_drops_assertions(tmp_path: Path) -> None:
+    program = (
+        "from test_invalid_loss import *; assert False, 'dropped';"
+        "print(failing(make_trainer('.', CheckInvalidLossHook()), Spoiled(1), make_loader(2)))"
+    )
+    paths = [str(Path(__file__).parents[1]), *sys.path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-O", "-c", program]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240
+    )
+    assert "the loss became nan at iter 1" in done.stdout, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("interval", [0, -1, 1.5, "50", True])

@@ -93,3 +93,19 @@ def test_departure_memory_does_not_grow_with_the_run() -> None:
     buffer.average(100_000)
     buffer.average()  # of what is there
     assert buffer.output["loss"] == 50_029.5
+
+
+def test_a_history_rewritten_in_place_is_averaged_anew() -> None:
+    buffer = LogBuffer()
+    for value in (1.0, 2.0, 3.0):
+        buffer.update({"loss": value})
+    buffer.average(2)
+    assert buffer.output["loss"] == 2.5
+    buffer.val_history["loss"][-1] = 5.0
+    buffer.average(2)
+    assert buffer.output["loss"] == 3.5
+    buffer.n_history["loss"][-1] = 3
+    buffer.average(2)
+    assert buffer.output["loss"] == 4.25
+    buffer.average(1)
+    assert buffer.output["loss"] == 5.0

@@ -226,7 +226,7 @@ def test_lightning_does_backward_of_an_old_model_where_the_adapter_says_so(tmp_p
     ("cls", "accumulate"),
     [(OptimizerHook, 1), (OptimizerHook, 2), (GradientCumulativeOptimizerHook, 1)],
 )
-def test_unused_parameters_are_named(
+def test_departure_unused_parameters_are_named_under_accumulation_too(
     tmp_path: Path, cls: Any, accumulate: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = cls(detect_anomalous_params=True)
@@ -367,6 +367,32 @@ def test_departure_groups_go_on_across_epochs_and_the_rest_is_announced_once(
     assert trainer.global_step == 3
     assert (hook.divisible_iters, hook.remainder_iters) == (6, 2)
     assert sum("the last 2 iterations" in r.getMessage() for r in caplog.records) == 1
+
+
+def test_departure_the_rest_follows_a_change_of_max_epochs(tmp_path: Path) -> None:
+    class Shorten(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            if runner.epoch == 1:
+                runner._max_epochs = 2
+
+    module = Moves()
+    hook = GradientCumulativeOptimizerHook(3)
+    make_trainer(tmp_path, hook, Shorten(), max_epochs=3).fit(module, make_loader(5))
+    assert (hook.divisible_iters, hook.remainder_iters) == (9, 1)  # of 10, not of 15
+    assert module.moved == pytest.approx([1, 1, 1, 1])
+
+
+def test_departure_grad_norm_stays_on_its_device_until_it_is_logged(tmp_path: Path) -> None:
+    kinds: list[type] = []
+
+    class Look(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            kinds.append(type(runner.log_buffer.val_history["grad_norm"][-1]))
+            runner.log_buffer.average(1)
+            kinds.append(type(runner.log_buffer.output["grad_norm"]))
+
+    make_trainer(tmp_path, OptimizerHook(CLIP), Look()).fit(Plain(), make_loader(1))
+    assert kinds == [torch.Tensor, float]
 
 
 def test_an_old_subclass_owns_its_backward(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import lightning_hooks
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "lightning_hooks"
+PACKAGE = Path(lightning_hooks.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 OPTIONAL = {
@@ -37,11 +37,13 @@ OPTIONAL = {
 # Imports go down only, or stay on their floor. What is named nowhere is of the frame.
 GROUND, FRAME, HOOKS, HOSTS, OUTSIDE = range(5)
 FLOORS = {
+    "argument_names": GROUND,
     "arguments": GROUND,
     "config_files": GROUND,
     "console": GROUND,
     "files": GROUND,
     "log_buffer": GROUND,
+    "misplaced": GROUND,
     "notes": GROUND,
     "points": GROUND,
     "priority": GROUND,
@@ -66,7 +68,7 @@ FLOORS = {
 
 
 def name_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -93,6 +95,18 @@ def test_the_version_is_that_of_the_newest_changelog_entry() -> None:
     headings = re.findall(r"^## \[?([^\]\s]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert lightning_hooks.__version__ in headings[:2]
     assert headings[0] in ("Unreleased", lightning_hooks.__version__)
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == lightning_hooks.__version__
+
+
+def test_the_changelog_keeps_its_format() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    form = r"\[Unreleased\]|\[\d+\.\d+\.\d+\] - (unreleased|\d{4}-\d\d-\d\d)"
+    assert all(re.fullmatch(form, release) for release in releases), releases
+    kept = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kept | {"Departures from mmcv"}
 
 
 @by_name

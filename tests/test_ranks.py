@@ -74,3 +74,8 @@ def test_logs_are_written_once(ranks: Any) -> None:
     assert [(line["epoch"], line["iter"]) for line in lines if "mode" in line] == [
         *((1, 1), (1, 2), (2, 1), (2, 2)),
     ]
+
+
+def test_hooks_of_a_dialect_on_one_rank_see_its_losses_and_wait_for_nobody(ranks: Any) -> None:
+    own, stored = ranks[0][0]["dialect"]
+    assert stored == pytest.approx(own)

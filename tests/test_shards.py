@@ -168,6 +168,17 @@ def test_a_nan_on_one_rank_is_left_out_on_all(found: Any, kind: str) -> None:
     assert found[kind][0]["poisoned"]["warned"] == 1  # of the average that is evaluated with
 
 
+@pytest.mark.parametrize("kind", ["whole", *KINDS])
+def test_hooks_write_clip_and_go_on_as_in_one_process(runs: Any, found: Any, kind: str) -> None:
+    one = found["whole"][0]["kept"]
+    for rank in found[kind]:
+        run = rank["kept"]
+        assert run["files"] == ["epoch_3.pth"]
+        assert run["is directory"] == (kind == "directory")
+        assert run["last"] == str(runs[kind] / "kept" / "epoch_3.pth")
+        torch.testing.assert_close(run["raw"], one["raw"], rtol=1e-6, atol=1e-9)
+
+
 class Flattens(SingleDeviceStrategy):
     """To the hooks like FSDPStrategy, which a Trainer takes on a GPU only."""
 

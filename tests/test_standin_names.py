@@ -30,6 +30,7 @@ OTHER = {
     "val": "Lightning's loop: see BaseRunner",
     "forward": "torch's own layers call their argument input",
     "copy_grads_to_fp32": "of torch before 1.6",
+    "arch_settings": "VGG's own table",
     "copy_params_to_fp16": "of torch before 1.6",
 }
 

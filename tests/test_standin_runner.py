@@ -417,3 +417,32 @@ def test_an_error_in_a_hook_comes_out_and_the_runner_can_run_again(tmp_path: Pat
     fresh.register_hook(hook)
     fresh.run(loaders(3), [("train", 1)])
     assert fresh.iter == 3
+
+
+@pytest.mark.parametrize("loaders", [1, 2])
+def test_a_loaders_own_generator_draws_as_in_a_for_loop(loaders: int, tmp_path: Path) -> None:
+    """torch's sampler draws once more at its end: an iterator that is left before does not."""
+
+    class Order(Idle):
+        def __init__(self) -> None:
+            super().__init__()
+            self.order: list[int] = []
+
+        def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+            self.order += data.tolist()
+            return super().train_step(data, optimizer)
+
+        val_step = train_step
+
+    def make_loaders() -> list[Any]:
+        seeds = [torch.Generator().manual_seed(seed) for seed in range(loaders)]
+        return [DataLoader(range(6), 2, shuffle=True, generator=g) for g in seeds]
+
+    model, expected = Order(), []
+    ours, plain = make_loaders(), make_loaders()
+    workflow = [("train", 1), ("val", 1)][:loaders]
+    make("EpochBasedRunner", 3, tmp_path, model).run(ours, workflow)
+    for _ in range(3):
+        for loader in plain:
+            expected += [int(i) for batch in loader for i in batch]
+    assert model.order == expected

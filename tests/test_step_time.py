@@ -436,6 +436,7 @@ def test_bad_arguments_are_refused(arguments: Any, message: str) -> None:
 
 
 def test_maximum_and_mean_over_two_real_processes(tmp_path: Path) -> None:
+    pytest.importorskip("rich")
     paths = [str(HERE.parent), str(HERE), str(HERE / "golden")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "CUDA_VISIBLE_DEVICES": ""}
     script = [sys.executable, str(HERE / "step_time_job.py"), str(tmp_path)]

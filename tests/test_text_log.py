@@ -220,6 +220,26 @@ def test_departure_what_is_no_number_is_null_in_json() -> None:
     }
 
 
+class Exact(TextLoggerHook):
+    """Keeps all digits."""
+
+    def _round_float(self, items: Any) -> Any:
+        return items
+
+
+def test_a_subclass_keeps_all_digits_and_no_nan(tmp_path: Path) -> None:
+    class Report(Hook):
+        priority = "LOW"
+
+        def after_train_epoch(self, runner: Any) -> None:
+            runner.log_buffer.output.update(third=1 / 3, nans=[math.nan, 2 / 3])
+            runner.log_buffer.ready = True
+
+    _, lines = fit(tmp_path, Report(), Exact(interval=9))
+    assert lines[0]["third"] == 1 / 3
+    assert lines[0]["nans"] == [None, 2 / 3]
+
+
 def test_json_takes_what_evaluations_return() -> None:
     record = {
         "array": np.array([0.5, 1.0]),

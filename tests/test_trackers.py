@@ -271,6 +271,8 @@ def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logge
     (path,) = work.glob("spool/*.jsonl")
     assert "a" * 40 not in path.read_text()
     assert len(read(str(path))[1]) == 5
+    # W&B's service was told to end: the process would wait for it, for as long as it tries
+    assert not [name for name in os.environ if name.startswith("WANDB_SERVICE")]
 
 
 # -- all of them -------------------------------------------------------------------------------

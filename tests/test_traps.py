@@ -69,7 +69,7 @@ TRAPS: dict[int, tuple[str, str, str]] = {
     40: ("mmcv's loader strips only module.", FOREIGN, "test_load_checkpoint_with_any_prefix"),
     41: ("no optimizer, no resume", "test_checkpoint.py", "test_without_the_optimizer_it_is_a"),
     42: ("saved when validation starts", RESUME, "test_from_the_validation_that_ended_an_epoch"),
-    43: ("weights-only calls only the module", "test_ema.py", "test_a_checkpoint_written_while"),
+    43: ("weights-only calls only the module", "test_ema.py", "test_departure_a_checkpoint_has"),
     44: ("found_inf and fused SGD", "", "no step is skipped by us: a bad loss raises"),
     45: ("is_module_wrapper wants a DataParallel", FOREIGN, "test_runner_model_is_a_wrapper"),
     46: ("a deepcopy keeps a patched step", FOREIGN, "test_a_deepcopy_of_the_model_in_training"),

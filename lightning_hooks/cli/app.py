@@ -74,7 +74,7 @@ def _parser() -> tuple[Any, dict[str, Callable[[Any], int]]]:
     one = command(_hooks)
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(_replay)
-    one.add_argument("path", help="a spool, or an offline run of Neptune's")
+    one.add_argument("paths", nargs="+", help="spools, or offline runs of Neptune's")
     one.add_argument("--to", choices=list(WRITERS), help="another backend than the spool's own")
     one.add_argument("--uri", help="MLflow's tracking URI")
     one.add_argument("--experiment", help="MLflow's experiment")
@@ -143,7 +143,7 @@ def _replay(given: Any) -> int:
         def sent(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        count = replay(given.path, given.to, on_sent=sent, **arguments)
+        count = sum(replay(path, given.to, on_sent=sent, **arguments) for path in given.paths)
     print(f"{count} records sent")
     return 0
 

@@ -28,11 +28,16 @@ after_run           after_train, after_run              after_train          aft
 in other ways       before_save_checkpoint,             after_backward       exception,
                     after_load_checkpoint               (detectron2)         the two of mmengine,
                                                                              any by call_hook
+``Trainer.test``    before_test, before_test_epoch,     Pet's TestHook
+                    before_test_iter,
+                    after_test_iter,
+                    after_test_epoch, after_test
 ==================  ==================================  ===================  ===================
 
 ``after_train`` of detectron2, cvpods and Pet, and ``exception`` of pointrix, are called when
-training raises too. In a run that is counted in iterations, mmengine's epoch points are called once
-around all of it, and the points of validation as here.
+training raises too. Around mmengine's points of testing, and of a validation by itself, come its
+``before_run`` and ``after_run``. In a run that is counted in iterations, mmengine's epoch points
+are called once around all of it, and the points of validation as here.
 
 A hook's ``state_dict()`` is saved in every checkpoint of Lightning's and given back, by
 ``load_state_dict()``, to the hook of the same class and place in a run that goes on.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.console import default_logger
 from lightning_hooks.files import plain
+from lightning_hooks.writers.leftover import shared_folder
 from lightning_hooks.writers.packages import require
 from lightning_hooks.writers.records import as_image
 from lightning_hooks.writers.sending import Sending
@@ -44,7 +44,7 @@ class Backend:
     ) -> None:
         require(writer_class.name, who)
         self._writer_class, self._who = writer_class, who
-        self._folder = folder or os.path.join(tempfile.gettempdir(), "lightning_hooks")
+        self._folder = folder or shared_folder()
         self._arguments = arguments
         self._sending: Sending | None = None
 

@@ -35,6 +35,7 @@ from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
 from lightning_hooks.dialects.storage import Current, innermost
 from lightning_hooks.dialects.storage import EventStorage as _EventStorage
+from lightning_hooks.misplaced import HostedOnly
 
 __all__ = [
     "DIALECT",
@@ -62,7 +63,7 @@ __all__ = [
 _CURRENT: Current = ContextVar("cvpods storages")
 
 
-class HookBase:
+class HookBase(HostedOnly):
     """The base of cvpods' hooks: override the points that you need.
 
     ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``epoch``, ``start_epoch``,
@@ -137,7 +138,37 @@ class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
 
 
 class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`."""
+    """cvpods' :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`.
+
+    Args:
+        checkpointer: As there.
+        period: Iterations from one file to the next.
+        max_iter: When the last one is; the Trainer's by default.
+        max_epoch: Epochs of the run: with them the names are ``{file_prefix}_epoch_{epoch:04d}``.
+        max_to_keep: As there.
+        file_prefix: How the names begin.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Any,
+        period: int,
+        max_iter: int | None = None,
+        max_epoch: int | None = None,
+        max_to_keep: int | None = None,
+        file_prefix: str = "model",
+    ) -> None:
+        super().__init__(checkpointer, period, max_iter, max_to_keep, file_prefix)
+        if max_epoch is not None and (not isinstance(max_epoch, int) or max_epoch < 1):
+            raise ValueError(f"max_epoch must be an int of at least 1, or None, got {max_epoch!r}")
+        self.max_epoch = max_epoch
+
+    def name(self, iteration: int) -> str:
+        """The name of an iteration's file."""
+        if self.max_epoch is None or self.max_iter is None:
+            return super().name(iteration)
+        epoch = (iteration + 1) // (self.max_iter // self.max_epoch)
+        return f"{self.file_prefix}_epoch_{epoch:04d}"
 
 
 class LRScheduler(step_lr.LRScheduler, HookBase):

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from lightning.pytorch.callbacks import Callback
+
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.suggest import UnknownNameError, suggest
 
@@ -47,10 +49,14 @@ def detect(hook: Any, dialect: str, methods: Mapping[str, frozenset[str]]) -> st
     name = type(hook).__name__
     if inspect.isclass(hook):
         raise TypeError(f"{hook.__name__} is a class; pass an object: {hook.__name__}(...)")
+    if isinstance(hook, str):
+        raise TypeError(f"a name is no hook: write dict(type={hook!r}), or pass an object")
     points = {p for names in known.values() for p in names if callable(getattr(hook, p, None))}
     if dialect == "auto":
         told = _by_base(hook) or (_by_points(hook, points, known) if points else None)
         if told is None:
+            if isinstance(hook, Callback):
+                raise TypeError(f"{name} is Lightning's own: give it to Trainer(callbacks=[...])")
             raise TypeError(
                 f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
             )

@@ -34,6 +34,7 @@ from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
 from lightning_hooks.dialects.storage import Current, innermost
 from lightning_hooks.dialects.storage import EventStorage as _EventStorage
+from lightning_hooks.misplaced import HostedOnly
 
 __all__ = [
     "DIALECT",
@@ -62,7 +63,7 @@ __all__ = [
 _CURRENT: Current = ContextVar("detectron2 storages")
 
 
-class HookBase:
+class HookBase(HostedOnly):
     """The base of detectron2's hooks: override the points that you need.
 
     ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``storage``, ``optimizer``,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
@@ -95,7 +95,7 @@ class Facade:
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         self._runner = runner
         self._dialect = dialect
-        self._here: tuple[str, int] | None = None
+        self._here: tuple[str, int, int] | None = None
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
@@ -139,6 +139,46 @@ class Facade:
         """The device of the training."""
         return self._runner.trainer.strategy.root_device
 
+    @property
+    def hooks(self) -> list[Any]:
+        """The hooks of the run, of all dialects, as they were given."""
+        return [getattr(entry, "foreign_hook", entry) for entry in self._runner.hooks]
+
+    @property
+    def _hooks(self) -> list[Any]:
+        return self.hooks
+
+    def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
+        """Add a hook to the run that goes on; it is called from the next point on.
+
+        Args:
+            hook: A hook of this or another dialect.
+            priority: A name, or an integer from 0 (first) to 100; its own by default.
+        """
+        from lightning_hooks.dialects import host_as  # which imports this
+
+        hosted = host_as(hook)
+        if getattr(hosted, "dialect", None) is self._dialect:
+            self.take_in(hosted)
+        if priority is None and self._dialect.has_priority:
+            priority = getattr(hook, "priority", None)
+        self._runner.register_hook(hosted, priority)
+
+    def register_hooks(self, hooks: Iterable[Any]) -> None:
+        """Add several, without what is None."""
+        for hook in hooks:
+            if hook is not None:
+                self.register_hook(hook)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ends after this iteration; set it to make it so."""
+        return bool(self._runner.should_stop)
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        self._runner.should_stop = value
+
     # -- what happens on the way -----------------------------------------------------------
 
     def begin(self) -> None:
@@ -151,7 +191,11 @@ class Facade:
                     "a hook takes part in a Trainer once"
                 )
         for hosted in self.hosted():
-            hosted.attach(self)
+            self.take_in(hosted)
+
+    def take_in(self, hosted: Hosted) -> None:
+        """Tell a hook of the run that it takes part in."""
+        hosted.attach(self)
 
     def take_checkpoint(self) -> None:
         """Give the hooks what a checkpoint has for them, before any of them is called."""
@@ -163,7 +207,7 @@ class Facade:
 
     def arrive(self, point: str) -> None:
         """Do what comes before the dialect's first hook at one of mmcv's points."""
-        here = point, self._runner.iter
+        here = point, self._runner.iter, self._runner.inner_iter  # the batch of a validation
         if self._here != here:
             self._here = here
             self.prepare(point)

@@ -23,10 +23,14 @@ The loop, with the points of a hook::
     hook.after_train(runner)
     hook.after_run(runner)
 
-``before_save_checkpoint(runner, checkpoint)`` comes with every checkpoint of Lightning's, and of
-``runner.save_checkpoint()``. ``Trainer.test`` is mmengine's ``runner.test()``, and
-``Trainer.validate`` its ``runner.val()``: see
+``metrics`` are what the module has logged; ``outputs`` what the step returned, in validation and
+testing also a list. ``before_save_checkpoint(runner, checkpoint)`` comes with every checkpoint of
+Lightning's, and of ``runner.save_checkpoint()``. ``Trainer.test`` is mmengine's ``runner.test()``,
+and ``Trainer.validate`` its ``runner.val()``: see
 :class:`~lightning_hooks.dialects.mmengine_evaluation.Evaluation`.
+
+Files that ``import mmengine`` are hosted as they are where that is installed, with mmengine's own
+hooks too; without it, ``Hook``, ``HOOKS`` and ``MessageHub`` are here.
 """
 
 from __future__ import annotations
@@ -39,8 +43,10 @@ from lightning_hooks.dialects.message_hub import MessageHub as MessageHub
 from lightning_hooks.dialects.mmengine_evaluation import Evaluation
 from lightning_hooks.dialects.mmengine_facade import RunnerFacade
 from lightning_hooks.iter_runner import IterRunner
+from lightning_hooks.misplaced import HostedOnly
+from lightning_hooks.registry import HOOKS as HOOKS
 
-__all__ = ["DIALECT", "HistoryBuffer", "Hook", "MessageHub"]
+__all__ = ["DIALECT", "HOOKS", "HistoryBuffer", "Hook", "MessageHub"]
 
 _MODES = ("train", "val", "test")
 _POINTS = tuple(
@@ -60,6 +66,8 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
         kwargs = {"batch_idx": index, "data_batch": runner.data_batch}
         if point.startswith("after"):
             kwargs["outputs"] = runner.outputs
+            if "train" not in point and isinstance(runner.result, (list, tuple)):
+                kwargs["outputs"] = runner.result  # mmengine's is a list of samples
     elif point in ("after_val_epoch", "after_test_epoch") and isinstance(facade, RunnerFacade):
         kwargs = {"metrics": facade.metrics}
     return (facade,), kwargs
@@ -98,7 +106,7 @@ DIALECT = Dialect(
 )
 
 
-class Hook:
+class Hook(HostedOnly):
     """The base of mmengine's hooks: override the points that you need.
 
     A hook may also override ``_before_epoch(runner, mode)``, ``_after_epoch``, ``_before_iter(

@@ -10,7 +10,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect, Facade
 from lightning_hooks.driver import Driver
-from lightning_hooks.model import as_outputs
 
 __all__ = ["Evaluation"]
 
@@ -80,9 +79,10 @@ class Evaluation(Callback):
     ) -> None:
         """``after_test_iter``."""
         if self._facade is not None:
-            self._facade._runner.outputs = as_outputs(outputs)
+            runner = self._facade._runner
+            runner.take_result(outputs)
             self._call(f"after_{self._stage}_iter")
-            del self._facade._runner.data_batch
+            del runner.data_batch
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``after_test_epoch``, ``after_test``, ``after_run``."""

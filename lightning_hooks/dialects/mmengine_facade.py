@@ -77,6 +77,16 @@ class RunnerFacade(Facade):
         return self.test_loop.dataloader
 
     @property
+    def distributed(self) -> bool:
+        """Whether several processes train together."""
+        return bool(self._runner.world_size > 1)
+
+    @property
+    def val_interval(self) -> Any:
+        """Epochs, or iterations, from one validation to the next."""
+        return self.train_loop.val_interval
+
+    @property
     def param_schedulers(self) -> Any:
         """Those given by ``HookAdapter(attributes=...)``, else none: Lightning steps its own."""
         return self._given("param_schedulers")

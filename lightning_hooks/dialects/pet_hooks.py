@@ -12,12 +12,13 @@ from lightning.fabric.utilities import move_data_to_device
 from lightning_hooks.dialects.step_hooks import at_least, is_due
 from lightning_hooks.dialects.step_lr import reported_group
 from lightning_hooks.dialects.step_timer import StepTimer
+from lightning_hooks.misplaced import HostedOnly
 from lightning_hooks.population_stats import bn_layers, update_bn_stats
 
 __all__ = ["IterationTimer", "LRScheduler", "PeriodicWriter", "PreciseBN", "TrainHook"]
 
 
-class TrainHook:
+class TrainHook(HostedOnly):
     """The base of Pet's hooks: override the points that you need."""
 
     def before_train(self, *args: Any, **kwargs: Any) -> None:

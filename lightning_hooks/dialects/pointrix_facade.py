@@ -27,8 +27,8 @@ class TrainerFacade(Facade):
         self._logged: dict[str, torch.Tensor] = {}
         self._seen: dict[str, torch.Tensor] = {}
         self._writer: Any = None
-        self.metric_dict: dict[str, float] = {}
-        """What the last validation has found."""
+        self.metric_dict: dict[str, Any] = {}
+        """What a validation step returned; after the validation, what was logged in it."""
 
     @property
     def global_step(self) -> int:
@@ -104,6 +104,10 @@ class TrainerFacade(Facade):
     def at_after_train_iter(self) -> None:
         """Note what the module has logged for the step."""
         self._logged = loops.step_metrics(self._runner.trainer, self._seen)
+
+    def at_after_val_iter(self) -> None:
+        """Take what the step returned: numbers, images, names."""
+        self.metric_dict = dict(self._runner.outputs)
 
     def at_after_val_epoch(self) -> None:
         """Read what the validation has found."""

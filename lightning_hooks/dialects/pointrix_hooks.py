@@ -7,11 +7,12 @@ from typing import Any
 
 from lightning_hooks.dialects.pointrix_registry import HOOK_REGISTRY
 from lightning_hooks.files import save_torch, to_cpu
+from lightning_hooks.misplaced import HostedOnly
 
 __all__ = ["CheckPointHook", "Hook", "LogHook", "ProgressHook"]
 
 
-class Hook:
+class Hook(HostedOnly):
     """The base of pointrix's hooks: override the points that you need."""
 
     priority = "NORMAL"
@@ -167,7 +168,7 @@ class ProgressHook(Hook):
     def __init__(self, interval: int | None = None) -> None:
         from lightning_hooks.writers.packages import require
 
-        require("rich", type(self).__name__)
+        require("rich", type(self).__name__, extra="cli")
         self.interval = None if interval is None else _interval("interval", interval)
         self._bar: Any = None
 

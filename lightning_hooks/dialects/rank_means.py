@@ -16,7 +16,6 @@ class RankMeans:
 
     The ranks agree on the names in the first step: those that any of them has. A rank that lacks
     one in a step does not count for its mean there. Names that come up later stay each rank's own.
-    All ranks must have hooks of the dialect.
 
     Args:
         device: Where the ranks talk.

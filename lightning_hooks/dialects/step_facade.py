@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,9 @@ from lightning_hooks import loops
 from lightning_hooks.dialects.dialect import Dialect, Facade
 from lightning_hooks.dialects.rank_means import RankMeans
 from lightning_hooks.dialects.storage import EventStorage
+
+if TYPE_CHECKING:
+    from lightning_hooks.dialects.hosted import Hosted
 
 __all__ = ["POINTS", "StepFacade", "TrainerFacade"]
 
@@ -39,7 +42,8 @@ class StepFacade(Facade):
     ``data_time``   seconds from the end of the step before to the beginning of this one
     ==============  ========================================================================
 
-    What a step returns is stored as its mean over the ranks, what it logged as this rank has it.
+    What a step returns is stored as its mean over the ranks, where each of them has a hook of the
+    dialect; what it logged as this rank has it.
     A scalar that the module itself has put into the storage in this step stays as it is.
     """
 
@@ -60,8 +64,12 @@ class StepFacade(Facade):
 
     @property
     def max_iter(self) -> Any:
-        """Iterations to do, None where nobody knows."""
+        """Iterations to do, None where nobody knows; what is assigned is told to all hooks."""
         return self._runner.max_iters
+
+    @max_iter.setter
+    def max_iter(self, value: int) -> None:
+        self._runner._max_iters = value
 
     @property
     def max_epoch(self) -> Any:
@@ -118,7 +126,8 @@ class StepFacade(Facade):
         if isinstance(outputs.get("log_vars"), dict):
             log_vars = {k: v for k, v in outputs["log_vars"].items() if k != "loss"}
             found.update(log_vars)
-        found = self._means(found)
+        if self._dialect.name in self._runner.common_dialects:
+            found = self._means(found)
         found.update(loops.step_metrics(self._runner.trainer, self._seen))
         known, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in found.items() if k not in known or known[k].last_iteration() < now}
@@ -147,11 +156,14 @@ class TrainerFacade(StepFacade):
     """The library's module of storages: where it is loaded, its own hooks and writers ask there."""
 
     def begin(self) -> None:
-        """Give the hooks the trainer: weakly, as their library does."""
+        """Put the storage into the library's hands too, where it is."""
         super().begin()
-        for hosted in self.hosted():
-            hosted.foreign_hook.trainer = weakref.proxy(self)
         self._library_stack().append(self.storage)
+
+    def take_in(self, hosted: Hosted) -> None:
+        """Give the hook the trainer: weakly, as its library does."""
+        super().take_in(hosted)
+        hosted.foreign_hook.trainer = weakref.proxy(self)
 
     def end(self) -> None:
         """Take the storage out of the library's hands."""

@@ -70,11 +70,15 @@ class PeriodicCheckpointer:
         """
         extra = {"iteration": iteration, **kwargs}
         if (iteration + 1) % self.period == 0:
-            self.checkpointer.save(f"{self.file_prefix}_{iteration:07d}", **extra)
+            self.checkpointer.save(self.name(iteration), **extra)
             if self.max_to_keep is not None:
                 self._forget(self.checkpointer.get_checkpoint_file(), self.max_to_keep)
         if self.max_iter is not None and iteration >= self.max_iter - 1:
             self.checkpointer.save(f"{self.file_prefix}_final", **extra)
+
+    def name(self, iteration: int) -> str:
+        """The name of an iteration's file."""
+        return f"{self.file_prefix}_{iteration:07d}"
 
     def _forget(self, newest: str, keep: int) -> None:
         self.recent_checkpoints.append(newest)

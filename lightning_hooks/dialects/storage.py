@@ -29,7 +29,8 @@ class EventStorage:
 
     Note:
         Departures from detectron2: a scalar may be a tensor on a device, which is read when
-        somebody asks. A scalar that is put with another ``smoothing_hint`` raises ValueError.
+        somebody asks. A scalar that is put with another ``smoothing_hint`` raises ValueError. A
+        histogram's number of values is that of all of them (there the length of the tensor).
     """
 
     current: ClassVar[Current]
@@ -37,8 +38,8 @@ class EventStorage:
     def __init__(self, start_iter: int = 0) -> None:
         self._iter = start_iter
         self._history: dict[str, HistoryBuffer] = {}
-        self._hints: dict[str, bool] = {}
-        self._prefix = ""
+        self._smoothing_hints: dict[str, bool] = {}
+        self._current_prefix = ""
         self._vis_data: list[tuple[str, Any, int]] = []
         self._histograms: list[dict[str, Any]] = []
         self._outer: list[tuple[EventStorage, ...]] = []
@@ -56,8 +57,8 @@ class EventStorage:
             smoothing_hint: Whether writers should smooth it: the same for all of its values.
             cur_iter: When it was; now, by default.
         """
-        name = self._prefix + name
-        if self._hints.setdefault(name, smoothing_hint) != smoothing_hint:
+        name = self._current_prefix + name
+        if self._smoothing_hints.setdefault(name, smoothing_hint) != smoothing_hint:
             raise ValueError(
                 f"the scalar {name!r} was put with smoothing_hint={not smoothing_hint}, "
                 f"now with {smoothing_hint}"
@@ -76,7 +77,11 @@ class EventStorage:
     def feed(self, scalars: Mapping[str, Any]) -> None:
         """Add values whose hints, where they are known, are those that they have."""
         for name, value in scalars.items():
-            self.put_scalar(name, value, smoothing_hint=self._hints.get(self._prefix + name, True))
+            self.put_scalar(
+                name,
+                value,
+                smoothing_hint=self._smoothing_hints.get(self._current_prefix + name, True),
+            )
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
         """Keep an image (channels, height, width) for the writers that show images."""
@@ -103,11 +108,11 @@ class EventStorage:
     @contextlib.contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
         """Put ``name/`` in front of the names of what is added in the block."""
-        outer, self._prefix = self._prefix, name.rstrip("/") + "/"
+        outer, self._current_prefix = self._current_prefix, name.rstrip("/") + "/"
         try:
             yield
         finally:
-            self._prefix = outer
+            self._current_prefix = outer
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -128,7 +133,7 @@ class EventStorage:
 
     def smoothing_hints(self) -> dict[str, bool]:
         """Whether each scalar should be smoothed."""
-        return self._hints
+        return self._smoothing_hints
 
     def latest_values(self, window_size: int | None = None) -> dict[str, tuple[float, Any]]:
         """The last value and iteration of every scalar.
@@ -141,7 +146,7 @@ class EventStorage:
         return {
             name: (
                 history.median(self.count_samples(name, window_size))
-                if window_size is not None and self._hints[name]
+                if window_size is not None and self._smoothing_hints[name]
                 else history.latest(),
                 history.last_iteration(),
             )

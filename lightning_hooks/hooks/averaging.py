@@ -42,6 +42,12 @@ class AveragingHook(Hook):
     is the whole average then, gathered on rank 0's CPU; of a directory it is in ``meta.pt``, which
     every rank reads when it resumes.
 
+    Not with ``FSDPStrategy`` and ``DeepSpeedStrategy``. The one makes slices of flattened
+    parameters, which have names and shapes only while all ranks gather them: to save, load or
+    evaluate an average, every rank would hold the whole model. The other keeps the weights that
+    it trains inside of its engine, partitioned and in another precision. With FSDP2
+    (``ModelParallelStrategy``) there is no need for either.
+
     Raises:
         ValueError: at the start of a fit, for another strategy that flattens or partitions the
             parameters (FSDP, DeepSpeed).
@@ -51,6 +57,7 @@ class AveragingHook(Hook):
     buffers: Literal["ignore", "average", "copy"] = "ignore"
     swap: Literal["auto", "copy"] = "auto"
     check: Literal["sample", "all"] = "sample"
+    device: str | None = None
     _average: ModuleAverage | None = None
     _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
     _steps = 0
@@ -72,7 +79,7 @@ class AveragingHook(Hook):
         if not loaded:
             self._steps = 0
         self._average = ModuleAverage(
-            module, loaded, self.buffers, self.swap == "copy", self.check == "all"
+            module, loaded, self.buffers, self.swap == "copy", self.check == "all", self.device
         )
 
     # -- the average for others ------------------------------------------------------------

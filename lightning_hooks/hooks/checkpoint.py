@@ -96,7 +96,7 @@ class CheckpointHook(ModelCheckpointHook):
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
             storage that is not a path of fsspec's.
         ImportError: if the package for a remote ``out_dir`` is missing.
-        OSError: at the start of a fit, if the directory cannot be made.
+        OSError: before the first iteration, if the directory cannot be made or written to.
 
     Source: mmcv's ``CheckpointHook``; ``save_best`` and what goes with it are MMEngine's.
 
@@ -187,6 +187,8 @@ class CheckpointHook(ModelCheckpointHook):
         directory = self.directory(runner)
         make_early(runner, directory)
         runner.logger.info("Checkpoints will be saved to %s", directory)
+        if runner.rank == 0 and not runner.trainer.fast_dev_run:
+            files.require_writable(directory)
         self._clean_up(runner, resumed_at=runner.iter)
 
     def _clean_up(self, runner: Any, resumed_at: int) -> None:

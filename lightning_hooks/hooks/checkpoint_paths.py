@@ -40,7 +40,8 @@ def checked_out_dir(out_dir: Any) -> str | None:
             fsspec.get_filesystem_class(protocol)
         except ImportError as error:
             extra = ': pip install "lightning-hooks[s3]"' if protocol == "s3" else ""
-            raise ImportError(f"out_dir={path!r}: {error}{extra}") from error
+            package = getattr(error.__cause__, "name", None)
+            raise ImportError(f"out_dir={path!r}: {error}{extra}", name=package) from error
         except ValueError as error:
             raise ValueError(f"out_dir={path!r}: {error}") from error
     return path

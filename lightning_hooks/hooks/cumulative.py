@@ -114,15 +114,15 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             )
         if self._place(runner)[0] % self.cumulative_iters != 0:
             runner.logger.warning(
-                "resumed at iter %d, inside a group of %d cumulative_iters: the gradients of its "
-                "first iterations are lost",
-                runner.iter,
-                self.cumulative_iters,
+                # these three as mmcv has them: text logs are compared
+                "Resume iter number is not divisible by cumulative_iters in "
+                "GradientCumulativeOptimizerHook, which means the gradient of some iters is lost "
+                "and the result may be influenced slightly."
             )
         if self.cumulative_iters > 1 and self.has_batch_norm(runner.model):
             runner.logger.warning(
-                "GradientCumulativeOptimizerHook with BatchNorm: its statistics are those of "
-                "single batches, which may cost some accuracy"
+                "GradientCumulativeOptimizerHook may slightly decrease performance if the model "
+                "has BatchNorm layers."
             )
         self.initialized = True
 
@@ -136,11 +136,12 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         if not self._announced:
             self._announced = True
             runner.logger.warning(
-                "the last %d iterations%s are too few for %d cumulative_iters: their losses are "
-                "divided by %d",
+                # as mmcv has it, but once
+                "Loss will be divided by %d in the last %d iterations%s because they are not "
+                "enough for %d cumulative_iters.",
+                self.remainder_iters,
                 self.remainder_iters,
                 " of an epoch" if self.by_epoch else "",
                 self.cumulative_iters,
-                self.remainder_iters,
             )
         return self.remainder_iters

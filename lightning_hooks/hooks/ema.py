@@ -32,7 +32,7 @@ class EMAHook(StepAverageHook):
         warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
         resume_from: A checkpoint that the run goes on from.
         options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
-            ``check``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
+            ``check``, ``device``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.

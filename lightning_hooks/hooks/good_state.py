@@ -13,7 +13,7 @@ import lightning as L
 import torch
 from torch import nn
 
-from lightning_hooks import files
+from lightning_hooks import verification
 from lightning_hooks.checkpoint_io import wait_for_writer
 from lightning_hooks.hooks.averaging import AveragingHook
 from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter
@@ -139,8 +139,8 @@ def _load(trainer: L.Trainer, path: str) -> None:
     scaler = type(trainer.precision_plugin).__qualname__
     found: Any = None
     if trainer.is_global_zero:
-        try:  # this run has written it: whatever is in it may be loaded
-            checkpoint = files.load_torch(path, weights_only=False)
+        try:
+            checkpoint = verification.load(path)
             wanted = {"state_dict", "optimizer_states", KEY, f"{KEY}s", scaler}
             found = {key: value for key, value in checkpoint.items() if key in wanted}
         except Exception as error:  # the others are waiting to be told

@@ -35,10 +35,17 @@ def largest(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     found = []
     for mesh, some in by_mesh(tensors).items():
         parts = [part for part in map(held, some) if part.numel()]  # a rank may have none
-        norms = torch._foreach_norm(parts, float("inf")) if parts else [held(some[0]).new_zeros(())]
-        most = torch.stack([norm.to(norms[0].device) for norm in norms]).amax()
+        numbers = _extremes(parts) or [held(some[0]).new_zeros(())]
+        most = torch.stack([number.to(numbers[0]) for number in numbers]).abs().amax()
         found.append(most if mesh is None else largest_of_ranks(most, mesh))
     return together(found, float("inf"))
+
+
+def _extremes(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return numbers among which is the one of largest magnitude."""
+    if tensors and tensors[0].device.type == "cpu":  # where that norm is slow
+        return [number for tensor in tensors for number in torch.aminmax(tensor)]
+    return torch._foreach_norm(tensors, float("inf")) if tensors else ()
 
 
 def unit_norms(tensor: torch.Tensor) -> torch.Tensor:

@@ -236,7 +236,8 @@ class Skip(Action):
                 self._said(reading),
             )
         if self._skipped:
-            self.runner.log_buffer.output["skipped_steps"] = len(self._skipped)
+            # not into the output: to a logger that would make it an evaluation's
+            self.runner.log_buffer.replace({"skipped_steps": len(self._skipped)})
 
     def _verdicts(self, reading: Reading) -> list[bool]:
         """Return of each optimizer step since the last reading whether it was skipped."""

@@ -35,7 +35,8 @@ class CheckInvalidLossHook(Hook):
     are, and stacked and copied together. They are read also before every checkpoint and validation
     and at the end of the fit, with a look at the weights: no file holds a bad step. What is said
     names the first bad loss, on all ranks alike, and of the values in its ``log_vars`` (or the
-    numbers that the step returned and logged) those that are bad. Then:
+    numbers that the step returned and logged) those that are bad. Those with ``loss`` in their name
+    are components, which make a step bad as the loss itself does; other values may be NaN. Then:
 
     =========  ====================================================================================
     action     what happens
@@ -87,10 +88,10 @@ class CheckInvalidLossHook(Hook):
 
     Note:
         Departures from mmdetection: every step is checked (there: every ``interval``-th, the
-        others are missed), and also with ``python -O``, which drops its assertion. The weights
-        are looked at too: a step may have a good loss and bad gradients. All ranks decide as one
-        (there: each for itself). The priority is ``ABOVE_NORMAL`` (there: ``NORMAL``), so that
-        hooks that save come later.
+        others are missed), and each component of its loss (there: their sum), also with
+        ``python -O``, which drops its assertion. The weights are looked at too: a step may have a
+        good loss and bad gradients. All ranks decide as one (there: each for itself). The priority
+        is ``ABOVE_NORMAL`` (there: ``NORMAL``), so that hooks that save come later.
     """
 
     priority = "ABOVE_NORMAL"

@@ -42,6 +42,7 @@ class LossRecord:
         self.iters = 0
         """Iterations since the last reading, with a loss or without."""
         self._steps: list[tuple[Any, ...]] = []
+        self._seen: dict[str, torch.Tensor] = {}  # what has been logged: it stays until the next
 
     def note(self, runner: Any, iteration: int) -> None:
         """Keep what a step has returned; a second time for the same step does nothing."""
@@ -55,7 +56,7 @@ class LossRecord:
             return
         # the driver's are detached already; asking them costs more than all the rest
         kept = loss if isinstance(loss, OrphanLoss) else loss.detach()
-        step = kept, _terms(outputs, runner), iteration, runner.epoch, runner.inner_iter
+        step = kept, _terms(outputs, runner, self._seen), iteration, runner.epoch, runner.inner_iter
         if self.keep_batches:
             step = *step, runner.data_batch, self.rng_state  # type: ignore[assignment]
         self._steps.append(step)  # a Step when it is read: that is slower to make
@@ -73,7 +74,7 @@ class Reading(NamedTuple):
     """The steps of this rank."""
 
     bad: list[Step]
-    """Those of them whose loss is not finite, the first one first."""
+    """Those of them whose loss, or a component of it, is not finite; the first one first."""
 
     first: tuple[int, int] | None
     """Iteration and rank of the first bad loss of all ranks."""
@@ -98,7 +99,7 @@ def read(
     rank: int = 0,
     ranks: int = 1,
 ) -> Reading:
-    """Copy losses and flags to the host: one read, and one reduction where there are ranks.
+    """Copy losses, their components and flags to the host: one read, one reduction of ranks.
 
     Args:
         steps: The steps since the last reading; on other ranks those of the same iterations.
@@ -116,8 +117,10 @@ def read(
     device, wide = spoilt.device, torch.float64
     if device.type == "mps":
         wide = torch.float32
+    judged = [*steps, *(step for step in steps for _ in _components(step))]
     with torch._C.DisableTorchFunctionSubclass():  # else our own would slow each call down
-        values = [step.loss if step.loss.ndim == 0 else step.loss.mean() for step in steps]
+        values = [_of_step(step) for step in steps]
+        values += [value.reshape(()) for step in steps for value in _components(step)]
         values += [flag.reshape(()) for flag in flags]
         try:
             numbers = torch.stack([*values, spoilt]).to(wide)
@@ -125,28 +128,55 @@ def read(
             numbers = torch.stack([value.to(device, wide) for value in (*values, spoilt)])
     if ranks > 1:
         code = torch.full((), math.inf, dtype=wide, device=device)
-        if steps:
-            place = [step.iter * ranks + rank for step in steps]
+        if judged:
+            place = [step.iter * ranks + rank for step in judged]
             places = torch.tensor(place, dtype=wide, device=device)
-            code = torch.where(numbers[: len(steps)].isfinite(), math.inf, places).min()
+            code = torch.where(numbers[: len(judged)].isfinite(), math.inf, places).min()
         verdict = torch.stack([code, -numbers[-1]])
         torch.distributed.all_reduce(verdict, op=torch.distributed.ReduceOp.MIN)
         numbers = torch.cat([numbers, verdict])
     found = numbers.tolist()
-    bad = [s for s, loss in zip(steps, found, strict=False) if not math.isfinite(loss)]
+    spoilt_iters = {
+        step.iter for step, loss in zip(judged, found, strict=False) if not math.isfinite(loss)
+    }
+    bad = [step for step in steps if step.iter in spoilt_iters]
     first = (bad[0].iter, rank) if bad else None
     any_spoilt = found[len(values)] > 0
     if ranks > 1:
         first = divmod(int(found[-2]), ranks) if math.isfinite(found[-2]) else None
         any_spoilt = found[-1] < 0
-    return Reading(steps, bad, first, any_spoilt, [n > 0 for n in found[len(steps) : len(values)]])
+    verdicts = [number > 0 for number in found[len(judged) : len(values)]]
+    return Reading(steps, bad, first, any_spoilt, verdicts)
 
 
-def _terms(outputs: Mapping[str, Any], runner: Any) -> dict[str, Any]:
+def _is_component(name: str) -> bool:
+    """Whether a value is part of the loss: mmcv's models sum those that are named so."""
+    return "loss" in name
+
+
+def _components(step: Step) -> list[torch.Tensor]:
+    """Return the parts of a step's loss that are on a device."""
+    return [
+        value
+        for name, value in step.terms.items()
+        if _is_component(name) and isinstance(value, torch.Tensor) and value.is_floating_point()
+    ]
+
+
+def _of_step(step: Step) -> torch.Tensor:
+    """Return a step's loss; NaN where a part of it that the host knows is not finite."""
+    loss = step.loss if step.loss.ndim == 0 else step.loss.mean()
+    numbers = [v for n, v in step.terms.items() if _is_component(n) and isinstance(v, float)]
+    return loss if all(map(math.isfinite, numbers)) else torch.full_like(loss, math.nan)
+
+
+def _terms(
+    outputs: Mapping[str, Any], runner: Any, seen: dict[str, torch.Tensor]
+) -> dict[str, Any]:
     """Return a step's numbers by name, on their device."""
     named = outputs.get("log_vars")
     if named is None:
-        named = loops.step_metrics(runner.trainer)
+        named = loops.step_metrics(runner.trainer, seen)
         if len(outputs) > 1:
             named = {**outputs, **named}
     if not named:
@@ -184,8 +214,9 @@ def message(reading: Reading, rank: int) -> str:
     values = values_of(step)
     bad = {name: value for name, value in values.items() if not math.isfinite(value)}
     good = {name: value for name, value in values.items() if math.isfinite(value)}
+    first = "loss" if "loss" in bad else next(name for name in bad if _is_component(name))
     lines = [
-        f"the loss became {values['loss']} at iter {step.iter} "
+        f"the loss became {bad[first]} at iter {step.iter} "
         f"(epoch {step.epoch}, inner_iter {step.inner_iter}; all counted from 0)",
         f"not finite: {_listing(bad)}",
     ]

@@ -71,9 +71,10 @@ class LrUpdaterHook(Updater):
         Departures from mmcv: an epoch of the warm-up has as many iterations as are trained
         (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where iterations are counted
         (mmcv fails). Before the first iteration the whole schedule is looked at: what would fail
-        later is refused with the optimizer and its groups, and what is odd (a rate that never
-        moves, milestones after the end or out of order, a scheduler of the module's) is said. An
-        argument that is no number, or no bool, is refused at construction (there it fails later).
+        later, or be negative, is refused with the optimizer and its groups, and what is odd (a
+        rate that never moves, milestones after the end or out of order, a scheduler of the
+        module's) is said. An argument that is no number, or no bool, is refused at construction
+        (there it fails later).
     """
 
     quantity = "learning rate"

@@ -34,7 +34,8 @@ class MaskedUpdate:
         buffers: Pairs of average and value, of which only the numbers that are bad stay as they
             were: a BatchNorm that has seen a NaN never forgets it, and ranks differ in theirs.
         copies: Copy the buffers instead of averaging them.
-        shards: The tensors are parts of what is spread over the ranks: these decide together.
+        decide_on: The tensors are parts of what is spread over the ranks: these decide together,
+            on this device. None where each decides for itself.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class MaskedUpdate:
         every: bool,
         buffers: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
         copies: bool = False,
-        shards: bool = False,
+        decide_on: torch.device | None = None,
     ) -> None:
         groups: dict[tuple[torch.dtype, bool], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for average, value in parameters:
@@ -57,7 +58,7 @@ class MaskedUpdate:
         ]
         self._buffers, self._copies = [*buffers], copies
         self._left_out = left_out
-        self._shards = shards
+        self._decide_on = decide_on
 
     @torch.no_grad()
     def __call__(self, weight: float) -> None:
@@ -93,7 +94,9 @@ class MaskedUpdate:
                 total = torch.cat(samples).sum(dtype=wide)
             bad += ~total.isfinite()
         bad.clamp_(max=1)
-        return over_ranks(bad) if self._shards else bad
+        if self._decide_on is None:
+            return bad
+        return over_ranks(bad.to(self._decide_on)).to(bad)
 
 
 def _fused_lerp(

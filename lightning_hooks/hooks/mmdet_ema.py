@@ -26,7 +26,7 @@ class BaseEMAHook(StepAverageHook):
         resume_from: A checkpoint that the run goes on from.
         momentum_fun: Returns the weight at an optimizer step, counted from 0.
         options: Keywords of every average, ``begin_iter``, ``begin_epoch``, ``swap``,
-            ``check``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
+            ``check``, ``device``: see :class:`~lightning_hooks.hooks.step_average.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.

@@ -26,6 +26,9 @@ class ModuleAverage:
     Of parameters that are sharded (DTensor) each rank averages its part. The parts are swapped by
     copying, and updates to NaN are left out on all ranks together.
 
+    On a device of its own the average takes no memory beside the model. Every update copies the
+    weights there first, for which the host waits; the average is swapped in by copying, too.
+
     Args:
         module: The module; its ``state_dict`` names the weights.
         start: Values to start from, by key; the module's own for those it does not have.
@@ -33,6 +36,7 @@ class ModuleAverage:
         by_copy: Swap by copying, see :class:`~lightning_hooks.hooks.weight_swap.WeightSwap`.
         check_all: Look for NaN everywhere, see
             :class:`~lightning_hooks.hooks.masked_update.MaskedUpdate`.
+        device: Where the average is; None for the devices of the parameters.
     """
 
     tracks = False
@@ -45,6 +49,7 @@ class ModuleAverage:
         buffers: str = "ignore",
         by_copy: bool = False,
         check_all: bool = False,
+        device: str | None = None,
     ) -> None:
         self.module = module
         self._check_all = check_all
@@ -59,9 +64,11 @@ class ModuleAverage:
             saved = _saved(start or {}, key)
             if saved is not None and id(tensor) in values and saved.shape == tensor.shape:
                 values[id(tensor)] = shards.part(saved, tensor)
-        copies = [values[id(t)].clone() for t in self._tensors]
-        by_copy = by_copy or self._shards or _is_compiled_for_cuda(module)
-        self.swap = WeightSwap([shards.held(t) for t in self._tensors], copies, by_copy)
+        copies = [values[id(t)].to(device, copy=True) for t in self._tensors]
+        by_copy = by_copy or self._shards or device is not None or _is_compiled_for_cuda(module)
+        stays = device is not None
+        self.swap = WeightSwap([shards.held(t) for t in self._tensors], copies, by_copy, stays)
+        self._staged = [torch.empty_like(copy) for copy in copies] if stays else []
         self._updates: list[MaskedUpdate] = []
         self._left_out: dict[torch.device, torch.Tensor] = {}
 
@@ -88,11 +95,18 @@ class ModuleAverage:
         """``average += weight * (parameter - average)``, for all at once, without NaN."""
         if self._slots or self._shards:
             self._find()
+        self._stage()
         for update in self._updates or self._prepare():
             update(weight)
 
+    def _stage(self) -> None:
+        """Copy the values to where the average is, if that is elsewhere."""
+        if self._staged:
+            with torch.no_grad():
+                torch._foreach_copy_(self._staged, self.swap.parameters)
+
     def _prepare(self) -> list[MaskedUpdate]:
-        pairs = [*zip(self.swap.others, self.swap.parameters, strict=True)]
+        pairs = [*zip(self.swap.others, self._staged or self.swap.parameters, strict=True)]
         first = self._first_buffer
         self._updates = []
         for device in dict.fromkeys(value.device for _, value in pairs):
@@ -101,10 +115,9 @@ class ModuleAverage:
             left_out = self._left_out.setdefault(
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
+            together = self.swap.parameters[0].device if self._shards else None
             self._updates.append(
-                MaskedUpdate(
-                    parameters, left_out, self._check_all, buffers, self._copies, self._shards
-                )
+                MaskedUpdate(parameters, left_out, self._check_all, buffers, self._copies, together)
             )
         return self._updates
 
@@ -163,6 +176,7 @@ class ModuleAverage:
         if count:
             for number in self._left_out.values():
                 number.zero_()
+            self._stage()
             for update in self._updates or self._prepare():
                 update.mend()
         return count

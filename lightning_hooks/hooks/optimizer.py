@@ -174,7 +174,7 @@ class OptimizerHook(ClippingHook):
 
 def _owned(runner: Any) -> bool:
     """Whether the hooks own the step that runs now: its loss can be given a backward by them."""
-    if runner.module.automatic_optimization:
+    if not runner.hooks_step:  # Lightning does, or the module by itself
         return False
     loss = getattr(runner, "outputs", {}).get("loss")
     return loss is not None and not isinstance(loss, OrphanLoss)

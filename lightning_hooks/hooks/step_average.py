@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import lightning as L
+import torch
 
 from lightning_hooks import files
 from lightning_hooks.applied_steps import AppliedSteps
@@ -41,6 +42,9 @@ class StepAverageHook(AveragingHook):
         check: Where to look for NaN. ``"sample"``: in all numbers of a small model and a part of
             those of a large one, see :class:`~lightning_hooks.hooks.masked_update.MaskedUpdate`.
             ``"all"``: everywhere, which costs half an update more.
+        device: Where the average is, ``"cpu"`` to have the accelerator's memory for the model.
+            Then every update copies the weights there, which waits for the accelerator: choose a
+            larger ``interval``. None for the parameters' own.
 
     Raises:
         TypeError: for arguments of another type.
@@ -67,6 +71,7 @@ class StepAverageHook(AveragingHook):
         begin_epoch: int = 0,
         swap: Literal["auto", "copy"] = "auto",
         check: Literal["sample", "all"] = "sample",
+        device: str | None = None,
     ) -> None:
         check_int("interval", interval, 1)
         check_int("begin_iter", begin_iter, 0)
@@ -79,6 +84,7 @@ class StepAverageHook(AveragingHook):
         check_choice("buffers", buffers, ("ignore", "average", "copy"))
         check_choice("swap", swap, ("auto", "copy"))
         check_choice("check", check, ("sample", "all"))
+        self.device = None if device is None else str(_device(device))
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
@@ -188,6 +194,13 @@ class StepAverageHook(AveragingHook):
             ):  # a key in files: the fewer, the longer it stays
                 arguments[name] = value
         return arguments
+
+
+def _device(device: Any) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be None or a device's name, got {device!r}") from None
 
 
 def check_momentum(value: Any) -> None:

@@ -86,7 +86,8 @@ class StepTimeHook(Hook):
         if table and importlib.util.find_spec("rich") is None:
             raise ImportError(
                 'StepTimeHook(table=True) needs rich: pip install "lightning_hooks[cli]", '
-                "or table=False"
+                "or table=False",
+                name="rich",
             )
         self.interval = interval
         self.warmup_iters = warmup_iters

@@ -117,6 +117,10 @@ class TimedEvaluation(BestCheckpoints):
             evaluate(runner)
         finally:
             self._at_start = False
+        self._tell_start(runner)
+
+    def _tell_start(self, runner: Any) -> None:
+        """Log and keep what the evaluation before training has found."""
         if runner.log_buffer.ready and not self.by_epoch:
             for hook in _loggers(runner):  # now: the first iteration's values are another line
                 hook.after_train_epoch(runner)

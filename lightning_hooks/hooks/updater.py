@@ -261,6 +261,7 @@ class Updater(Hook):
 
     def _judge(self, runner: Any) -> None:
         """Refuse a schedule on whose way there is a value that must not be."""
+        runner = self.seen(runner)
         total: Any = self.length_of(runner)
         if not self.judges() or (self.needs_length and total is None):
             return  # one of a subclass's own, which is judged as it is set; or it never moves

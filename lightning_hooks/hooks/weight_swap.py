@@ -22,6 +22,8 @@ class WeightSwap:
         parameters: The parameters.
         others: A tensor for each of them; what trains on the swapped module changes it.
         by_copy: Copy the values of all: a CUDA graph reads the addresses that it was made with.
+        stays: The others stay on their device, and so do the raw values while they are out;
+            with ``by_copy`` only.
     """
 
     def __init__(
@@ -29,10 +31,12 @@ class WeightSwap:
         parameters: Sequence[torch.Tensor],
         others: Sequence[torch.Tensor],
         by_copy: bool = False,
+        stays: bool = False,
     ) -> None:
         self.parameters = list(parameters)
         self.others = list(others)
         self.by_copy = by_copy
+        self.stays = stays
         self._raw: list[tuple[torch.Tensor, bool]] | None = None
         # which are to be copied: asking every time would cost more than the exchange
         self._copies: list[bool] = []
@@ -60,8 +64,13 @@ class WeightSwap:
             self.follow()
             which = self._which_copy()
             raw = [
-                (parameter.detach().clone() if copies else parameter.data, copies)
-                for parameter, copies in zip(self.parameters, which, strict=True)
+                (
+                    parameter.detach().to(other.device, copy=True) if copies else parameter.data,
+                    copies,
+                )
+                for parameter, other, copies in zip(
+                    self.parameters, self.others, which, strict=True
+                )
             ]
             self._raw = raw
             self._set([*zip(self.others, which, strict=True)])
@@ -92,6 +101,8 @@ class WeightSwap:
 
     def follow(self) -> None:
         """Move the other tensors to the parameters' devices."""
+        if self.stays:
+            return
         pairs = zip(self.parameters, self.others, strict=True)
         if any(other.device != parameter.device for parameter, other in pairs):
             self.others = [

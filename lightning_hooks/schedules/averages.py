@@ -2,6 +2,20 @@
 
 ``average = (1 - w) * average + w * model``, where ``w`` is one of these functions of the step.
 The step counts the optimizer steps before this one, from 0.
+
+==========================  ========================================================================
+rule of                     here
+==========================  ========================================================================
+mmcv                        ``EMAHook(momentum, warm_up)``: ``ema_momentum``
+mmdetection                 ``ExpMomentumEMAHook``, ``LinearMomentumEMAHook``; ``BaseEMAHook``
+                            with a ``momentum_fun``, which may be any function of the step
+MMEngine                    ``EMAHook(warm_up=0)``; ``MomentumAnnealingEMAHook``;
+                            ``StochasticWeightAverageHook``
+Lightning                   ``EMAHook(1 - decay, warm_up=0, begin_iter=1)``
+timm                        ``MomentumAnnealingEMAHook(1 - decay, gamma=1, power=2 / 3)``
+Ignite                      ``BaseEMAHook(momentum_fun=partial(ramped_momentum, ...))``
+Composer                    ``EMAHook(half_life_momentum(steps), warm_up=0)``
+==========================  ========================================================================
 """
 
 from __future__ import annotations
@@ -13,8 +27,10 @@ __all__ = [
     "ema_momentum",
     "equal_share",
     "exp_momentum",
+    "half_life_momentum",
     "linear_momentum",
     "over_interval",
+    "ramped_momentum",
 ]
 
 
@@ -77,15 +93,38 @@ def exp_momentum(step: int, momentum: float, total_iter: int) -> float:
     return (1 - momentum) * math.exp(-(1 + step) / total_iter) + momentum
 
 
-def annealing_momentum(step: int, momentum: float, gamma: float) -> float:
-    """Return MMEngine's annealed weight: ``max(momentum, gamma / (gamma + step))``.
+def ramped_momentum(step: int, start: float, momentum: float, warm_up: int) -> float:
+    """Return Ignite's weight, which goes in ``warm_up`` equal steps from ``start`` to ``momentum``.
 
-    The first update takes the model as it is.
+    >>> [round(ramped_momentum(step, 0.1, 0.5, 5), 4) for step in (0, 1, 4, 9)]
+    [0.1, 0.2, 0.5, 0.5]
+    """
+    if step >= warm_up - 1:
+        return momentum
+    return start + (momentum - start) * step / (warm_up - 1)
+
+
+def half_life_momentum(half_life: float) -> float:
+    """Return the weight with which a model counts half after so many steps: Composer's.
+
+    ``1 - 2 ** (-1 / half_life)``
+
+    >>> round(over_interval(half_life_momentum(1000), 1000), 9)
+    0.5
+    """
+    return -math.expm1(-math.log(2) / half_life)
+
+
+def annealing_momentum(step: int, momentum: float, gamma: float, power: float = 1.0) -> float:
+    """Return the annealed weight ``max(momentum, (gamma / (gamma + step)) ** power)``.
+
+    The first update takes the model as it is. With a power of 1 it is MMEngine's, with 2/3 and a
+    gamma of 1 timm's.
 
     >>> [annealing_momentum(step, 0.25, 2) for step in (0, 2, 6, 7)]
     [1.0, 0.5, 0.25, 0.25]
     """
-    return max(momentum, gamma / (gamma + step))
+    return max(momentum, math.pow(gamma / (gamma + step), power))
 
 
 def equal_share(step: int, interval: int = 1) -> float:

@@ -95,7 +95,7 @@ def _figure_class() -> Any:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            'plot needs matplotlib: pip install "lightning_hooks[plot]"'
+            'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
         ) from error
     return Figure
 

@@ -29,6 +29,7 @@ BORROWED: dict[str, str] = {
     "mmcv.cnn.bricks.wrappers": "CONV_LAYERS TORCH_VERSION UPSAMPLE_LAYERS",
     "mmcv.cnn.builder": "Registry Sequential build_from_cfg",
     "mmcv.cnn.utils.weight_init": "Registry build_from_cfg get_logger print_log",
+    "mmcv.cnn.vgg": "constant_init kaiming_init normal_init",
     "mmcv.device": "scatter scatter_kwargs",
     "mmcv.device.utils": "IS_CUDA_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE IS_NPU_AVAILABLE",
     "mmcv.engine.test": "get_dist_info",

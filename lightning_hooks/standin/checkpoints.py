@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import urllib.parse
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ class CheckpointLoader:
     """Reads a checkpoint by the prefix of its path; others may be registered.
 
     Without one, a path is a file's, local or of fsspec's. ``http://`` is downloaded and kept as
-    ``torch.hub`` does, ``torchvision://`` asks torchvision.
+    ``torch.hub`` does, ``torchvision://`` asks torchvision. Nothing in a file is executed.
     """
 
     _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -75,7 +76,14 @@ def _load_local(filename: str, map_location: Any = None) -> Any:
 
 
 def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
-    return torch.hub.load_state_dict_from_url(filename, model_dir, map_location)
+    """Download a file and load it from there: torch's own function would run what is in it."""
+    folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
+    name = os.path.basename(urllib.parse.urlparse(filename).path)
+    path = os.path.join(folder, files.as_name(name))
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        torch.hub.download_url_to_file(filename, path, progress=False)
+    return files.load_torch(path, map_location)
 
 
 def _load_torchvision(filename: str, map_location: Any = None) -> Any:
@@ -83,7 +91,7 @@ def _load_torchvision(filename: str, map_location: Any = None) -> Any:
 
     name = filename.partition("://")[2].partition(".")[0]
     weights = next(iter(get_model_weights(name)))
-    return weights.get_state_dict()
+    return weights.get_state_dict(weights_only=True)
 
 
 def _load_open_mmlab(filename: str, map_location: Any = None) -> Any:

@@ -132,6 +132,7 @@ class Portion:
     def __init__(self, runner: Any, number: int | None = None) -> None:
         self._runner = runner
         self._number = number
+        self._rest: Iterator[Any] = iter(())
 
     def __len__(self) -> int:
         return len(self._runner.data_loader) if self._number is None else self._number
@@ -139,9 +140,14 @@ class Portion:
     def __iter__(self) -> Iterator[Any]:
         loader = self._runner.data_loader
         if self._number is None:
-            yield from loader
+            self._rest = iter(loader)
+            yield from self._rest
         for _ in range(self._number or 0):
             yield next(loader)
+
+    def finish(self) -> None:
+        """Let the loader come to its end, as a ``for`` does."""
+        next(self._rest, None)
 
 
 class Engine(Participant):
@@ -194,5 +200,8 @@ class Engine(Participant):
     def validate(self, number: int | None = None) -> None:
         """Run a validation of Lightning's on the runner's loader, whole or so many batches."""
         runner = self._runner
-        loops.run_validation(runner.trainer, Portion(runner, number))
+        runner.model.eval()  # the wrapper too: Lightning knows the model in it alone
+        portion = Portion(runner, number)
+        loops.run_validation(runner.trainer, portion)
+        portion.finish()
         runner.model.eval()  # as mmcv leaves it

@@ -25,6 +25,8 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     stands_for: ClassVar[Any] = EpochRunner
     _steps: Iterator[tuple[str, Any]] = iter(())
+    _rest: Iterator[Any] = iter(())
+    _taken = 0
 
     def run(
         self, data_loaders: Any, workflow: Any, max_epochs: int | None = None, **kwargs: Any
@@ -76,6 +78,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         for mode, loader in self._steps:
             self.data_loader = loader
             if mode == "train":
+                self.model.train()  # the wrapper too: Lightning knows the model in it alone
                 self._max_iters = self._max_epochs * len(loader)
                 return
             self._engine.validate()
@@ -86,7 +89,17 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     def batches(self) -> Iterator[Any]:
         """The batches of the epoch."""
-        yield from self.data_loader
+        self._rest = iter(self.data_loader)
+        self._taken = 0
+        for batch in self._rest:
+            self._taken += 1
+            yield batch
+
+    def end_epoch(self) -> None:
+        """Let the loader come to its end, as a ``for`` does: samplers may draw there once more."""
+        if self._taken == self.number_of_batches():
+            next(self._rest, None)
+        self._rest = iter(())
 
     def number_of_batches(self) -> int:
         """How many they are."""

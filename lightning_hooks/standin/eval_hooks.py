@@ -44,6 +44,10 @@ class EvalHook(evaluation.EvalHook):
         self._do_evaluate(runner)
         self._agree(runner)
 
+    def _tell_start(self, runner: Any) -> None:
+        if not writes_mmcv_files(runner):  # else the loggers come to it with the rest, as in mmcv
+            super()._tell_start(runner)
+
     def _save_ckpt(self, runner: Any, key_score: Any) -> None:
         """Save a checkpoint, if its score is the best yet."""
         if not writes_mmcv_files(runner) or isinstance(key_score, dict):

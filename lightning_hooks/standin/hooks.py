@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks import registry as native
+from lightning_hooks.standin import trackers
 from lightning_hooks.standin.checkpoint_hook import CheckpointHook
 from lightning_hooks.standin.ema import EMAHook
 from lightning_hooks.standin.registry import Registry
@@ -16,6 +17,7 @@ EXACT = {
     "CheckpointHook": CheckpointHook,
     "EMAHook": EMAHook,
     "TextLoggerHook": TextLoggerHook,
+    **{name: getattr(trackers, name) for name in trackers.__all__},
 }
 """The classes that old code needs as mmcv has them, by the name of ours."""
 

@@ -16,7 +16,15 @@ import numpy as np
 from lightning_hooks.standin.file_client import FileClient
 from lightning_hooks.suggest import suggest
 
-__all__ = ["imfrombytes", "imread", "imwrite", "opencv", "supported_backends", "use_backend"]
+__all__ = [
+    "imfrombytes",
+    "imread",
+    "imwrite",
+    "opencv",
+    "pillow",
+    "supported_backends",
+    "use_backend",
+]
 
 supported_backends = ["cv2", "pillow"]
 """What images are read with; mmcv's turbojpeg and tifffile are not offered."""
@@ -47,6 +55,25 @@ def opencv(asked: str) -> Any:
             f"mmcv.{asked} needs OpenCV, as in mmcv: pip install opencv-python-headless"
         ) from None
     return cv2
+
+
+def pillow(asked: str) -> Any:
+    """Return Pillow, with its modules Image and ImageOps.
+
+    Args:
+        asked: Who needs it.
+
+    Raises:
+        ImportError: if it is not installed.
+    """
+    try:
+        import PIL.Image
+        import PIL.ImageOps
+    except ImportError:
+        raise ImportError(
+            f"mmcv.{asked} needs OpenCV, as in mmcv, or Pillow: pip install pillow", name="PIL"
+        ) from None
+    return PIL
 
 
 def use_backend(backend: str) -> None:
@@ -122,11 +149,10 @@ def _by_opencv(content: bytes, flag: str) -> Any:
 
 
 def _by_pillow(content: bytes, flag: str) -> Any:
-    from PIL import Image, ImageOps
-
-    opened: Any = Image.open(io.BytesIO(content))
+    pil = pillow("imread")
+    opened: Any = pil.Image.open(io.BytesIO(content))
     if flag in ("color", "grayscale"):
-        opened = ImageOps.exif_transpose(opened)
+        opened = pil.ImageOps.exif_transpose(opened)
     if flag.startswith("grayscale"):
         return np.array(opened.convert("L"))
     if flag == "unchanged":
@@ -165,12 +191,11 @@ def imwrite(
 
 
 def _encoded(img: Any, ending: str) -> bytes:
-    from PIL import Image
-
+    image = pillow("imwrite").Image
     pixels = img if img.ndim < 3 else img[..., [2, 1, 0, *range(3, img.shape[2])]]
     file = io.BytesIO()
-    kind = Image.registered_extensions().get(ending.lower())
+    kind = image.registered_extensions().get(ending.lower())
     if kind is None:
         raise ValueError(f"no image format has the ending {ending!r}")
-    Image.fromarray(np.ascontiguousarray(pixels.squeeze())).save(file, format=kind)
+    image.fromarray(np.ascontiguousarray(pixels.squeeze())).save(file, format=kind)
     return file.getvalue()

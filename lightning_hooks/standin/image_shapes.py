@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.standin.checks import to_2tuple
-from lightning_hooks.standin.image_files import opencv
+from lightning_hooks.standin.image_files import opencv, pillow
 
 __all__ = [
     "bbox_clip",
@@ -64,10 +64,9 @@ def imresize(
     if backend == "pillow":
         if img.dtype != np.uint8:
             raise AssertionError(f'backend="pillow" resizes uint8 images, got {img.dtype}')
-        from PIL import Image
-
-        kind = getattr(Image.Resampling, interpolation.upper())
-        resized = np.array(Image.fromarray(img).resize(size, kind))
+        image = pillow("imresize").Image
+        kind = getattr(image.Resampling, interpolation.upper())
+        resized = np.array(image.fromarray(img).resize(size, kind))
     else:
         cv2 = opencv("imresize")
         kind = _interpolation(cv2, interpolation)

@@ -20,7 +20,7 @@ _LR = (
     "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
     "OneCycle Poly Step"
 )
-_LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Wandb"
+_LOGGERS = "ClearML Dvclive Mlflow Neptune Tensorboard Wandb"
 _MOMENTUM = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
 
 
@@ -59,9 +59,11 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.hooks.sync_buffer": {OURS: "SyncBuffersHook"},
     "mmcv.runner.hooks.logger.base": {OURS: "LoggerHook"},
     **{
-        f"mmcv.runner.hooks.logger.{name.lower()}": {OURS: f"{name}LoggerHook"}
+        f"mmcv.runner.hooks.logger.{name.lower()}": {f"{STANDIN}.trackers": f"{name}LoggerHook"}
         for name in _LOGGERS.split()
     },
+    "mmcv.runner.hooks.logger.pavi": {OURS: "PaviLoggerHook"},
+    "mmcv.runner.hooks.logger.segmind": {OURS: "SegmindLoggerHook"},
     "mmcv.runner.hooks.logger.text": {f"{STANDIN}.text_logger": "TextLoggerHook"},
     "mmcv.runner.base_module": {
         f"{STANDIN}.base_module": "BaseModule ModuleDict ModuleList Sequential"
@@ -209,6 +211,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.cnn.utils.fuse_conv_bn": {f"{STANDIN}.bricks": "fuse_conv_bn"},
     "mmcv.cnn.utils.sync_bn": {f"{STANDIN}.bricks": "revert_sync_batchnorm"},
+    "mmcv.cnn.vgg": {f"{STANDIN}.networks": "VGG"},
     "mmcv.cnn.utils.weight_init": {
         f"{STANDIN}.initializers": "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit "
         "KaimingInit NormalInit PretrainedInit TruncNormalInit UniformInit XavierInit "

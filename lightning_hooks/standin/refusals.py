@@ -59,9 +59,10 @@ _REFUSED = (
         "or skimage.color.rgb2ycbcr",
     ),
     (
-        "mmcv.cnn.AlexNet mmcv.cnn.ResNet mmcv.cnn.VGG mmcv.cnn.alexnet mmcv.cnn.resnet "
-        "mmcv.cnn.vgg mmcv.cnn.make_res_layer mmcv.cnn.make_vgg_layer",
-        "mmcv's own networks are not offered by the stand-in: take torchvision.models or timm",
+        "mmcv.cnn.AlexNet mmcv.cnn.ResNet mmcv.cnn.alexnet mmcv.cnn.resnet "
+        "mmcv.cnn.make_res_layer mmcv.cnn.make_vgg_layer",
+        "mmcv's own networks but VGG are not offered by the stand-in: take torchvision.models "
+        "or timm",
     ),
     (
         "mmcv.cnn.bricks.transformer",

@@ -41,11 +41,11 @@ class TextLoggerHook(text.TextLoggerHook):
 
     def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
         if writes_mmcv_files(runner):
-            log_dict = {key: _to_five_decimals(value) for key, value in log_dict.items()}
+            log_dict = {key: self._round_float(value) for key, value in log_dict.items()}
         super()._dump_log(log_dict, runner)
 
-
-def _to_five_decimals(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_to_five_decimals(item) for item in value]
-    return round(value, 5) if isinstance(value, float) else value
+    def _round_float(self, items: Any) -> Any:
+        """Round what goes into the JSON."""
+        if isinstance(items, list):
+            return [self._round_float(item) for item in items]
+        return round(items, 5) if isinstance(items, float) else items

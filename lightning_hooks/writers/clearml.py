@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -157,6 +157,10 @@ class ClearMLLoggerHook(TrackerHook):
     def running(self) -> Any:
         """The program's current task."""
         return self.clearml.Task.current_task()
+
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """What starts the client, and its arguments that were given."""
+        return self.clearml.Task.init, self.init_kwargs
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Files in the work dir, unless a server is configured."""

@@ -11,10 +11,10 @@ from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.spool import Spool
 from lightning_hooks.writers.writer import Writer
 
-__all__ = ["Delivery"]
+__all__ = ["LINGER", "Delivery"]
 
 _CHUNK = 256  # records between two acknowledgements
-_LINGER = 1.0  # seconds in which records gather: a thread that wakes up at each would slow steps
+LINGER = 5.0  # seconds in which records gather: a thread that wakes up at each would slow steps
 _GRACE = 0.5  # seconds after the end of the time
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
 
@@ -35,6 +35,9 @@ class Delivery:
             first error of a row, and with the last.
         back: Called when an attempt succeeds after errors.
         opened: Called with the writer when there is one.
+        let_go: Called in another thread when the time is up or nothing is sent any more: it sees
+            that the client does not hold up the end of the process.
+        linger: Seconds in which records gather before they are sent.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class Delivery:
         tell: Callable[[str, Exception, bool], None] = lambda what, error, final: None,
         back: Callable[[], None] = lambda: None,
         opened: Callable[[Writer], None] = lambda writer: None,
+        let_go: Callable[[], None] = lambda: None,
+        linger: float = LINGER,
     ) -> None:
         self.writer: Writer | None = None
         self.error: Exception | None = None
@@ -57,8 +62,9 @@ class Delivery:
         """How many records the backend has taken."""
         self._connect, self._spool = connect, spool
         self._hopeless, self._tell = hopeless, tell
-        self._back, self._opened = back, opened
-        self._news, self._closing, self._done = (threading.Event() for _ in range(3))
+        self._back, self._opened, self._let_go = back, opened, let_go
+        self._news, self._moved, self._closing, self._done = (threading.Event() for _ in range(4))
+        self._linger = linger
         self._abandoned = False
         self._deadline = float("inf")
         self._failed = False
@@ -94,7 +100,21 @@ class Delivery:
         if not ended:
             self._abandoned = self.given_up = True
             self.error = self.error or TimeoutError("it does not answer")
+        if self.given_up:
+            letting = threading.Thread(target=_error_of, args=(self._let_go,), daemon=True)
+            letting.start()
+            letting.join(_GRACE)
         return self.error is None
+
+    def settle(self, number: int, timeout: float) -> None:
+        """Wait until there is a writer that has taken so many records, or time is up."""
+        end = time.monotonic() + timeout
+        while not self._done.is_set() and (self.writer is None or self.sent < number):
+            self._moved.clear()
+            if self.writer is not None and self.sent >= number:
+                return
+            if not self._moved.wait(max(end - time.monotonic(), 0)):
+                return
 
     # -- the thread that sends -------------------------------------------------------------
 
@@ -110,9 +130,11 @@ class Delivery:
             self._give_up("used", RuntimeError(repr(error)))
         finally:
             self._done.set()
+            self._moved.set()
 
     def _open(self) -> None:
         self.writer = self._connect()
+        self._moved.set()
 
     @property
     def _the_writer(self) -> Writer:
@@ -132,7 +154,8 @@ class Delivery:
                     self._spool.acknowledge(count, writer.resume())
                 if count < len(records):
                     return False
-                self._closing.wait(_LINGER)
+                if count < _CHUNK:  # else there are more already
+                    self._closing.wait(self._linger)
             elif closing:
                 return True
             else:
@@ -146,6 +169,7 @@ class Delivery:
             if not self._attempt("written to", functools.partial(writer.write, batch)):
                 return self.sent - before if _error_of(writer.flush) is None else 0
             self.sent += len(batch)
+            self._moved.set()
         return self.sent - before if self._attempt("written to", writer.flush) else 0
 
     def _close(self) -> None:

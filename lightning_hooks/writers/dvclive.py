@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -126,10 +126,10 @@ class DvcliveLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
         dvclive: Any = None,
-        **kwargs: Any,
+        **live_options: Any,
     ) -> None:
         known = TrackerOptions.__annotations__
-        options = {name: kwargs.pop(name) for name in [*kwargs] if name in known}
+        options = {name: live_options.pop(name) for name in [*live_options] if name in known}
         if dvclive is not None:
             if options.get("run") is not None:
                 raise TypeError("dvclive and run are the same thing: give one of them")
@@ -137,12 +137,16 @@ class DvcliveLoggerHook(TrackerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("dvclive", type(self).__name__)
         self.model_file = check_path("model_file", model_file)
-        self.live_options = kwargs
+        self.live_options = live_options
 
     @property
     def dvclive(self) -> Any:
         """The ``Live``, None until there is one."""
         return self.client_run
+
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """What starts the client, and its arguments that were given."""
+        return self.dvclive_package.Live, self.live_options
 
     def target(self, runner: Any) -> dict[str, Any]:
         """A folder in the work dir, with none of what needs git."""

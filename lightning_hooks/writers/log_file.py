@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import zlib
@@ -29,6 +30,7 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._failed = False
+        self._written: tuple[int, int] | None = None  # size and CRC-32; None: not read yet
         if files.is_local(path):
             with contextlib.suppress(OSError):  # the first line will complain
                 os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -47,11 +49,16 @@ class LogFile:
         """
         if self._failed:
             return
+        data = line.encode() + b"\n"
+        size, crc = self._measured()
         try:
             # fsspec takes half a millisecond, which a folder on this machine need not cost
-            opening = open if files.is_local(self.path) else fsspec.open
-            with opening(self.path, "a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            if files.is_local(self.path):
+                self._append_here(data)
+            else:
+                with fsspec.open(self.path, "ab") as file:
+                    file.write(data)
+            self._written = size + len(data), zlib.crc32(data, crc)
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
             logger.warning(
@@ -59,10 +66,24 @@ class LogFile:
                 *(self.path, type(error).__name__, error),
             )
 
+    def _append_here(self, data: bytes) -> None:
+        with open(self.path, "ab", buffering=0) as file:
+            before = file.tell()
+            if file.write(data) < len(data):  # a full disk has taken a part, which is no line
+                file.truncate(before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def state(self) -> dict[str, Any]:
         """Return what is in the file now, for a checkpoint: its ``size`` and ``crc32``."""
-        found = self._read()
-        return {"size": len(found), "crc32": zlib.crc32(found)}
+        size, crc = self._measured()
+        return {"size": size, "crc32": crc}
+
+    def _measured(self) -> tuple[int, int]:
+        """Return size and CRC-32; the file is read only once, however long it grows."""
+        if self._written is None:
+            found = self._read()
+            self._written = len(found), zlib.crc32(found)
+        return self._written
 
     def cut_back(self, state: Mapping[str, Any], logger: logging.Logger) -> bool:
         """Drop what was written after a checkpoint; return whether there is something left.
@@ -78,6 +99,7 @@ class LogFile:
         if len(kept) == state["size"] and zlib.crc32(kept) == state["crc32"]:
             if len(found) > len(kept):
                 self._truncate(kept, logger)
+            self._written = None
         elif found:
             logger.warning(
                 "%s is not what it was when the checkpoint was written: it is not cut back",

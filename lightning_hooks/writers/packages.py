@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-__all__ = ["Package", "environment", "require", "tolerant"]
+from lightning_hooks.suggest import suggest
+
+__all__ = ["Package", "check_arguments", "environment", "require", "tolerant"]
 
 
 class Package:
@@ -29,16 +32,42 @@ class Package:
             return importlib.import_module(self._name)
 
 
-def require(package: str, user: str) -> None:
+def require(package: str, user: str, extra: str | None = None) -> None:
     """Complain if a package is not installed; it is not imported.
+
+    Args:
+        package: Its name.
+        user: Who needs it.
+        extra: The extra of ours that it comes with; one of the same name by default.
 
     Raises:
         ImportError: if it is missing; the message says what to install.
     """
     if importlib.util.find_spec(package) is None:
         raise ImportError(
-            f'{user} needs {package}: pip install "lightning_hooks[{package}]"', name=package
+            f'{user} needs {package}: pip install "lightning_hooks[{extra or package}]"',
+            name=package,
         )
+
+
+def check_arguments(function: Callable[..., Any], given: Iterable[str], user: str) -> None:
+    """Complain about arguments that a client's function does not have.
+
+    Raises:
+        TypeError: for the first of them.
+
+    >>> check_arguments(os.makedirs, ["mod"], "Mine")
+    Traceback (most recent call last):
+    TypeError: Mine: makedirs has no argument 'mod'; did you mean 'mode'? Known: exist_ok, mode,
+    name
+    """
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for name in given:
+        if name not in parameters:
+            known = suggest(name, parameters)
+            raise TypeError(f"{user}: {function.__name__} has no argument {name!r}; {known}")
 
 
 @contextlib.contextmanager

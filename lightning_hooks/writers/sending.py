@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.writers.delivery import Delivery
+from lightning_hooks.writers.delivery import LINGER, Delivery
+from lightning_hooks.writers.leftover import command, leftovers
 from lightning_hooks.writers.spool import Spool
 from lightning_hooks.writers.writer import Writer
 
 __all__ = ["Sending", "UndeliveredError"]
-
-REPLAY = "lightning-hooks replay"
 
 
 class UndeliveredError(RuntimeError):
@@ -35,6 +34,7 @@ class Sending:
         head: What the spool says of the run.
         logger: Where messages go.
         who: Who sends, for messages.
+        at_once: Whether records are not gathered before they are sent.
     """
 
     def __init__(
@@ -46,9 +46,11 @@ class Sending:
         head: Mapping[str, Any],
         logger: logging.Logger,
         who: str,
+        at_once: bool = False,
     ) -> None:
         self._backend, self._who, self._logger = backend, who, logger
         self._warned = self._disk_told = False
+        self._tell_of_earlier(os.path.dirname(path), writer_class.name)
         self._spool = Spool(path, head)
         self._delivery = Delivery(
             *(backend, connect, self._spool),
@@ -56,6 +58,8 @@ class Sending:
             tell=self._tell,
             back=lambda: self._say(logging.INFO, f"{backend} is there again"),
             opened=self._opened,
+            let_go=writer_class.let_go,
+            linger=0.0 if at_once else LINGER,
         )
 
     @property
@@ -83,6 +87,10 @@ class Sending:
             self._disk_told = True
             text = f"{self._spool.path} cannot be written ({_told(self._spool.error)})"
             self._warn(f"{text}; what is logged is kept in memory until it is sent")
+
+    def settle(self, timeout: float) -> None:
+        """Wait until the backend is there and has taken all, for some seconds at most."""
+        self._delivery.settle(self._spool.seq, timeout)
 
     def check(self) -> None:
         """Raise what the backend has raised.
@@ -137,8 +145,14 @@ class Sending:
         text = f"{self._backend} has taken {self._delivery.sent} of {self._spool.seq} records"
         text += f" ({_told(error)})" if error is not None else ""
         if self._spool.error is None:
-            return f"{text}; to send the rest: {REPLAY} {self._spool.path}"
+            return f"{text}; to send the rest: {command([self._spool.path])}"
         return f"{text}, and {self._spool.path} could not hold them ({_told(self._spool.error)})"
+
+    def _tell_of_earlier(self, folder: str, writer: str) -> None:
+        left = leftovers(folder, writer)
+        if left:
+            text = f"earlier runs have left {sum(left.values())} records that {self._backend} "
+            self._say(logging.WARNING, f"{text}has not taken; to send them: {command([*left])}")
 
     def _tell(self, what: str, error: Exception, final: bool) -> None:
         text = f"{self._backend} cannot be {what} ({_told(error)}); training goes on without it"

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from lightning_hooks.writers.records import Record, from_line, to_line
 
-__all__ = ["Spool", "read_lines", "read_spool"]
+__all__ = ["Spool", "hold", "read_lines", "read_spool"]
 
 _KEPT = 10_000  # records kept in memory when the disk takes no more: a megabyte or two
 _BLOCK = 1 << 20
@@ -50,6 +50,7 @@ class Spool:
         try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             self.path, self._file = _open_new(path)
+            hold(self._file)
             self._reader = open(self.path, "rb", buffering=0)  # noqa: SIM115 - until close()
         except OSError as error:
             self.path, self.error = path, error
@@ -225,3 +226,18 @@ def _open_new(path: str) -> tuple[str, IO[bytes]]:
         with contextlib.suppress(FileExistsError):
             return name, open(name, "xb", buffering=0)
     raise AssertionError  # count() has no end
+
+
+def hold(file: IO[bytes]) -> bool:
+    """Say that a spool is in use, until the file is closed; False if somebody else has said so."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows nobody says so
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a network file system without locks
+        return True
+    return True

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import Unpack
 
+from lightning_hooks import loops
 from lightning_hooks.arguments import check_path
 from lightning_hooks.files import join
 from lightning_hooks.registry import HOOKS
@@ -35,18 +36,21 @@ class TensorboardWriter(PointWriter):
         self._owned = owned
 
     @classmethod
-    def connect(cls, *, run: Any = None, log_dir: str | None = None) -> TensorboardWriter:
+    def connect(
+        cls, *, run: Any = None, log_dir: str | None = None, purge_step: int | None = None
+    ) -> TensorboardWriter:
         """Begin an event file in a folder, or take a writer that is there.
 
         Args:
             run: A ``SummaryWriter``.
             log_dir: The folder, or a URL.
+            purge_step: The first step whose earlier points TensorBoard is to leave out.
         """
         from torch.utils.tensorboard import SummaryWriter
 
         if run is not None:
             return cls(run, owned=False)
-        return cls(SummaryWriter(log_dir))
+        return cls(SummaryWriter(log_dir, purge_step=purge_step))
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a number, a text or an image."""
@@ -74,6 +78,10 @@ class TensorboardWriter(PointWriter):
         if self._owned:
             self.run.close()
 
+    def resume(self) -> dict[str, Any]:
+        """What is sent later purges nothing: it comes after what has been sent."""
+        return {"purge_step": None}
+
 
 @HOOKS.register_module()
 class TensorboardLoggerHook(TrackerHook):
@@ -99,7 +107,8 @@ class TensorboardLoggerHook(TrackerHook):
 
     Note:
         Departures from mmcv: ``log_dir`` is not changed by a run, so that a second run in another
-        work dir has its own. tensorboardX is not used.
+        work dir has its own. tensorboardX is not used. A run that is resumed has TensorBoard leave
+        out the points after its checkpoint (in mmcv they stay beside the new ones).
     """
 
     package = "tensorboard"
@@ -129,4 +138,11 @@ class TensorboardLoggerHook(TrackerHook):
         """The folder."""
         importlib.import_module("torch.utils.tensorboard")
         log_dir = self.log_dir
-        return {"log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else log_dir}
+        target: dict[str, Any] = {
+            "log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else log_dir
+        }
+        if runner.iter > 0:
+            # an epoch's validation was logged with the number of the iteration after it
+            validated = self.by_epoch and not loops.is_resuming_mid_epoch(runner.trainer)
+            target["purge_step"] = runner.iter + 1 + validated
+        return target

@@ -11,13 +11,13 @@ from typing import Any
 
 import fsspec
 import lightning as L
-import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks import resume
 from lightning_hooks.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.files import join
 from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import of_first_group
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.log_file import LogFile
@@ -50,7 +50,8 @@ class TextLoggerHook(LoggerHook):
     anything else   what is in ``runner.log_buffer.output``
     ==============  ==========================================================================
 
-    The file's first line is ``runner.meta``, if there is something in it.
+    The file's first line is ``runner.meta``, if there is something in it. A subclass whose
+    ``_round_float`` returns what it is given keeps all digits there.
 
     Args:
         by_epoch: Whether the run is counted in epochs.
@@ -188,8 +189,9 @@ class TextLoggerHook(LoggerHook):
         lr = of_first_group(runner, runner.current_lr)
         if lr is not None:
             record["lr"] = lr
-        if "time" in output and runner.module.device.type == "cuda":
-            record["memory"] = self._get_max_memory(runner)
+        memory = self._get_max_memory(runner) if "time" in output else None
+        if memory is not None:
+            record["memory"] = memory
         record.update({name: value for name, value in output.items() if not is_image(value)})
         self._log_info(record, runner)
         self._dump_log(record, runner)
@@ -224,18 +226,13 @@ class TextLoggerHook(LoggerHook):
     def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
         """Append a record to the file."""
         if self._json is not None and runner.rank == 0:
-            self._json.append(json_line(log_dict), runner.logger)
+            self._json.append(json_line(log_dict, self._round_float), runner.logger)
 
     def _round_float(self, items: Any) -> Any:
         return rounded(items)
 
-    def _get_max_memory(self, runner: Any) -> int:
-        """The most memory that torch has allocated on a device, in MiB."""
-        device = runner.module.device
-        mib = torch.tensor([torch.cuda.max_memory_allocated(device) // 2**20], device=device)
-        if runner.world_size > 1:
-            torch.distributed.all_reduce(mib, op=torch.distributed.ReduceOp.MAX)
-        return int(mib.item())
+    def _get_max_memory(self, runner: Any) -> int | None:
+        return peak_memory(runner)
 
     def after_run(self, runner: Any) -> None:
         """Copy the text files to ``out_dir``."""

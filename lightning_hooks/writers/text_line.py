@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -90,25 +90,29 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def json_line(record: Mapping[str, Any]) -> str:
-    """Return a record as one line of JSON, for a strict reader.
+def json_line(record: Mapping[str, Any], rounding: Callable[[Any], Any] = rounded) -> str:
+    """Return a record as one line of JSON, for a strict reader: what is no number is ``null``.
+
+    Args:
+        record: What is written, by key.
+        rounding: What is done to each value, lists included.
 
     >>> json_line(dict(mode="train", loss=float("inf"), lr=dict(a=3e-06, b=0.012345678)))
     '{"mode": "train", "loss": null, "lr": {"a": 3e-06, "b": 0.012345678}}'
     """
-    written = {key: rounded(_jsonable(value)) for key, value in record.items()}
+    written = {key: rounding(_jsonable(value)) for key, value in record.items()}
     return json.dumps(written, allow_nan=False)
 
 
-def _jsonable(value: Any, nested: bool = False) -> Any:
-    """Plain types only; no NaN where :func:`rounded` does not look, in dicts."""
+def _jsonable(value: Any) -> Any:
+    """Plain types only, and no NaN."""
     if isinstance(value, torch.Tensor):
         value = value.tolist()
     value = plain(value)
     if isinstance(value, Mapping):
-        return {str(k): _jsonable(v, nested=True) for k, v in value.items()}
+        return {str(k): _jsonable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_jsonable(v, nested) for v in value]
+        return [_jsonable(v) for v in value]
     if isinstance(value, bytes):
         return str(value)
-    return None if nested and isinstance(value, float) and not math.isfinite(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from lightning_hooks import loops
 from lightning_hooks.arguments import check_bool, check_number
 from lightning_hooks.files import is_local, join, plain
 from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import by_group
 from lightning_hooks.writers.given import check_run, experiment
-from lightning_hooks.writers.packages import tolerant
+from lightning_hooks.writers.leftover import shared_folder
+from lightning_hooks.writers.packages import check_arguments, tolerant
 from lightning_hooks.writers.params import flat
 from lightning_hooks.writers.records import as_image, is_image
 from lightning_hooks.writers.sending import Sending
@@ -41,7 +42,23 @@ class TrackerHook(LoggerHook):
     some ten microseconds; a thread brings it from there to the backend. A backend that is slow,
     hangs, raises or is not there costs a warning and slows no step. What it has not taken when
     the run ends, or is killed, stays in that file, and ``lightning-hooks replay
-    FILE`` sends it later; otherwise the file is removed.
+    FILE`` sends it later: the next run in the same work dir says so. Otherwise the file is removed.
+
+    A process that resumes a run begins a run of its own in the tracker, at the checkpoint's
+    iteration: the run before keeps what it was sent, also of iterations that were lost. Where both
+    write to one place it is this that comes of it:
+
+    ===============  =========================================================================
+    TensorBoard      one folder: the points after the checkpoint are taken back (``purge_step``)
+    DVCLive          one folder: rows are appended, those after the checkpoint are there twice
+    Visdom           one window for each name: the lines go back and are drawn over
+    MLflow, W&B      with ``run=``: both values of a step are kept, MLflow shows the later one;
+                     W&B has ``global_step`` as a value there, since its own steps never go back
+    W&B, same id     ``init_kwargs=dict(id=..., resume="allow")``: W&B drops rows up to its last
+                     step; with ``with_step=False`` it keeps them
+    any              what the killed process has not sent is in its spool, up to its last log;
+                     replay it before the run is resumed, or leave it
+    ===============  =========================================================================
 
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
@@ -57,11 +74,13 @@ class TrackerHook(LoggerHook):
         strict: Whether what cannot be delivered is an error, for tests.
         all_groups: Whether the learning rate and momentum of every parameter group are sent, under
             its name or number, beside those of the first.
-        timings: Whether ``time`` and ``data_time`` are sent too, in seconds.
+        timings: Whether ``time`` and ``data_time`` are sent too, in seconds, and ``memory``, the
+            most that torch has allocated on a device, in MiB.
 
     Raises:
         ValueError: if ``timeout`` is negative.
-        TypeError: if ``run`` is no run of the backend's, or an argument has a wrong type.
+        TypeError: if ``run`` is no run of the backend's, or an argument has a wrong type; when the
+            run begins, if the client has no argument of a name that was given.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
@@ -80,6 +99,9 @@ class TrackerHook(LoggerHook):
 
     texts: bool = False
     """Whether strings are sent too."""
+
+    at_once: bool = False
+    """Whether ``before_run`` and ``log`` wait until the client is there and has all."""
 
     timeout = 10.0
     strict = all_groups = timings = False
@@ -114,6 +136,10 @@ class TrackerHook(LoggerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the arguments of ``writer_class.connect``, in types that JSON has."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
+
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
+        """Return what the client is started by, and the user's own arguments of it, if any."""
+        return None
 
     def running(self) -> Any:
         """Return the program's own run in the backend, if one is active: it is used then."""
@@ -153,7 +179,21 @@ class TrackerHook(LoggerHook):
         """Begin to send."""
         super().before_run(runner)
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
+        if runner.rank == 0:
+            self._check_arguments()
         self._sending = self._begin(runner) if runner.rank == 0 else None
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._sending is not None and self.at_once:
+            self._sending.settle(self.timeout)
+
+    def _check_arguments(self) -> None:
+        found = None
+        with contextlib.suppress(Exception), tolerant():  # what is broken is told of later
+            found = self.for_client()
+        if found is not None and self._client_run is None:
+            check_arguments(*found, type(self).__name__)
 
     def _begin(self, runner: Any) -> Sending:
         target: dict[str, Any] = {}
@@ -171,6 +211,7 @@ class TrackerHook(LoggerHook):
             *(self.package, self.writer_class, connect, _spool_path(runner, name)),
             {"writer": name, "arguments": _without_secrets(plain(target)), "format": 1},
             *(runner.logger, type(self).__name__),
+            at_once=self.at_once,
         )
         params = self.parameters(runner, own=run is None)
         if params:
@@ -179,19 +220,23 @@ class TrackerHook(LoggerHook):
 
     def log(self, runner: Any) -> None:
         """Put the values into the spool."""
+        tags = self._tags(runner)  # all ranks together
         if self._sending is None:
             return
-        tags = self._tags(runner)
         scalars = {name: float(v) for name, v in tags.items() if self.is_scalar(v)}
         texts = {name: v for name, v in tags.items() if isinstance(v, str)}
         images = {name: as_image(v) for name, v in tags.items() if is_image(v)}
         self._sending.append(self.get_iter(runner), scalars=scalars, texts=texts, images=images)
+        self._settle()
         if self.strict:
             self._sending.check()
 
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
         tags = self.get_loggable_tags(runner, allow_text=self.texts, tags_to_skip=skipped)
+        if self.timings and "time" in runner.log_buffer.output:
+            memory = peak_memory(runner)
+            tags.update({} if memory is None else {f"{self.get_mode(runner)}/memory": memory})
         if self.all_groups:
             tags.update(by_group("learning_rate", runner, runner.current_lr))
             tags.update(by_group("momentum", runner, runner.current_momentum))
@@ -247,7 +292,7 @@ def _fail(error: Exception) -> Writer:
 def _spool_path(runner: Any, name: str) -> str:
     work_dir = runner.work_dir.removeprefix("file://")
     if not is_local(work_dir):  # nothing can be appended there
-        work_dir = os.path.join(tempfile.gettempdir(), "lightning_hooks")
+        work_dir = shared_folder()
     return join(work_dir, "spool", f"{runner.timestamp}-{name}.jsonl")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import Unpack
@@ -132,6 +132,10 @@ class VisdomLoggerHook(TrackerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("visdom", type(self).__name__)
         self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
+
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """What starts the client, and its arguments that were given."""
+        return self.visdom.Visdom, self.init_kwargs
 
     def target(self, runner: Any) -> dict[str, Any]:
         """A server if one was named, else a file in the work dir."""

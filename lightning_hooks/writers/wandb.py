@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import netrc
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -99,6 +99,10 @@ class WandbLoggerHook(TrackerHook):
     def running(self) -> Any:
         """The run that the program has started."""
         return self.wandb.run
+
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """What starts the client, and its arguments that were given."""
+        return self.wandb.init, self.init_kwargs
 
     def target(self, runner: Any) -> dict[str, Any]:
         """A run in the work dir; online only if something says so."""

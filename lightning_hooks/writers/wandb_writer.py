@@ -112,3 +112,11 @@ class WandbWriter(Writer):
 
         wrong = (wandb.errors.UsageError, wandb.errors.AuthenticationError)
         return isinstance(error, wrong) or Writer.hopeless(error)
+
+    @staticmethod
+    def let_go() -> None:
+        """End W&B's service: the process, when it ends, would wait for as long as that tries."""
+        import wandb
+
+        if wandb.run is None:  # else somebody uses it
+            wandb.teardown()

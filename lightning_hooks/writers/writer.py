@@ -82,6 +82,10 @@ class Writer:
         """Whether trying again is of no use."""
         return isinstance(error, PERMANENT)
 
+    @staticmethod
+    def let_go() -> None:
+        """See that a client that was given up does not hold up the end of the process."""
+
 
 class PointWriter(Writer):
     """A writer to a backend that takes one value at a time; give ``add``.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import torch
+
 from lightning_hooks.dialects.detectron2 import EventWriter, HookBase, get_event_storage
 
 
@@ -82,3 +84,84 @@ class ListWriter(EventWriter):
 
     def close(self):
         self.closed += 1
+
+
+class LossOnOtherData(HookBase):
+    """Runs the model on other data, as hooks for a validation loss do; holds what it needs."""
+
+    def __init__(self, eval_period, model, data_loader):
+        self._period = eval_period
+        self._model = model
+        self._data_loader = data_loader
+
+    def _loss(self, inputs):
+        losses = self._model(inputs)
+        return sum(value.detach().cpu().item() for value in losses.values())
+
+    def after_step(self):
+        next_iter = self.trainer.iter + 1
+        is_final = next_iter == self.trainer.max_iter
+        if is_final or (self._period > 0 and next_iter % self._period == 0):
+            losses = [self._loss(inputs) for inputs in self._data_loader]
+            self.trainer.storage.put_scalar("validation_loss", sum(losses) / len(losses))
+
+
+class LossOfTheTrainersModel(HookBase):
+    """Runs ``trainer.model`` on a batch of an endless loader, without gradients."""
+
+    def __init__(self, batches):
+        self._batches = batches
+
+    def after_step(self):
+        with torch.no_grad():
+            losses = self.trainer.model(next(self._batches))
+            total = sum(losses.values())
+            assert torch.isfinite(total).all(), losses
+            reduced = {"val_" + name: value.item() for name, value in losses.items()}
+        self.trainer.storage.put_scalars(total_val_loss=total, **reduced)
+
+
+class SavesTheLowest(HookBase):
+    """Reads a history, and has the checkpointer that the trainer was given save."""
+
+    def __init__(self, name):
+        self.name = name
+        self.lowest = float("inf")
+
+    def after_step(self):
+        if self.trainer.iter + 1 == self.trainer.start_iter + 1:
+            self.trainer.checkpointer.add_checkpointable("hook", self)
+        value = self.trainer.storage.history(self.name).latest()
+        if value < self.lowest:
+            self.lowest = value
+            extra = {"iteration": self.trainer.iter, self.trainer.cfg["extra"]: value}
+            self.trainer.checkpointer.save("lowest", **extra)
+
+    def state_dict(self):
+        return {"lowest": self.lowest}
+
+
+class Board(EventWriter):
+    """Writes what is new, then images and histograms, as writers for other services do."""
+
+    def __init__(self, window_size=20):
+        self._window_size = window_size
+        self._last_write = -1
+        self.sent = []
+
+    def write(self):
+        storage = get_event_storage()
+        newest = self._last_write
+        for name, (value, when) in storage.latest_with_smoothing_hint(self._window_size).items():
+            if when > self._last_write:
+                self.sent.append((name, when, value))
+                newest = max(newest, when)
+        self._last_write = newest
+        if len(storage._vis_data) >= 1:
+            for name, image, when in storage._vis_data:
+                self.sent.append((name, when, tuple(image.shape)))
+            storage.clear_images()
+        if len(storage._histograms) >= 1:
+            for parameters in storage._histograms:
+                self.sent.append((parameters["tag"], parameters["global_step"], parameters["num"]))
+            storage.clear_histograms()

@@ -88,3 +88,38 @@ class Memory(Writer):
 
     def write_config(self, name, config_dict, step=0):
         self.written.append((name, config_dict, step))
+
+
+@HOOK_REGISTRY.register()
+class Report(Hook):
+    """Logs all that the library's own hook logs: losses, rates by group, metrics and images."""
+
+    def __init__(self):
+        self.smooth = 0.0
+        self.sums = {"L1_loss": 0.0, "psnr": 0.0}
+        self.lines = []
+
+    def after_train_iter(self, trainner):
+        self.smooth = 0.4 * trainner.loss_dict["loss"].item() + 0.6 * self.smooth
+        log = {"num_pt": len(trainner.model.point_cloud)}
+        log.update(trainner.loss_dict)
+        for group in trainner.optimizer.param_groups:
+            log[group["name"] + "_lr"] = group["lr"]
+        for key, value in log.items():
+            trainner.writer.write_scalar(key, value, trainner.global_step)
+        if trainner.global_step % trainner.cfg.bar_upd_interval == 0:
+            self.lines.append(f"{self.smooth:.7f}")
+
+    def after_val_iter(self, trainner):
+        for key, value in trainner.metric_dict.items():
+            if key in self.sums:
+                self.sums[key] += value
+        name = trainner.metric_dict["rgb_file_name"]
+        image = trainner.metric_dict["images"].squeeze()
+        trainner.writer.write_image(f"test_view_{name}", image, trainner.global_step)
+
+    def after_val(self, trainner):
+        for key in self.sums:
+            self.sums[key] /= trainner.val_dataset_size
+            trainner.writer.write_scalar(f"test/{key}", self.sums[key], trainner.global_step)
+            self.sums[key] = 0.0

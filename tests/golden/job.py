@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -58,6 +57,8 @@ def make_model(seed: int = 0, kind: str = "linear") -> Classifier:
 
 def make_data(seed: int = 0) -> tuple[DataLoader, DataLoader]:
     """Make the training and validation loader: digits drawn once, then in a fixed order."""
+    from sklearn.datasets import load_digits  # here, so that the rest works without it
+
     digits = load_digits()
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(digits.target), generator=generator)[: TRAIN_SIZE + VAL_SIZE]

@@ -16,6 +16,7 @@ import torch
 HERE = Path(__file__).parent
 SCRIPT = HERE.parent / "old_script.py"
 TRAIN_VAL = "[('train', 1), ('val', 1)]"
+BY_ITER = "[('train', 4), ('val', 2)]"
 
 # the runs of a case, each with the arguments of the script; {} is the work directory
 CASES: dict[str, list[list[str]]] = {
@@ -39,18 +40,49 @@ CASES: dict[str, list[list[str]]] = {
         ["--runner", "iter", "--limit", "6"],
         ["--runner", "iter", "--limit", "11", "--resume-from", "{}/iter_6.pth"],
     ],
+    "iter_val_resumed": [
+        ["--runner", "iter", "--limit", "4", "--workflow", BY_ITER],
+        [
+            *shlex.split("--runner iter --limit 9 --resume-from {}/iter_4.pth"),
+            "--workflow",
+            BY_ITER,
+        ],
+    ],
+    "epoch_two_processes_resumed": [
+        ["--limit", "2", "--launcher", "pytorch", "--workflow", TRAIN_VAL],
+        [
+            *shlex.split("--limit 4 --launcher pytorch --resume-from {}/epoch_2.pth"),
+            "--workflow",
+            TRAIN_VAL,
+        ],
+    ],
+    "iter_two_processes": [
+        [
+            *shlex.split("--runner iter --limit 9 --launcher pytorch --evaluate"),
+            "--workflow",
+            BY_ITER,
+        ]
+    ],
+    "iter_two_processes_resumed": [
+        shlex.split("--runner iter --limit 4 --launcher pytorch"),
+        [
+            *shlex.split("--runner iter --limit 9 --launcher pytorch --resume-from {}/iter_4.pth"),
+            "--workflow",
+            BY_ITER,
+        ],
+    ],
 }
 KEPT = ("at", "of", "lr", "momentum", "loss", "weight", "buffers", "training")
 TIMES = ("eta", "time", "data_time")
 
 
-def run(command: list[str], runs: list[list[str]], work_dir: str) -> None:
+def run(command: list[str], runs: list[list[str]], work_dir: str, script: Path = SCRIPT) -> None:
     """Run the script by ``command``, as often as there are runs; with a launcher, on two ranks."""
     for arguments in runs:
         filled = [a.format(work_dir) for a in arguments]
         ranks = [
             subprocess.Popen(
-                [*command, str(SCRIPT), work_dir, *filled],
+                [*command, str(script), work_dir, *filled],
                 env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200", **group},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -83,7 +115,7 @@ def results(work_dir: str) -> dict[str, Any]:
     ]
     return {
         "notes": [{key: note[key] for key in KEPT} for note in notes],
-        "log": [_plain(line, work_dir) for line in logs if " - WARNING - " not in line],
+        "log": [_plain(line, work_dir) for line in logs],
         "json": [
             {k: _without(v, work_dir) for k, v in r.items() if k not in TIMES} for r in records
         ],
@@ -99,15 +131,18 @@ def results(work_dir: str) -> dict[str, Any]:
 def describe(path: Path, work_dir: str) -> dict[str, Any]:
     """Describe a checkpoint: its meta, the size of each tensor, the optimizer's groups."""
     checkpoint = torch.load(path, map_location="cpu", weights_only=False)
+    if "state_dict" not in checkpoint:
+        return {"keys": list(checkpoint)}
     meta = {k: v for k, v in checkpoint["meta"].items() if k != "time"}
     sizes = {k: v.double().abs().sum().item() for k, v in checkpoint["state_dict"].items()}
-    groups = checkpoint["optimizer"]["param_groups"]
+    optimizer = checkpoint.get("optimizer", {"param_groups": [], "state": {}})
+    groups = optimizer["param_groups"]
     return {
         "keys": list(checkpoint),
         "meta": _without(meta, work_dir),
         "state_dict": sizes,
         "lr": [group["lr"] for group in groups],
-        "states": len(checkpoint["optimizer"]["state"]),
+        "states": len(optimizer["state"]),
     }
 
 

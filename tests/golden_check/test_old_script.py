@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from record_old_project import CASES as PROJECT
+from record_old_project import TRAIN
 from record_old_script import CASES, results, run
 
 RUN_SCRIPT = Path(__file__).parents[1] / "golden" / "run_script.py"
@@ -52,3 +54,12 @@ def test_equal_bit_for_bit(case: str, tmp_path: Path) -> None:
     ours, theirs = (results(str(tmp_path / which)) for which in ("standin", "mmcv"))
     assert ours == theirs
     assert_equal_files(tmp_path / "standin", tmp_path / "mmcv")
+
+
+@pytest.mark.parametrize("case", PROJECT)
+def test_a_project_too(case: str, tmp_path: Path) -> None:
+    runs = [shlex.split(line) for line in PROJECT[case]]
+    for which in ("mmcv", "standin"):
+        run(command(which), runs, str(tmp_path / which), TRAIN)
+    ours, theirs = (results(str(tmp_path / which)) for which in ("standin", "mmcv"))
+    assert ours == theirs

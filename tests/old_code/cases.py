@@ -4,6 +4,33 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+EVAL = "<loader>"  # a loader to evaluate on, in arguments
+CHECKPOINTS = ("mmcv", "CheckpointHook", {"interval": 4}, "NORMAL")
+EPOCH_CHECKPOINTS = ("mmcv", "CheckpointHook", {"interval": 2}, "NORMAL")
+TIMER = ("mmcv", "IterTimerHook", {}, "LOW")
+WANDB = dict(
+    init_kwargs=dict(project="p"),
+    interval=2,
+    log_checkpoint=True,
+    log_checkpoint_metadata=True,
+    log_artifact=False,
+)
+
+
+def evaluation(package: str, **arguments: Any) -> tuple[str, str, dict[str, Any], str]:
+    """The evaluation hook of a package, beside another hook."""
+    file = f"{package}/core/evaluation/eval_hooks.py"
+    return file, "EvalHook", {"dataloader": EVAL, **arguments}, "LOW"
+
+
+def evaluating(
+    package: str, by_epoch: bool = True, name: str = "EvalHook", **arguments: Any
+) -> Any:
+    """The case of an evaluation hook."""
+    file = f"{package}/core/evaluation/eval_hooks.py"
+    return Case(file, name, {"dataloader": EVAL, **arguments}, by_epoch, priority="LOW")
+
+
 DET, CLS, SELF = "mmdet/core/hook", "mmcls/core/hook", "mmselfsup/core/hooks"
 
 
@@ -17,6 +44,8 @@ class Case(NamedTuple):
     steps: bool = False  # it does backward and step itself
     val: bool = False
     priority: Any = "NORMAL"
+    in_trainer: bool = True  # also in a Trainer
+    beside: tuple[Any, ...] = ()  # other hooks: (file or mmcv, class, arguments, priority)
 
 
 CASES = {
@@ -66,6 +95,133 @@ CASES = {
             "StepFixCosineAnnealingLrUpdaterHook",
             dict(min_lr=0.0, warmup="linear", warmup_iters=2, by_epoch=True),
             priority="VERY_HIGH",
+        ),
+        Case(f"{DET}/memory_profiler_hook.py", "MemoryProfilerHook", dict(interval=3)),
+        Case(f"{DET}/sync_random_size_hook.py", "SyncRandomSizeHook", dict(device="cpu")),
+        Case("mmdet/datasets/utils.py", "NumClassCheckHook", {}, val=True),
+        evaluating("mmdet", dynamic_intervals=[(3, 1)], interval=2, save_best="acc"),
+        Case(
+            f"{DET}/wandblogger_hook.py",
+            "MMDetWandbHook",
+            dict(WANDB, num_eval_images=0),
+            priority="VERY_LOW",
+            in_trainer=False,
+            beside=(EPOCH_CHECKPOINTS, TIMER, evaluation("mmdet", interval=1)),
+        ),
+        Case(
+            "mmcls/core/utils/dist_utils.py",
+            "DistOptimizerHook",
+            dict(grad_clip=dict(max_norm=0.5)),
+            steps=True,
+        ),
+        evaluating("mmcls", save_best="auto"),
+        Case(
+            f"{CLS}/wandblogger_hook.py",
+            "MMClsWandbHook",
+            dict(WANDB, num_eval_images=3),
+            priority="VERY_LOW",
+            in_trainer=False,
+            beside=(EPOCH_CHECKPOINTS, TIMER, evaluation("mmcls", interval=1)),
+        ),
+        evaluating("mmseg", by_epoch=False, interval=4, save_best="mIoU", pre_eval=True),
+        Case(
+            "mmseg/core/hook/wandblogger_hook.py",
+            "MMSegWandbHook",
+            dict(WANDB, num_eval_images=3, by_epoch=False, log_checkpoint_metadata=False),
+            by_epoch=False,
+            priority="VERY_LOW",
+            in_trainer=False,
+            beside=(
+                ("mmcv", "CheckpointHook", {"interval": 4, "by_epoch": False}, "NORMAL"),
+                TIMER,
+                evaluation("mmseg", interval=4),
+            ),
+        ),
+        Case(f"{SELF}/swav_hook.py", "SwAVHook", dict(batch_size=4)),
+        Case(
+            f"{SELF}/odc_hook.py",
+            "ODCHook",
+            dict(
+                centroids_update_interval=2,
+                deal_with_small_clusters_interval=3,
+                evaluate_interval=4,
+                reweight=True,
+                reweight_pow=0.5,
+            ),
+        ),
+        Case(
+            f"{SELF}/deepcluster_hook.py",
+            "DeepClusterHook",
+            dict(
+                extractor=dict(samples_per_gpu=4),
+                clustering=dict(type="Kmeans", k=4),
+                unif_sampling=False,
+                reweight=True,
+                reweight_pow=0.5,
+                dist_mode=False,
+                data_loaders=["<train>"],
+            ),
+        ),
+        evaluating("mmpose", interval=2, save_best="acc"),
+        evaluating("mmaction", interval=2),
+        Case(
+            "mmaction/core/lr/multigridlr.py",
+            "RelativeStepLrUpdaterHook",
+            dict(runner="<runner>", steps=[1, 3], lrs=[0.1, 0.01]),
+            priority="VERY_HIGH",
+            in_trainer=False,
+        ),
+        Case("mmaction/core/runner/omnisource_runner.py", "OmniSourceDistSamplerSeedHook", {}),
+        Case("mmaction/utils/multigrid/subbn_aggregate.py", "SubBatchNorm3dAggregationHook", {}),
+        evaluating("mmedit", by_epoch=False, name="EvalIterHook", interval=4),
+        Case(
+            "mmedit/core/hooks/visualization.py",
+            "MMEditVisualizationHook",
+            dict(output_dir="<work_dir>/seen", res_name_list=["img"], interval=4),
+        ),
+        evaluating("mmflow", by_epoch=False, interval=4),
+        evaluating("mmtrack", interval=2, save_best="acc", rule="greater"),
+        Case(
+            "mmtrack/core/hook/yolox_mode_switch_hook.py",
+            "YOLOXModeSwitchHook",
+            dict(num_last_epochs=1),
+        ),
+        Case(
+            "mmfewshot/detection/core/evaluation/eval_hooks.py",
+            "QuerySupportEvalHook",
+            dict(model_init_dataloader=EVAL, val_dataloader=EVAL, interval=2, save_best="acc"),
+            priority="LOW",
+        ),
+        Case(
+            "mmfewshot/classification/core/evaluation/eval_hooks.py",
+            "MetaTestEvalHook",
+            dict(
+                support_dataloader=EVAL,
+                query_dataloader=EVAL,
+                test_set_dataloader=None,
+                num_test_tasks=3,
+                interval=2,
+            ),
+            priority="LOW",
+        ),
+        Case(
+            "mmgen/core/evaluation/eval_hooks.py",
+            "GenerativeEvalHook",
+            dict(dataloader=EVAL, interval=4, metrics=dict(type="FID", num_images=8)),
+            by_epoch=False,
+            priority="LOW",
+        ),
+        Case(
+            "mmgen/core/hooks/visualization.py",
+            "VisualizationHook",
+            dict(output_dir="seen", res_name_list=["img"], interval=4),
+        ),
+        Case("mmgen/core/hooks/pggan_fetch_data_hook.py", "PGGANFetchDataHook", {}),
+        Case(
+            "mmgen/core/hooks/ceph_hooks.py",
+            "PetrelUploadHook",
+            dict(data_path="", ceph_path="s3://x", rm_orig=False),
+            beside=(EPOCH_CHECKPOINTS,),
         ),
         Case("mmpose/core/utils/model_util_hooks.py", "ModelSetEpochHook", {}, val=True),
         Case(
@@ -174,25 +330,13 @@ CASES = {
 }
 
 NOT_RUN = {
-    "mmdet.MemoryProfilerHook": "needs the packages memory_profiler and psutil",
-    "mmdet.SyncRandomSizeHook": "needs data of mmdet's MultiImageMixDataset",
-    "mmdet.NumClassCheckHook": "needs mmdet's heads",
-    "EvalHook, DistEvalHook of each package": "need their packages' test functions and data sets",
-    "MMDetWandbHook, MMClsWandbHook, MMSegWandbHook": "need their packages' data sets and masks",
-    "mmcls.DistOptimizerHook": "the same text as mmdet's",
-    "mmaction.OmniSourceDistSamplerSeedHook": "is of mmaction's own runner",
-    "mmaction.SubBatchNorm3dAggregationHook": "needs mmaction's models",
-    "mmaction.PreciseBNHook": "wants its model in DistributedDataParallel",
-    "mmaction.LongShortCycleHook": "rewrites the loaders of mmaction's own builder",
-    "mmaction.RelativeStepLrUpdaterHook": "is made inside LongShortCycleHook",
-    "mmedit.VisualizationHook, mmgen.VisualizationHook": "need torchvision",
-    "mmgen.PGGANFetchDataHook": "its point is of mmgen's own runner",
-    "mmgen.PetrelUploadHook": "needs the Petrel storage",
-    "mmgen.GenerativeEvalHook, mmgen.TranslationEvalHook": "need mmgen's metrics",
-    "mmselfsup.ODCHook, DeepClusterHook, SwAVHook": "need their models and clustering",
+    "DistEvalHook of each package": "is its EvalHook with results collected over GPUs; "
+    "mmcv's own runs in tests/old_script.py on two processes",
+    "mmaction.PreciseBNHook": "wants its model in DistributedDataParallel on GPUs",
+    "mmaction.LongShortCycleHook": "builds new loaders by mmaction's own builder, for videos",
+    "mmgen.TranslationEvalHook": "wants mmgen's translation models of two domains",
     "mmpose.Fp16OptimizerHook, mmtrack.SiameseRPNFp16OptimizerHook": "need a GPU",
-    "mmtrack.YOLOXModeSwitchHook": "is mmdet's with other keys",
-    "mmpose.WeightNormClipHook, OutputHook": "are hooks of torch modules",
-    "mmfewshot.MetaTestEvalHook and the other evaluations": "need their data sets",
+    "mmedit.VisualizationHook": "is MMEditVisualizationHook by its old name",
+    "mmpose.WeightNormClipHook, OutputHook": "are hooks of torch modules, not of runners",
 }
 """Hooks that are not run, and why."""

@@ -96,8 +96,13 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Its own code is not run."""
 
 
-def load(source: Path, file: str) -> types.ModuleType:
-    """Import a file of an unpacked package, with the packages above it stubbed."""
+def stub(source: Path) -> None:
+    """Have the unpacked packages as stubs."""
     if not any(isinstance(finder, Stubs) for finder in sys.meta_path):
         sys.meta_path.insert(0, Stubs(source))
+
+
+def load(source: Path, file: str) -> types.ModuleType:
+    """Import a file of an unpacked package, with the packages above it stubbed."""
+    stub(source)
     return importlib.import_module(file.removesuffix(".py").replace("/", "."))

@@ -12,17 +12,19 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "golden")]
 from cases import CASES, Case  # noqa: E402
 from packages import load  # noqa: E402
+from parents import CALLS, install, test_scores  # noqa: E402
 
 EPOCHS, ITERATIONS = 4, 10
 
@@ -38,9 +40,76 @@ class Digits(TensorDataset):
         super().__init__(images, torch.arange(16) % 4)
         self.skipped: Any = None
 
+        self.scales: list[Any] = []
+        self.results: list[Any] = []
+        self.labels: Any = None
+
+    num_episodes = 3
+    img_dir = None
+    pipeline = SimpleNamespace(transforms=[])
+
+    @property
+    def data_infos(self) -> list[Any]:
+        """Each sample as mmcls has it."""
+        return [
+            {"img": image[0].numpy(), "gt_label": label.numpy(), "filename": f"{i}.png"}
+            for i, (image, label) in enumerate(zip(*self.tensors, strict=True))
+        ]
+
+    def evaluate(self, results: Any, logger: Any = None, **kwargs: Any) -> dict[str, float]:
+        """Return a score by several names, and note it."""
+        scores, labels = torch.as_tensor(np.stack(results)), self.tensors[1]
+        found = {
+            "acc": (scores.argmax(1) == labels).float().mean().item(),
+            "mIoU": scores.softmax(1)[range(16), labels].mean().item(),
+        }
+        self.results.append([*found.values()])
+        return found
+
+    def assign_labels(self, labels: Any) -> None:
+        """DeepCluster's."""
+        self.labels = [int(label) for label in labels]
+
+    def update_dynamic_scale(self, scale: Any) -> None:
+        """YOLOX's random sizes."""
+        self.scales.append(list(scale))
+
     def update_skip_type_keys(self, keys: Any) -> None:
         """YOLOX's switch."""
         self.skipped = keys
+
+
+class Shuffled(Sampler[int]):
+    """Another order in each pass, whatever others draw: evaluations in a Trainer do not."""
+
+    passes = 0
+
+    def __iter__(self) -> Any:
+        generator = torch.Generator().manual_seed(self.passes)
+        self.passes += 1
+        return iter(torch.randperm(16, generator=generator).tolist())
+
+    def __len__(self) -> int:
+        return 16
+
+
+class EvalLoader(DataLoader[Any]):
+    """Batches as dicts."""
+
+    def __iter__(self) -> Any:
+        for images, labels in super().__iter__():
+            yield {"img": images, "label": labels}
+
+
+class MemoryBank:
+    """ODC's."""
+
+    num_classes = 4
+
+    def __init__(self) -> None:
+        self.label_bank = torch.arange(8) % 4
+        self.update_centroids_memory = lambda: CALLS.append(["update_centroids_memory"])
+        self.deal_with_small_clusters = lambda: CALLS.append(["deal_with_small_clusters"])
 
 
 class Backbone(nn.Module):
@@ -70,6 +139,12 @@ class Head(nn.Linear):
     """A head with a number of classes."""
 
     num_classes = 4
+    queue: Any = None
+    use_queue: Any = None
+
+    def init_weights(self) -> None:
+        """DeepCluster begins anew."""
+        nn.init.constant_(self.weight, 0.01)
 
 
 class Model(nn.Module):
@@ -90,6 +165,19 @@ class Model(nn.Module):
         self.decoder.decoders = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
         self.loss_lambda, self.momentum, self.base_momentum = 0.5, 0.9, 0.9
         self.called: list[Any] = []
+        self.memory_bank = MemoryBank()
+
+    def scores(self, images: torch.Tensor) -> torch.Tensor:
+        """What the classes get."""
+        return self.head(self.net(self.drop_path(self.backbone(images))))  # type: ignore[no-any-return]
+
+    def forward(self, *args: Any, num_batches: int = 1, **kwargs: Any) -> torch.Tensor:
+        """Make images up."""
+        return torch.zeros(num_batches, 1, 5, 5)
+
+    def set_reweight(self, *args: Any) -> None:
+        """Note the call."""
+        self.called.append(["set_reweight", len(args)])
 
     def set_epoch(self, epoch: int) -> None:
         """Note the call."""
@@ -106,13 +194,13 @@ class Model(nn.Module):
     def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Compute the loss of a batch."""
         images, labels = data
-        scores = self.head(self.net(self.drop_path(self.backbone(images))))
+        scores = self.scores(images)
         loss = nn.functional.cross_entropy(scores, labels) * (1 + self.loss_lambda)
         return {
             "loss": loss,
             "log_vars": {"loss": loss.item()},
             "num_samples": len(images),
-            "results": {"scores": scores.detach()},
+            "results": {"scores": scores.detach(), "img": images.expand(-1, 3, -1, -1)},
         }
 
     val_step = train_step
@@ -134,6 +222,18 @@ class Model(nn.Module):
         }
 
 
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.lines.append(record.getMessage())
+
+
 def recorder(hook_class: type, notes: list[Any]) -> Any:
     """Make a hook that notes rates and weights at every point."""
 
@@ -153,9 +253,11 @@ def recorder(hook_class: type, notes: list[Any]) -> Any:
 
 def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
     """Run one case."""
+    from mmcv import runner as mmcv_runner
     from mmcv.cnn.bricks import DropPath
     from mmcv.parallel import MMDataParallel
     from mmcv.runner import HOOKS, EpochBasedRunner, Hook, IterBasedRunner, OptimizerHook
+    from mmcv.utils import ConfigDict
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -169,31 +271,67 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
         momentum=0.9,
     )
     known = {**HOOKS.module_dict}
-    module = load(source, case.file)
+    load(source, case.file)
     HOOKS.module_dict.clear()  # packages have different hooks of one name
     HOOKS.module_dict.update(known)
-    hook = getattr(module, case.name)(**case.arguments)
     notes: list[Any] = []
-    hooks = [(hook, "ABOVE_NORMAL" if case.steps else case.priority)]
-    if not case.steps:
-        hooks.append((OptimizerHook(), "ABOVE_NORMAL"))
-    hooks.append((recorder(Hook, notes), "LOWEST"))
-    train = DataLoader(Digits(), batch_size=4, shuffle=True)
+    train = DataLoader(Digits(), batch_size=4, sampler=Shuffled())
     val = DataLoader(Digits(1), batch_size=8)
+    given: dict[str, Any] = {"<loader>": EvalLoader(Digits(2), batch_size=8), "<train>": train}
     searched: list[str] = []
+    epochs: set[int] = set()
     logger = logging.Logger("old_code")
-    logger.addHandler(logging.NullHandler())
+    lines: list[str] = []
+    logger.addHandler(Lines(lines))
+    CALLS.clear()
+    sys.modules["wandb"].run = None  # type: ignore[attr-defined]
+    if case.name == "OmniSourceDistSamplerSeedHook":
+        train.sampler.set_epoch = epochs.add  # type: ignore[attr-defined]
+    if case.name == "SubBatchNorm3dAggregationHook":
+        model.sub = sys.modules["mmaction.models"].SubBatchNorm3D(2, num_splits=2)
+        model.sub.split_bn.running_mean.copy_(torch.arange(4))
+
+    def filled(value: Any) -> Any:
+        """Put objects where the case has their names."""
+        if isinstance(value, dict):
+            return ConfigDict({key: filled(item) for key, item in value.items()})
+        if isinstance(value, list):
+            return [filled(item) for item in value]
+        text = isinstance(value, str)
+        return given.get(value, value.replace("<work_dir>", work_dir)) if text else value
+
+    def make(file: str, name: str, arguments: Any) -> Any:
+        where = mmcv_runner if file == "mmcv" else load(source, file)
+        arguments = filled(arguments)
+        if name == "EvalHook" and file.startswith("mmcls"):
+            arguments["test_fn"] = test_scores
+        if file.startswith("mmaction") and name == "EvalHook":
+            arguments["test_fn"] = test_scores
+        return getattr(where, name)(**arguments)
+
+    def make_hooks() -> list[Any]:
+        hook = make(case.file, case.name, case.arguments)
+        hooks = [(hook, "ABOVE_NORMAL" if case.steps else case.priority)]
+        if not case.steps:
+            hooks.append((OptimizerHook(), "ABOVE_NORMAL"))
+        hooks += [(make(*beside), priority) for *beside, priority in case.beside]
+        return [*hooks, (recorder(Hook, notes), "LOWEST")]
+
     if which == "trainer":
         import lightning as L
 
         from lightning_hooks import HookAdapter, TrainStepModule
 
         adapter = HookAdapter(
-            hooks,
+            make_hooks(),
             work_dir=work_dir,
             by_epoch=case.by_epoch,
             meta={},
-            attributes={"search_subnet": searched.append, "logger": logger},
+            attributes={
+                "search_subnet": searched.append,
+                "logger": logger,
+                "data_loaders": [train],
+            },
         )
         limit = {"max_epochs": EPOCHS} if case.by_epoch else {"max_steps": ITERATIONS}
         trainer = L.Trainer(
@@ -220,13 +358,29 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
             **limit,
         )
         runner.search_subnet = searched.append
-        for one, priority in hooks:
+        runner.data_loaders = [train]
+        given["<runner>"] = runner
+        for one, priority in make_hooks():
             runner.register_hook(one, priority)
         workflow = [("train", 1), ("val", 1)] if case.val else [("train", 1)]
         runner.run([train, val][: len(workflow)], workflow)
-    files = sorted(p.relative_to(work_dir).as_posix() for p in Path(work_dir).rglob("*.pkl"))
-    skipped = train.dataset.skipped  # type: ignore[attr-defined]
-    return {"notes": notes, "files": files, "searched": len(searched), "skipped": bool(skipped)}
+    data: Any = train.dataset
+    return {
+        "notes": notes,
+        "files": sorted(
+            path.relative_to(work_dir).as_posix()
+            for path in Path(work_dir).rglob("*")
+            if path.suffix in (".pkl", ".pth", ".npy", ".png") and not path.is_symlink()
+        ),
+        "searched": len(searched),
+        "skipped": bool(data.skipped),
+        "scales": len(data.scales),
+        "labels": data.labels,
+        "epochs": sorted(epochs),
+        "results": given["<loader>"].dataset.results,
+        "calls": [*CALLS],
+        "lines": [line for line in lines if line.startswith(("Best", "Now best", "Memory"))],
+    }
 
 
 def main(which: str, source: Path, out: Path) -> None:
@@ -235,8 +389,11 @@ def main(which: str, source: Path, out: Path) -> None:
     sys.modules["six.moves"] = moves = ModuleType("six.moves")
     moves.__dict__.update(map=map, zip=zip)
     sys.modules["six"] = ModuleType("six")
+    install(source)
     results: dict[str, Any] = {}
     for name, case in CASES.items():
+        if which == "trainer" and not case.in_trainer:
+            continue
         with tempfile.TemporaryDirectory() as work_dir:
             try:
                 results[name] = run(case, which, source, work_dir)

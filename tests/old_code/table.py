@@ -12,7 +12,10 @@ HEAD = """# Hooks of real packages
 `make old-code` downloads these packages from PyPI and runs each hook below from its own file: under
 the stand-in's runners, and in a `HookAdapter` in a `lightning.Trainer`. Learning rates, weights,
 buffers, what is set on the model, calls of it and files are those under real mmcv 1.7.2's runner,
-recorded in `tests/golden/old_code.json`. Nothing of the packages is in this repository.
+recorded in `tests/golden/old_code.json`. Nothing of the packages is in this repository. What a hook
+file imports of its own package or of a service's client (test functions, data sets, W&B) is made
+up for the test, the same for both, and notes what is called (`parents.py`). "Under a runner only":
+W&B's hooks want the checkpoint's file within the epoch, which Lightning writes after it.
 
 """
 
@@ -22,7 +25,10 @@ def text() -> str:
     lines = ["| hook | file | counted in |", "|---|---|---|"]
     for name, case in CASES.items():
         unit = "epochs" if case.by_epoch else "iterations"
-        lines.append(f"| `{name}` | `{case.file}` | {unit}{', with validation' * case.val} |")
+        lines.append(
+            f"| `{name}` | `{case.file}` | {unit}{', with validation' * case.val}"
+            f"{'' if case.in_trainer else ', under a runner only'} |"
+        )
     lines += ["", "Not run:", "", "| hook | why |", "|---|---|"]
     lines += [f"| {name} | {why} |" for name, why in NOT_RUN.items()]
     return HEAD + "\n".join(lines) + "\n"

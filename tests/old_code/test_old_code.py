@@ -49,6 +49,9 @@ def assert_close(ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_hook_does_what_it_did(case: str, results: dict[str, Any]) -> None:
     want = json.loads(GOLDEN.read_text())["cases"][case]
+    if case not in results:
+        assert not CASES[case].in_trainer
+        return
     found = results[case]
     assert "error" not in found, found["error"]
     assert "error" not in want

@@ -1,0 +1,17 @@
+"""A hook file of an mmcv project, untouched: it imports mmcv, which need not be installed."""
+
+from mmcv.runner import Hook
+
+
+class ReportHook(Hook):
+    """Says where the training is."""
+
+    def before_train_epoch(self, runner):
+        """Say what comes."""
+        batches = len(runner.data_loader)
+        print(f"epoch {runner.epoch + 1} of {runner.max_epochs}: {batches} batches")
+
+    def after_train_epoch(self, runner):
+        """Say what was."""
+        if self.is_last_epoch(runner):
+            print(f"{runner.iter} iterations done, the learning rate is {runner.current_lr()}")

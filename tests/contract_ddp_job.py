@@ -1,0 +1,52 @@
+"""Two processes with gloo that train with every hook: run by test_contract_matrix.py.
+
+python contract_ddp_job.py DIRECTORY together|each
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from contract_matrix import train
+from helpers import TinyNormModule
+from lightning.pytorch.strategies import DDPStrategy
+from test_contract import CASES, TRACKERS
+
+from lightning_hooks import HOOKS, HookAdapter
+
+RANK = int(os.environ.get("LOCAL_RANK", "0"))
+# one of a kind: two would fight over the same thing
+KINDS = ("LrUpdaterHook", "MomentumUpdaterHook", "OptimizerHook")
+CHOSEN = {"CosineAnnealingLrUpdaterHook", "StepMomentumUpdaterHook", "OptimizerHook"}
+
+
+def fit(out: Path, *names: str) -> dict[str, Any]:
+    """Train with hooks and return what each rank has: it must be the same."""
+    hooks = [HOOKS.build({"type": name, **CASES[name][0]}) for name in names]
+    strategy = DDPStrategy(process_group_backend="gloo")
+    module = TinyNormModule()
+    adapter = HookAdapter(hooks, work_dir=str(out))
+    trainer, begun = train(out, module, "plain", adapter, host=False, devices=2, strategy=strategy)
+    weights = {name: value.tolist() for name, value in module.named_parameters()}
+    return {"steps": trainer.global_step, "batches": begun.batches, "weights": weights}
+
+
+def main(out: Path, how: str) -> None:
+    torch.set_num_threads(1)
+    names = [name for name in CASES if name not in TRACKERS]
+    if how == "together":
+        names = [name for name in names if name in CHOSEN or not name.endswith(KINDS)]
+        found = {how: fit(out, *names)}
+    else:
+        names = [name for name in names if "Fp16" not in name]  # asks for a scaler of the Trainer's
+        found = {name: fit(out / name, name) for name in names}
+    (out / f"{how}{RANK}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,226 @@
+"""What the hook files of real packages import and is not run here: small stand-ins that record.
+
+Test functions, data sets' helpers, and clients of services: the same under real mmcv and under
+the stand-in, so that what a hook calls can be compared.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from packages import load, stub
+
+CALLS: list[Any] = []
+"""What hooks have called on the clients."""
+
+
+def test_scores(model: Any, loader: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """Return the scores of each sample, in evaluation mode, as mmcv's test functions do."""
+    model.eval()
+    inner = getattr(model, "module", model)
+    with torch.no_grad():
+        return [row for batch in loader for row in inner.scores(batch["img"]).numpy()]
+
+
+def accuracy(model: Any, *loaders: Any, **kwargs: Any) -> dict[str, float]:
+    """Return how good the model is."""
+    loader = next(one for one in loaders if hasattr(one, "dataset"))
+    found: dict[str, float] = loader.dataset.evaluate(test_scores(model, loader))
+    return found
+
+
+class Extractor:
+    """mmselfsup's: features of the training data."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        CALLS.append(["Extractor", sorted(kwargs)])
+
+    def __call__(self, runner: Any) -> Any:
+        """Return one row for each sample."""
+        return np.arange(32, dtype=np.float32).reshape(16, 2)
+
+
+class Kmeans:
+    """mmselfsup's clustering."""
+
+    def __init__(self, k: int) -> None:
+        self.k = k
+        self.labels: Any = None
+
+    def cluster(self, features: Any, verbose: bool = False) -> None:
+        """Make up labels."""
+        self.labels = np.arange(len(features)) % self.k
+
+
+class Metric:
+    """mmgen's FID."""
+
+    name, num_real_feeded = "fid", 0
+
+    def __init__(self, num_images: int) -> None:
+        self.num_images = num_images
+        self._result_dict: dict[str, float] = {}
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def feed(self, images: Any, mode: str) -> int:
+        """Note the call."""
+        CALLS.append(["feed", mode, list(images.shape)])
+        self.num_real_feeded += (mode == "reals") * len(images)
+        return len(images)
+
+    def summary(self) -> None:
+        """Get better from one time to the next."""
+        self._result_dict["fid"] = 10.0 - len(CALLS)
+
+    def clear(self) -> None:
+        """Nothing."""
+
+
+class Client:
+    """petrel_client's."""
+
+    def __init__(self, path: str) -> None:
+        CALLS.append(["Client", path])
+
+    def put(self, path: str, data: bytes) -> None:
+        """Note the call."""
+        CALLS.append(["put", Path(path).name])
+
+
+class Noted:
+    """An object of wandb's, whose every method is noted."""
+
+    id = "run"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and type(self).__name__ == "Artifact":
+            CALLS.append(["Artifact", *args, kwargs["type"], sorted(kwargs.get("metadata") or {})])
+        self.config: dict[str, Any] = {}
+        self.data: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            CALLS.append(
+                [name, *(a for a in args if isinstance(a, str)), *kwargs.get("aliases", ())]
+            )
+            return self
+
+        return call
+
+    def add_data(self, *row: Any) -> None:
+        """Add a row to a table."""
+        CALLS.append(["add_data", *(x for x in row if isinstance(x, (str, int)))])
+        self.data.append(row)
+
+    def get_index(self) -> list[int]:
+        """The rows' numbers."""
+        return [*range(len(self.data))]
+
+    def add(self, table: Any, name: str) -> None:
+        """Put a table into an artifact."""
+        CALLS.append(["add", name])
+        self.table = table
+
+    def get(self, name: str) -> Any:
+        """Take it out again."""
+        return self.table
+
+    def add_file(self, path: str, name: Any = None) -> None:
+        """Put a file into an artifact: it must be there."""
+        assert Path(path).is_file(), path
+        CALLS.append(["add_file", Path(path).name])
+
+    def log(self, row: dict[str, Any], step: Any = None, commit: Any = None) -> None:
+        """Note numbers."""
+        untold = ("time", "data_time", "eval_iter_num")  # ours does not send them
+        told = {k: v for k, v in row.items() if k.rpartition("/")[2] not in untold}
+        CALLS.append(["log", step, told])
+
+    def finish(self, exit_code: int = 0) -> None:
+        """End the run: twice is once."""
+        if ["finish"] not in CALLS:
+            CALLS.append(["finish"])
+
+
+def _wandb() -> types.ModuleType:
+    module = types.ModuleType("wandb")
+    module.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+    run: Any = type("Run", (Noted,), {})()
+
+    def init(**kwargs: Any) -> Any:
+        CALLS.append(["init", kwargs.get("project")])
+        module.run = run  # type: ignore[attr-defined]
+        return run
+
+    parts = {name: type(name, (Noted,), {}) for name in ("Artifact", "Table", "Image", "Classes")}
+    error = type("UsageError", (Exception,), {})
+    calls = {n: getattr(run, n) for n in ("log", "log_artifact", "finish", "join", "save")}
+    settings: Any = type("Settings", (), {"__init__": lambda self, **kwargs: None})
+    errors = types.SimpleNamespace(UsageError=error, AuthenticationError=error)
+    module.__dict__.update(
+        parts, **calls, init=init, run=None, Settings=settings, errors=errors, config=run.config,
+        __version__="0.12.10", define_metric=run.define_metric,
+    )  # fmt: skip
+    return module
+
+
+def _module(name: str, **names: Any) -> None:
+    sys.modules[name] = module = types.ModuleType(name)
+    module.__dict__.update(names)
+
+
+def _save_image(image: Any, path: str, **kwargs: Any) -> None:
+    CALLS.append(["save_image", list(image.shape), round(float(image.sum()), 2), sorted(kwargs)])
+    Path(path).write_bytes(b"image")
+
+
+def install(source: Path) -> None:
+    """Put it all where the hook files look for it."""
+    stub(source)
+    memory = types.SimpleNamespace(available=1e9, used=1e9, percent=1, total=2e9)
+    _module("psutil", swap_memory=lambda: memory, virtual_memory=lambda: memory)
+    _module("memory_profiler", memory_usage=lambda: [1.0])
+    _module("pycocotools.mask")
+    _module("pycocotools", mask=sys.modules["pycocotools.mask"])
+    _module("torchvision.utils", save_image=_save_image)
+    _module("petrel_client.client", Client=Client)
+    _module("petrel_client", client=sys.modules["petrel_client.client"])
+    sys.modules["wandb"] = _wandb()
+    for package in ("mmdet", "mmseg", "mmpose", "mmaction", "mmedit", "mmtrack"):
+        importlib.import_module(f"{package}.apis").single_gpu_test = test_scores
+    for package in ("mmdet", "mmseg"):
+        hooks = load(source, f"{package}/core/evaluation/eval_hooks.py")
+        core = importlib.import_module(f"{package}.core")
+        core.EvalHook, core.DistEvalHook = hooks.EvalHook, hooks.DistEvalHook
+    switch = load(source, "mmdet/core/hook/yolox_mode_switch_hook.py").YOLOXModeSwitchHook
+    sys.modules["mmdet.core"].YOLOXModeSwitchHook = switch  # type: ignore[attr-defined]
+    _module("mmdet.core.mask.structures", polygon_to_bitmap=None)
+    _module("mmflow.core.evaluation.evaluation", single_gpu_online_evaluation=accuracy,
+            multi_gpu_online_evaluation=None)  # fmt: skip
+    few = importlib.import_module("mmfewshot.detection.apis")
+    few.single_gpu_test, few.single_gpu_model_init = test_scores, test_scores
+    shots = importlib.import_module("mmfewshot.classification.apis")
+    shots.Z_SCORE = {0.95: 1.96}
+    shots.single_gpu_meta_test = lambda model, number, *loaders, **kwargs: {
+        "accuracy_mean": accuracy(model, *loaders)["acc"]
+    }
+    utils = importlib.import_module("mmselfsup.utils")
+    utils.Extractor, utils.clustering = Extractor, types.SimpleNamespace(Kmeans=Kmeans)
+    utils.get_root_logger = lambda: None
+    _module("mmgen.core.registry", build_metric=lambda config: Metric(config["num_images"]))
+    norm = load(source, "mmaction/models/common/sub_batchnorm3d.py").SubBatchNorm3D
+    importlib.import_module("mmaction.models").SubBatchNorm3D = norm
+    importlib.import_module("mmedit.utils").deprecated_function = lambda *args: (
+        lambda method: method
+    )
