@@ -1,8 +1,12 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
+<<<<<<< HEAD
+.PHONY: demo test slow old-code docs notebooks check fmt golden golden-check bench clean
+=======
 .PHONY: demo test slow torture old-code docs notebooks check fmt release-check golden golden-check \
     clean
+>>>>>>> main
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -71,5 +75,10 @@ golden-check: .oracle/recipe
 .oracle/recipe:
 	tests/golden/oracle.sh traces
 
+# ours beside their peers: tables, and docs/results/ with figures, goals and a picture
+bench: .oracle/recipe
+	benchmarks/peers.sh
+	.bench/bin/python -m benchmarks $(ARGS)
+
 clean:
-	rm -rf .venv .oracle .old_code build docs/build *.egg-info demo_output
+	rm -rf .venv .oracle .bench .old_code build docs/build *.egg-info demo_output

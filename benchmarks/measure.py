@@ -94,6 +94,8 @@ def show(bench: Bench) -> None:
     for case, figures in bench.figures.items():
         table.add_row(case, f"{statistics.median(figures):.4g}", f"{min(figures):.4g}")
     console.print(table)
+    if not bench.ratios:
+        return
     table = Table("ratio", "of", "median", "quartiles", "goal")
     for row in ratio_rows(bench.ratios):
         table.add_row(*row)

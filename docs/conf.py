@@ -22,7 +22,7 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "lightning_hooks"
-exclude_patterns = ["build"]
+exclude_patterns = ["build", "results"]  # a page includes the latter
 
 # what is documented is written once, in the docstrings
 autodoc_member_order = "bysource"

@@ -12,6 +12,9 @@ import torch
 
 __all__ = ["LogBuffer"]
 
+KEPT = 100_000
+"""Values of a key that are kept when the last ones are averaged."""
+
 
 class LogBuffer:
     """The values of the steps since the last ``clear``, and their averages.
@@ -20,9 +23,11 @@ class LogBuffer:
     key (all of them for ``n=0``), as mmcv computes it, to the last bit.
 
     Note:
-        Departure from mmcv: a value may be a tensor. It is kept detached, on its device, until
+        Departures from mmcv: a value may be a tensor. It is kept detached, on its device, until
         an average needs it; then all tensors needed are stacked and copied to the host at once.
         Checkpoints have what is in it, so that a resumed run averages what it would have.
+        ``average(n)`` forgets all but the last 100,000 values of a key, or ``n`` if that is more
+        (in mmcv memory grows with an epoch, and with the whole of a run counted in iterations).
     """
 
     def __init__(self) -> None:
@@ -49,7 +54,7 @@ class LogBuffer:
             vars: A number or a 0-d tensor by key.
             count: The weight of the step, usually its number of samples.
         """
-        if not isinstance(vars, Mapping):
+        if not isinstance(vars, (dict, Mapping)):  # the first alone is asked for without a call
             raise TypeError(f"vars must be a dict, got {vars!r}")
         for key, value in vars.items():
             if isinstance(value, torch.Tensor):
@@ -88,6 +93,8 @@ class LogBuffer:
             if len(counts):
                 self.output[key] = float(np.sum(np.array(values[-n:]) * counts) / np.sum(counts))
         self.ready = True
+        if n:
+            self.trim(max(n, KEPT))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers in it, for a checkpoint; what is no number is left out."""

@@ -82,6 +82,19 @@ def test_bad_arguments() -> None:
         LogBuffer().average(-1)
 
 
+def test_departure_memory_does_not_grow_with_the_run() -> None:
+    buffer = LogBuffer()
+    for value in range(100_030):
+        buffer.update({"loss": float(value)})
+    buffer.average(10)
+    assert buffer.output["loss"] == 100_024.5
+    assert len(buffer.val_history["loss"]) == len(buffer.n_history["loss"]) == 100_000
+    assert buffer.val_history["loss"][0] == 30
+    buffer.average(100_000)
+    buffer.average()  # of what is there
+    assert buffer.output["loss"] == 50_029.5
+
+
 def test_a_history_rewritten_in_place_is_averaged_anew() -> None:
     buffer = LogBuffer()
     for value in (1.0, 2.0, 3.0):

@@ -1,0 +1,168 @@
+"""What an iteration costs, counted: calls, objects and modules do not depend on the machine."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from helpers import make_trainer
+from torch.utils.data import DataLoader
+
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    TextLoggerHook,
+)
+
+PACKAGE = str(Path(__file__).parents[1] / "lightning_hooks")
+
+
+class Light(Hook):
+    """One point, and no use for the step's outputs."""
+
+    reads_step = False
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+class Old:
+    """A foreign hook with two points of the batch."""
+
+    reads_step = False
+
+    def before_train_iter(self, runner: Any) -> None: ...
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+class Idle:
+    """A foreign hook without one."""
+
+    reads_step = False
+
+    def before_run(self, runner: Any) -> None: ...
+
+
+class Steps(L.LightningModule):
+    """Steps that do next to nothing; ``seen`` has what ``look`` returned in front of each."""
+
+    def __init__(self, look: Any) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.look = look
+        self.seen: list[Any] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seen.append(self.look())
+        return {"loss": self.weight.detach()[0]}
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def steps(tmp_path: Path, count: int, look: Any, *hooks: Any) -> list[Any]:
+    """Train for so many steps; return what was seen in each."""
+    module = Steps(look)
+    make_trainer(tmp_path, *hooks).fit(module, DataLoader(range(count), batch_size=None))
+    return module.seen
+
+
+def calls_per_step(tmp_path: Path, *hooks: Any, count: int = 12) -> list[int]:
+    """Return how many functions of ours, or of the hooks here, are called from step to step."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith((PACKAGE, __file__))
+
+    def look() -> int:
+        return calls
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        seen = steps(tmp_path, count, look, *hooks)
+    finally:
+        sys.setprofile(before)
+    looks = 1
+    return [later - one - looks for one, later in itertools.pairwise(seen[2:])]
+
+
+def test_calls_of_a_step(tmp_path: Path) -> None:
+    def calls(*hooks: Any) -> int:
+        (one,) = {*calls_per_step(tmp_path, *hooks)}
+        return one
+
+    step, guard = calls(), 1  # the model is watched where a hook is not ours
+    assert step == 1
+    assert calls(IterTimerHook()) == step + 2 * (2 + 4)
+    assert calls(Light()) == step + guard + 3  # the event, the point, the hook
+    assert calls(*[Light() for _ in range(5)]) == step + guard + 2 + 5
+    assert calls(HookAdapter([Old() for _ in range(20)])) == step + guard + 2 * (2 + 20)
+    assert calls(HookAdapter([Idle() for _ in range(20)])) == step + guard
+
+
+def usual_hooks() -> list[Hook]:
+    return [
+        CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False),
+        EMAHook(),
+        IterTimerHook(),
+        CheckInvalidLossHook(interval=10),
+        CheckpointHook(interval=1),
+        TextLoggerHook(interval=10),
+    ]
+
+
+def test_a_step_makes_as_many_calls_late_in_a_run_as_early(tmp_path: Path) -> None:
+    adapter = HookAdapter(usual_hooks(), work_dir=str(tmp_path / "work"))
+    calls = calls_per_step(tmp_path, adapter, count=300)
+    assert sum(calls[20:70]) == sum(calls[220:270])  # whole intervals
+
+
+def test_memory_does_not_grow_with_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("ERROR", "lightning_hooks")  # pytest keeps what is logged
+
+    def objects() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    looked: list[int] = []
+
+    def look() -> None:
+        looked.append(objects() if len(looked) % 50 == 45 else 0)
+
+    adapter = HookAdapter(usual_hooks(), work_dir=str(tmp_path / "work"))
+    steps(tmp_path, 300, look, adapter)
+    counted = [count for count in looked if count]
+    assert len(counted) == 6
+    assert abs(counted[-1] - counted[1]) < 10
+
+
+def test_importing_us_imports_only_us_and_the_standard_library() -> None:
+    program = (
+        "import sys, lightning.pytorch, torchmetrics; before = set(sys.modules)\n"
+        "import lightning_hooks; print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=Path(PACKAGE).parent,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    others = {name.partition(".")[0] for name in done.stdout.split()} - {"lightning_hooks"}
+    assert not others - {*sys.stdlib_module_names}
