@@ -173,6 +173,7 @@ def test_departure_the_programs_clearml_task_is_used_and_left_open(
         fit(work, ClearMLLoggerHook(interval=2), epochs=1)
         fit(work, ClearMLLoggerHook(interval=2, run=task), epochs=1)
         task.get_logger().report_scalar("mine", "mine", 1.0, 7)
+        task.flush(wait_for_uploads=True)  # close alone may leave the last one out
     finally:
         task.close()
     rows = read_clearml(tmp_path / "cache")
