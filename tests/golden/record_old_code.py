@@ -13,15 +13,15 @@ OLD_CODE = HERE.parent / "old_code"
 DOWNLOADS = HERE.parents[1] / ".old_code"
 
 
-def run(which: str) -> dict[str, Any]:
-    """Run all hooks in a process of their own; return what they did."""
+def run(which: str, *cases: str) -> dict[str, Any]:
+    """Run hooks, or all, in a process of their own; return what they did."""
     sys.path.insert(0, str(OLD_CODE))
     from packages import fetch
 
-    fetch(DOWNLOADS)
+    fetch(DOWNLOADS, {case.partition(".")[0] for case in cases})
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "out.json"
-        job = [str(OLD_CODE / "run_hooks.py"), which, str(DOWNLOADS / "src"), str(out)]
+        job = [str(OLD_CODE / "run_hooks.py"), which, str(DOWNLOADS / "src"), str(out), *cases]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         subprocess.run(
             [sys.executable, "-W", "ignore", *job],

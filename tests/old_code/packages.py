@@ -10,6 +10,7 @@ import sys
 import tarfile
 import types
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ PACKAGES = (
 )
 
 
-def fetch(directory: Path) -> None:
-    """Download what is missing, and unpack it all into ``directory / "src"``."""
+def fetch(directory: Path, only: Collection[str] = ()) -> None:
+    """Download what is missing of the packages, or of some, and unpack it into ``"src"`` there."""
     directory.mkdir(parents=True, exist_ok=True)
     for package in PACKAGES:
         name, _, version = package.partition("==")
+        if only and name not in only:
+            continue
         if not [*directory.glob(f"{name}-{version}*")]:
             options = ["--no-deps", "--no-build-isolation", "-q", "-d", str(directory)]
             command = [sys.executable, "-m", "pip", "download", *options, package]
