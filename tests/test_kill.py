@@ -77,7 +77,7 @@ def check_interrupted(victim: Victim) -> None:
     assert len(logged) >= epoch * per_epoch + batch // 3
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.slow)])
 def test_a_signal_leaves_raw_weights_flushed_logs_and_a_state_to_resume_from(
     server: Server, tmp_path: Path, draw: random.Random, name: str
 ) -> None:

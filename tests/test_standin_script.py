@@ -33,7 +33,13 @@ def assert_close(ours: Any, theirs: Any, rel: float = 5e-6, absolute: float = 1e
         assert ours == theirs
 
 
-@pytest.mark.parametrize("case", GOLDEN)
+SLOW = ("epoch_two_processes_resumed", "iter_two_processes_resumed", "iter_val_resumed")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in GOLDEN],
+)
 def test_the_script_does_what_it_did(case: str, tmp_path: Path) -> None:
     want = GOLDEN[case]
     run(COMMAND, want["runs"], str(tmp_path))
