@@ -1,12 +1,8 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-<<<<<<< HEAD
-.PHONY: demo test slow old-code docs notebooks check fmt golden golden-check bench clean
-=======
 .PHONY: demo test slow torture old-code docs notebooks check fmt release-check golden golden-check \
-    clean
->>>>>>> main
+    bench clean
 
 PYTHON ?= python3
 BIN := .venv/bin

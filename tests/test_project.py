@@ -203,3 +203,14 @@ def test_lightnings_private_names_are_in_loops_only(path: Path) -> None:
         and re.search(r"(^|\.)_(?!_)", f"{node.module}.{alias.name}")
     ]
     assert not found
+
+
+def test_no_file_has_the_marks_of_a_merge() -> None:
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    for name in listed.stdout.split():
+        if not name.endswith((".json", ".ipynb", ".png")):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            assert not any(line.startswith(marks) for line in text.splitlines()), name
