@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from lightning_hooks.arguments import LARGEST, check_bool, check_int, check_number
+from lightning_hooks.arguments import check_bool, check_int, check_number
 
 __all__ = ["ScalerState", "configure", "is_static", "make_scaler", "scaler_arguments"]
 
 LossScale = float | str | Mapping[str, Any]
 """A number for a scale that never changes, ``"dynamic"``, or the arguments of a GradScaler."""
+
+FLOAT32_MAX = torch.finfo(torch.float32).max
 
 ARGUMENTS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 
@@ -49,7 +50,7 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
         return {}
     if isinstance(loss_scale, bool) or not isinstance(loss_scale, (int, float)):
         raise TypeError(f"loss_scale must be {allowed}, got {loss_scale!r}")
-    if not 0 < loss_scale < math.inf or loss_scale > LARGEST:
+    if not 0 < loss_scale <= FLOAT32_MAX:  # the scaler's number is a float32
         raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
     return {"init_scale": float(loss_scale)}
 
