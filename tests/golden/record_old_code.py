@@ -23,13 +23,15 @@ def run(which: str, *cases: str) -> dict[str, Any]:
         out = Path(directory) / "out.json"
         job = [str(OLD_CODE / "run_hooks.py"), which, str(DOWNLOADS / "src"), str(out), *cases]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-        subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-W", "ignore", *job],
             env=environment,
-            check=True,
             timeout=500,
             capture_output=True,
+            text=True,
         )
+        if ended.returncode:
+            raise RuntimeError(f"{job[0]} ended with {ended.returncode}:\n{ended.stderr}")
         found: dict[str, Any] = json.loads(out.read_text())
         return found
 

@@ -185,8 +185,53 @@ def _save_image(image: Any, path: str, **kwargs: Any) -> None:
     Path(path).write_bytes(b"image")
 
 
+def _mmdet(source: Path) -> None:
+    switch = load(source, "mmdet/core/hook/yolox_mode_switch_hook.py").YOLOXModeSwitchHook
+    sys.modules["mmdet.core"].YOLOXModeSwitchHook = switch  # type: ignore[attr-defined]
+    _module("mmdet.core.mask.structures", polygon_to_bitmap=None)
+
+
+def _mmflow(source: Path) -> None:
+    _module("mmflow.core.evaluation.evaluation", single_gpu_online_evaluation=accuracy,
+            multi_gpu_online_evaluation=None)  # fmt: skip
+
+
+def _mmfewshot(source: Path) -> None:
+    few = importlib.import_module("mmfewshot.detection.apis")
+    few.single_gpu_test, few.single_gpu_model_init = test_scores, test_scores
+    shots = importlib.import_module("mmfewshot.classification.apis")
+    shots.Z_SCORE = {0.95: 1.96}
+    shots.single_gpu_meta_test = lambda model, number, *loaders, **kwargs: {
+        "accuracy_mean": accuracy(model, *loaders)["acc"]
+    }
+
+
+def _mmselfsup(source: Path) -> None:
+    utils = importlib.import_module("mmselfsup.utils")
+    utils.Extractor, utils.clustering = Extractor, types.SimpleNamespace(Kmeans=Kmeans)
+    utils.get_root_logger = lambda: None
+
+
+def _mmgen(source: Path) -> None:
+    _module("mmgen.core.registry", build_metric=lambda config: Metric(config["num_images"]))
+
+
+def _mmaction(source: Path) -> None:
+    norm = load(source, "mmaction/models/common/sub_batchnorm3d.py").SubBatchNorm3D
+    importlib.import_module("mmaction.models").SubBatchNorm3D = norm
+
+
+def _mmedit(source: Path) -> None:
+    importlib.import_module("mmedit.utils").deprecated_function = lambda *args: (
+        lambda method: method
+    )
+
+
+PARTS = (_mmdet, _mmflow, _mmfewshot, _mmselfsup, _mmgen, _mmaction, _mmedit)
+
+
 def install(source: Path) -> None:
-    """Put it all where the hook files look for it."""
+    """Put it all where the hook files of the packages that are there look for it."""
     stub(source)
     memory = types.SimpleNamespace(available=1e9, used=1e9, percent=1, total=2e9)
     _module("psutil", swap_memory=lambda: memory, virtual_memory=lambda: memory)
@@ -197,30 +242,13 @@ def install(source: Path) -> None:
     _module("petrel_client.client", Client=Client)
     _module("petrel_client", client=sys.modules["petrel_client.client"])
     sys.modules["wandb"] = _wandb()
-    for package in ("mmdet", "mmseg", "mmpose", "mmaction", "mmedit", "mmtrack"):
+    there = {package.name for package in source.iterdir()}
+    for package in there & {"mmdet", "mmseg", "mmpose", "mmaction", "mmedit", "mmtrack"}:
         importlib.import_module(f"{package}.apis").single_gpu_test = test_scores
-    for package in ("mmdet", "mmseg"):
+    for package in there & {"mmdet", "mmseg"}:
         hooks = load(source, f"{package}/core/evaluation/eval_hooks.py")
         core = importlib.import_module(f"{package}.core")
         core.EvalHook, core.DistEvalHook = hooks.EvalHook, hooks.DistEvalHook
-    switch = load(source, "mmdet/core/hook/yolox_mode_switch_hook.py").YOLOXModeSwitchHook
-    sys.modules["mmdet.core"].YOLOXModeSwitchHook = switch  # type: ignore[attr-defined]
-    _module("mmdet.core.mask.structures", polygon_to_bitmap=None)
-    _module("mmflow.core.evaluation.evaluation", single_gpu_online_evaluation=accuracy,
-            multi_gpu_online_evaluation=None)  # fmt: skip
-    few = importlib.import_module("mmfewshot.detection.apis")
-    few.single_gpu_test, few.single_gpu_model_init = test_scores, test_scores
-    shots = importlib.import_module("mmfewshot.classification.apis")
-    shots.Z_SCORE = {0.95: 1.96}
-    shots.single_gpu_meta_test = lambda model, number, *loaders, **kwargs: {
-        "accuracy_mean": accuracy(model, *loaders)["acc"]
-    }
-    utils = importlib.import_module("mmselfsup.utils")
-    utils.Extractor, utils.clustering = Extractor, types.SimpleNamespace(Kmeans=Kmeans)
-    utils.get_root_logger = lambda: None
-    _module("mmgen.core.registry", build_metric=lambda config: Metric(config["num_images"]))
-    norm = load(source, "mmaction/models/common/sub_batchnorm3d.py").SubBatchNorm3D
-    importlib.import_module("mmaction.models").SubBatchNorm3D = norm
-    importlib.import_module("mmedit.utils").deprecated_function = lambda *args: (
-        lambda method: method
-    )
+    for part in PARTS:
+        if part.__name__[1:] in there:
+            part(source)
