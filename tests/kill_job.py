@@ -98,6 +98,7 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
     try:
         trainer.fit(module, *loaders, ckpt_path="last" if resumes else None)
     finally:  # a SIGKILL leaves none of these
+        ignore_signals()  # one of now is too late: the notes are to be whole
         weights = {
             "now": module.parameters_now(),
             "iter": int(module.big[0]),
@@ -107,6 +108,12 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
         os.replace(Path(directory) / "weights.new", Path(directory) / "weights.pt")
         if not resumes:
             torch.save(witness.seen, Path(directory) / "witness.pt")
+
+
+def ignore_signals() -> None:
+    """Let the process come to its end."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def serve(**jobs: Any) -> None:
@@ -131,9 +138,9 @@ def work(jobs: Any, job: str = "train", **arguments: Any) -> None:
     except SystemExit:
         code = INTERRUPTED
     except BaseException:
+        ignore_signals()
         (Path(arguments["directory"]) / "error.txt").write_text(traceback.format_exc())
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_signals()
     sys.exit(code)
 
 
