@@ -167,7 +167,7 @@ class Driver(Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Be the run that is resumed, with its random state before the first iterator is made."""
-        self.runner.run_id = (self._resumed.state or {}).get("run", self.runner.run_id)
+        self.runner.run_id = self._resumed.run(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
         self._iteration.watch(trainer, self._hooks_may_change_data())
 
@@ -179,7 +179,7 @@ class Driver(Callback):
         self._buffers.stop_listening()
         loops.leave_resumed_epoch(trainer)
         runner, saved = self.runner, self._resumed.state or {}
-        runner.run_id = saved.get("run", runner.run_id)  # of shards it is known by now only
+        runner.run_id = self._resumed.run(runner.run_id)  # of shards it is known by now only
         runner.renew()
         runner.mode = None
         runner._stop_requested = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from lightning_hooks import files
 from lightning_hooks.checksum import ChecksumWriter, checksum
+from lightning_hooks.locks import locked
 
 __all__ = ["remove_temporaries", "save_announced"]
 
@@ -26,7 +28,9 @@ def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str],
             file is there under its name: what it notes is true from the rename on.
     """
     if files.is_local(path):
-        with files.atomic_path(path, tag) as temporary:
+        # locked until it has its name: what nobody holds is left of a process that was killed
+        with contextlib.ExitStack() as lock, files.atomic_path(path, tag) as temporary:
+            lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
             torch.save(obj, temporary)  # by name: it need not go through Python's buffers
             with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
                 syncing = pool.submit(files.sync, temporary)
@@ -41,10 +45,22 @@ def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str],
         announce(checked.size, checked.crc32)
 
 
-def remove_temporaries(directory: str, tag: str) -> None:
-    """Delete what a killed process has left of :func:`save_announced` in a local directory."""
-    if files.is_local(directory) and os.path.isdir(directory):
-        for folder, _, names in os.walk(directory):
-            for name in names:
-                if name.endswith(f".{tag}.tmp"):
-                    os.unlink(os.path.join(folder, name))
+def remove_temporaries(directory: str, tags: Collection[str], own: str) -> None:
+    """Delete what killed processes have left of :func:`save_announced` in a local directory.
+
+    Args:
+        directory: It and those in it.
+        tags: Whose; a file that a process is writing stays.
+        own: The one of these that is nobody else's, also where there are no locks to tell.
+    """
+    if not (files.is_local(directory) and os.path.isdir(directory)):
+        return
+    for folder, _, names in os.walk(directory.removeprefix("file://")):
+        for name in names:
+            tag = name.removesuffix(".tmp").rpartition(".")[2]
+            if name.endswith(".tmp") and tag in tags:
+                path = os.path.join(folder, name)
+                # not there any more, or not ours to open: no reason to end a run
+                with contextlib.suppress(OSError), locked(path, wait=False) as held:
+                    if held or (held is None and tag == own):
+                        os.unlink(path)

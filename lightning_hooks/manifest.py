@@ -17,14 +17,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lightning_hooks import files
 from lightning_hooks.checksum import checksum
+from lightning_hooks.locks import locked
 
 __all__ = [
     "NAME",
     "Entry",
+    "begin",
     "flaw",
+    "is_run",
     "newest_valid",
     "read",
     "remove_temporaries",
+    "runs",
     "update",
     "without",
 ]
@@ -66,22 +70,38 @@ def read(directory: str) -> list[Entry]:
 
     One that cannot be understood costs a warning: its files are then nobody's.
     """
+    return _read(directory)[0]
+
+
+def _read(directory: str) -> tuple[list[Entry], list[str]]:
+    """Return the entries, and the runs that have none yet."""
     fs, target = files.filesystem(files.join(directory, NAME))
     try:
         with fs.open(target, "rb") as file:
-            found = json.load(file)["files"]
-        entries = [Entry(**entry) for entry in found]
+            table = json.load(file)
+        entries = [Entry(**entry) for entry in table["files"]]
         # what is named here is deleted one day, and the file may have come with a stranger's run
-        return [entry for entry in entries if files.is_inside(entry.name)]
+        return [e for e in entries if files.is_inside(e.name)], list(table.get("begun", ()))
     except FileNotFoundError:
-        return []
+        return [], []
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         warnings.warn(
             f"{files.join(directory, NAME)} is no list of checkpoints ({error!r}): the files that "
             "it named are neither found by it nor deleted any more",
-            stacklevel=2,
+            stacklevel=3,
         )
-        return []
+        return [], []
+
+
+def _write(directory: str, entries: list[Entry], begun: list[str]) -> None:
+    known = {entry.run for entry in entries}
+    table = {
+        "version": 1,
+        "files": [dataclasses.asdict(entry) for entry in entries],
+        "begun": [run for run in begun if run not in known],
+    }
+    with files.atomic_write(files.join(directory, NAME)) as file:
+        file.write(json.dumps(table, indent=1).encode())
 
 
 def update(directory: str, change: Callable[[list[Entry]], list[Entry]]) -> None:
@@ -89,43 +109,50 @@ def update(directory: str, change: Callable[[list[Entry]], list[Entry]]) -> None
 
     Processes exclude each other in a local directory only: a remote one is for one run at a time.
     """
-    with _ONE_AT_A_TIME, _locked(directory):
-        before = read(directory)
+    with _alone(directory):
+        before, begun = _read(directory)
         after = change(before)
         if after != before:
-            table = {"version": 1, "files": [dataclasses.asdict(entry) for entry in after]}
-            with files.atomic_write(files.join(directory, NAME)) as file:
-                file.write(json.dumps(table, indent=1).encode())
+            _write(directory, after, begun)
+
+
+def begin(directory: str, run: str) -> None:
+    """Note a run before its first file: what is left if it is killed in that is known by it."""
+    if run not in runs(directory):
+        with _alone(directory):
+            entries, begun = _read(directory)
+            _write(directory, entries, [*begun, run])
+
+
+def runs(directory: str) -> set[str]:
+    """Return the names of the runs that have written here, or have begun to."""
+    entries, begun = _read(directory)
+    return {run for run in [*(entry.run for entry in entries), *begun] if is_run(run)}
+
+
+def is_run(name: object) -> bool:
+    """Whether this may be a run's name: files are known by it, and deleted."""
+    return isinstance(name, str) and re.fullmatch("[0-9a-f]{12}", name) is not None
 
 
 def remove_temporaries(directory: str) -> None:
     """Delete what a process that was killed in :func:`update` has left in a local directory."""
     if files.is_local(directory) and os.path.isdir(directory):
-        with _ONE_AT_A_TIME, _locked(directory):  # so that nobody else is about to write one
+        with _alone(directory):  # so that nobody else is about to write one
             for name in os.listdir(directory):
                 if re.fullmatch(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp", name):
                     os.unlink(os.path.join(directory, name))
 
 
 @contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    if not files.is_local(directory):
+def _alone(directory: str) -> Iterator[None]:
+    """Exclude other threads, and other processes where the directory is local."""
+    with _ONE_AT_A_TIME, contextlib.ExitStack() as stack:
+        if files.is_local(directory):
+            directory = os.path.abspath(directory.removeprefix("file://"))
+            files.make_directory(directory)
+            stack.enter_context(locked(directory))
         yield
-        return
-    directory = os.path.abspath(directory.removeprefix("file://"))
-    files.make_directory(directory)
-    try:
-        import fcntl
-    except ImportError:  # not on Windows, where a directory cannot be opened either
-        yield
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a network file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)  # and so unlock
 
 
 def without(directory: str, entries: Sequence[Entry], old: Sequence[Entry]) -> list[Entry]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_hooks import files, verification
+from lightning_hooks import files, manifest, verification
 from lightning_hooks.model import unwrap
 from lightning_hooks.optimizer_steps import start_at
 
@@ -159,7 +159,9 @@ def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: 
     runner._iter = meta["iter"]
     start_at(runner, checkpoint)
     runner.meta = dict(meta)
-    runner.run_id = (checkpoint.get("lightning_hooks") or {}).get("run", runner.run_id)
+    run = (checkpoint.get("lightning_hooks") or {}).get("run")
+    if manifest.is_run(run):
+        runner.run_id = str(run)
     if resume_optimizer:
         _resume_optimizers(runner, checkpoint)
     runner.logger.info("resumed epoch %d, iter %d", runner.epoch, runner.iter)

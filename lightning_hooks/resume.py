@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks import loops, mmcv_checkpoint, rng
+from lightning_hooks import loops, manifest, mmcv_checkpoint, rng
 from lightning_hooks.data import generators_of
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.runner import Runner
@@ -77,6 +77,11 @@ class ResumeState:
         """Keep what concerns us; the counters and optimizers are not there yet."""
         self.state = checkpoint.get(KEY)
         self.meta = dict(checkpoint.get("meta") or {})
+
+    def run(self, default: str) -> str:
+        """Return the run's name, unless it is none of ours: files are known by it."""
+        found = (self.state or {}).get("run")
+        return str(found) if manifest.is_run(found) else default
 
     def timestamp(self, default: str) -> str:
         """Return the run's, unless it is none that a file's name may begin with."""

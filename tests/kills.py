@@ -123,9 +123,9 @@ class Victim:
         (self.directory / "weights.pt").unlink(missing_ok=True)
         pid = self.server.start(directory=str(self.directory), **self.arguments)
         self.tally["resumes"] += self.saved > 0
-        start = time.monotonic()
+        start, left = time.monotonic(), self.temporaries()
         while in_write and is_running(pid):
-            if time.monotonic() - start >= wait and self.temporaries():
+            if time.monotonic() - start >= wait and self.temporaries() - left:
                 break
             time.sleep(0.0002)
         time.sleep(pause if in_write else wait)
@@ -138,13 +138,18 @@ class Victim:
         in_fit = number != signal.SIGKILL and (self.directory / "weights.pt").exists()
         expected = (kill_job.INTERRUPTED,) if in_fit else (-number, 1)
         assert status in expected, (status, self.error())
-        self.tally["in a write"] += bool(self.temporaries())
+        self.tally["in a write"] += bool(self.temporaries() - left)
         self.check_survivors()
         return True
 
-    def temporaries(self) -> list[Path]:
-        """Files that are being written."""
-        return [p for p in self.directory.glob("*.tmp") if p.name not in FOREIGN]
+    def temporaries(self) -> set[tuple[str, int]]:
+        """Files that are being written, and those that a kill has left: names and numbers."""
+        with os.scandir(self.directory) as found:
+            return {
+                (entry.name, entry.inode())
+                for entry in found
+                if entry.name.endswith(".tmp") and entry.name not in FOREIGN
+            }
 
     def finish(self) -> None:
         """Resume, and let it come to its end."""
@@ -164,8 +169,8 @@ class Victim:
         if newest is None:
             self.tally["losses"] += self.saved > 0
             assert self.saved == 0
-            # nothing to go on from: the next run is another one, which knows nothing of these
-            for path in [*self.temporaries(), *self.directory.glob("2*.log*")]:
+            # nothing to go on from: the next run is another one, with logs of its own
+            for path in self.directory.glob("2*.log*"):
                 path.unlink()
         else:
             checkpoint = torch.load(newest, weights_only=True)
@@ -198,7 +203,7 @@ class Victim:
         assert read_logs(self.directory) == self.logs
         assert len(self.files()) == kill_job.KEPT
         assert {entry.name for entry in manifest.read(str(self.directory))} == self.files()
-        assert self.temporaries() == []
+        assert self.temporaries() == set()
         self.tally["runs bit-equal"] += 1
         self.saved = 0
         for path in self.directory.iterdir():

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from ddp_job import Module, make
-from helpers import TinyNormModule, make_loader
+from helpers import TinyModule, TinyNormModule, make_loader
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
@@ -77,6 +77,15 @@ class MasterSaves(Hook):
 
     def after_train_epoch(self, runner: Any) -> None:
         self._save(runner, "after")
+
+    def after_val_iter(self, runner: Any) -> None:
+        self._save(runner, "val_iter")
+
+    def after_val_epoch(self, runner: Any) -> None:
+        self._save(runner, "val")
+
+    def after_run(self, runner: Any) -> None:
+        self._save(runner, "run")
 
 
 class Seeds(Hook):
@@ -176,6 +185,24 @@ class LastLoss(detectron2.HookBase):
         self.found = self.trainer.storage.latest()["total_loss"][0]
 
 
+def averages(out: Path) -> dict[str, Any]:
+    """The averages of this rank, of the buffers too, and where they are in one file."""
+    found = {}
+    for buffers in ("copy", "average"):
+        ema = EMAHook(momentum=0.1, warm_up=0, buffers=buffers)
+        module = NormModule()
+        make(out, HookAdapter([ema, CheckpointHook(filename_tmpl=buffers + "_{}.pth")])).fit(
+            module, make_loader(8)
+        )
+        state = ema.ema_state_dict()
+        names = {name for name, _ in module.named_parameters()}
+        found[buffers] = {
+            kind: {k: v.tolist() for k, v in state.items() if (k in names) == (kind == "weights")}
+            for kind in ("weights", "buffers")
+        }
+    return found
+
+
 def one_with_a_dialect(out: Path) -> list[float]:
     """Hooks of detectron2 are on the first rank only, which has its own losses then."""
     last, module = LastLoss(), Module()
@@ -188,12 +215,12 @@ def main(out: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {"stopped": stopped(out), "seeds": seeds(out), "copies": copies(out)}
     found["buffers"] = buffers(out)
+    found["averages"] = averages(out)
     found["dialect"] = one_with_a_dialect(out)
     logs = out / "logs"
-    adapter = HookAdapter(
-        [MasterSaves(), IterTimerHook(), TextLoggerHook(interval=1)], work_dir=str(logs)
-    )
-    make(logs, adapter, epochs=2).fit(Module(), make_loader(4))
+    others = [EMAHook(), CheckpointHook(interval=1), IterTimerHook(), TextLoggerHook(interval=1)]
+    adapter = HookAdapter([MasterSaves(), *others], work_dir=str(logs))
+    make(logs, adapter, epochs=2).fit(TinyModule(), make_loader(4), make_loader(2))
     (out / f"rank{RANK}.json").write_text(json.dumps(found))
 
 

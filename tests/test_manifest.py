@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 import torch
 from helpers import TinyModule, make_loader, make_trainer
 
-from lightning_hooks import CheckpointHook, HookAdapter, manifest, newest_valid
+from lightning_hooks import CheckpointHook, HookAdapter, durable, manifest, newest_valid
 from lightning_hooks.hooks.kept_files import superseded
+from lightning_hooks.locks import locked
 from lightning_hooks.manifest import Entry
 from lightning_hooks.verification import DamagedCheckpointError, WeightsOnlyError
 
@@ -233,6 +236,78 @@ def test_processes_and_threads_do_not_lose_each_others_entries(tmp_path):
         assert process.exitcode == 0
     found = [e.name for e in manifest.read(str(tmp_path))]
     assert len(found) == len(set(found)) == 75
+
+
+def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
+    def fork() -> int:
+        with warnings.catch_warnings():  # of a fork beside threads: the child only sleeps
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        return pid
+
+    pids: list[int] = []
+    manifest.update(str(tmp_path), lambda entries: pids.append(fork()) or entries)
+    try:  # as a loader's workers are while a thread saves
+        with locked(str(tmp_path), wait=False) as held:
+            assert held
+    finally:
+        os.kill(pids[0], signal.SIGKILL)
+        os.waitpid(pids[0], 0)
+
+
+# -- what a killed process leaves --------------------------------------------------------------
+
+
+def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
+    manifest.begin(directory, run_id)
+    path = os.path.join(directory, "epoch_1.pth")
+    durable.save_announced({}, path, run_id, lambda *_: (pipe.send(0), time.sleep(60)))
+
+
+@pytest.mark.parametrize("resumes", [False, True], ids=["another run", "the same run"])
+def test_what_a_kill_in_the_first_save_left_goes_with_the_next_run(tmp_path, resumes):
+    (tmp_path / "epoch_1.pth.0123456789ab.tmp").write_text("of a run that is not known here")
+    if resumes:
+        run(tmp_path, CheckpointHook(interval=1), 1)
+        run_id = manifest.read(str(tmp_path))[0].run
+    else:
+        run_id = "ba9876543210"
+    before = {path.name for path in tmp_path.iterdir()}
+    ours, theirs = multiprocessing.Pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fork = multiprocessing.get_context("fork")
+        other = fork.Process(target=save_for_ever, args=(str(tmp_path), run_id, theirs))
+        other.start()
+    assert ours.poll(60)
+    left = tmp_path / f"epoch_1.pth.{run_id}.tmp"
+    how: dict[str, Any] = {"ckpt_path": "last"} if resumes else {}
+    run(tmp_path, CheckpointHook(interval=1), 2, **how)
+    assert left.exists(), "somebody was writing it"
+    other.kill()
+    other.join(60)
+    run(tmp_path, CheckpointHook(interval=1), 3, **how)
+    assert not left.exists()
+    assert before <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_run_of_a_name_that_is_none_deletes_nothing(tmp_path):
+    run(tmp_path, CheckpointHook(interval=1), 1)
+    path, foreign = tmp_path / "epoch_1.pth", tmp_path / "mine.pth.tmp"
+    foreign.write_text("mine")
+    forged = torch.load(path, weights_only=True)
+    forged["lightning_hooks"]["run"] = "pth"
+    torch.save(forged, path)
+    table = json.loads((tmp_path / manifest.NAME).read_text())
+    table["begun"] = ["pth", 3, None]
+    table["files"] = [{**table["files"][0], "run": "pth", "size": None, "crc32": None}]
+    (tmp_path / manifest.NAME).write_text(json.dumps(table))
+    run(tmp_path, CheckpointHook(interval=1), 2, ckpt_path=path)
+    assert foreign.read_text() == "mine"
+    assert manifest.is_run(manifest.read(str(tmp_path))[-1].run)
 
 
 # -- hosted ------------------------------------------------------------------------------------

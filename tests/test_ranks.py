@@ -66,14 +66,23 @@ def test_buffers_are_equal_where_it_was_asked_for_by_iteration_too(ranks: Any) -
 def test_saving_in_a_function_for_rank_0_hangs_nowhere(ranks: Any) -> None:
     names = {path.name for path in (ranks[1] / "logs").glob("*.pth")}
     assert {"before_1.pth", "iter_2.pth", "after_2.pth"} <= names
+    assert {"val_iter_2.pth", "val_2.pth", "run_3.pth"} <= names
+    assert {"epoch_1.pth", "epoch_2.pth"} <= names  # of the CheckpointHook beside
+
+
+@pytest.mark.parametrize("buffers", ["copy", "average"])
+def test_the_averages_of_all_ranks_are_equal(ranks: Any, buffers: str) -> None:
+    first, second = (rank["averages"][buffers] for rank in ranks[0])
+    assert first["weights"] == second["weights"]
+    assert first["buffers"] == second["buffers"]
 
 
 def test_logs_are_written_once(ranks: Any) -> None:
     (file,) = (ranks[1] / "logs").glob("*.log.json")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(line["epoch"], line["iter"]) for line in lines if "mode" in line] == [
-        *((1, 1), (1, 2), (2, 1), (2, 2)),
-    ]
+    steps = [(line["epoch"], line["iter"]) for line in lines if line.get("mode") == "train"]
+    assert steps == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert sum(line.get("mode") == "val" for line in lines) == 2
 
 
 def test_hooks_of_a_dialect_on_one_rank_see_its_losses_and_wait_for_nobody(ranks: Any) -> None:

@@ -177,7 +177,7 @@ class CheckpointHook(ModelCheckpointHook):
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Say where files will be, and clean up behind the process that is resumed."""
+        """Say where files will be, and clean up behind processes that were killed."""
         super().before_run(runner)
         self._due = self._saved_at = None
         self._has_run = True
@@ -192,10 +192,14 @@ class CheckpointHook(ModelCheckpointHook):
         self._clean_up(runner, resumed_at=runner.iter)
 
     def _clean_up(self, runner: Any, resumed_at: int) -> None:
-        if runner.rank == 0 and resumed_at > 0:
-            directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
-            durable.remove_temporaries(directory, run)
+        if runner.rank != 0:
+            return
+        directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
+        earlier = manifest.runs(directory) if files.is_local(directory) else ()
+        if earlier or resumed_at > 0:
+            durable.remove_temporaries(directory, {*earlier, run}, own=run)
             manifest.remove_temporaries(directory)
+        if resumed_at > 0:
             keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=resumed_at)
 
     def after_train_epoch(self, runner: Any) -> None:

@@ -91,6 +91,8 @@ def write_note(
 ) -> None:
     """Write a file, with its entry in the manifest before it appears."""
     note = partial(_note, target, checkpoint["meta"], resumable)
+    if files.is_local(target.directory):
+        manifest.begin(target.directory, target.run)
     durable.save_announced(checkpoint, target.path, target.run, note)
     done()
 
