@@ -84,14 +84,12 @@ def check_wishes(hooks: Sequence[Any], callbacks: Iterable[Callback], first: int
         ValueError: if a callback of Lightning's is on the wrong side of the hooks.
     """
     others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, Participant)]
-    known = {base.__name__ for cls in HOOKS.module_dict.values() for base in cls.__mro__}
-    known |= {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
-    known = known.union(lightnings.__all__) - {"object"}
+    present = {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
     for hook in hooks:
         for wish in WISHES:
             me = f"{class_name(hook)}.{wish}"
             for name in wished(hook, wish):
-                if isinstance(name, str) and name not in known:
+                if isinstance(name, str) and name not in (known := _all_names(present)):
                     raise UnknownNameError(
                         f"{me} names {name!r}, and no hook has that name; {suggest(name, known)}"
                     )
@@ -130,6 +128,11 @@ def wished(hook: Any, wish: str) -> list[Any]:
 
 def _names(hook: Any) -> set[str]:
     return {base.__name__ for base in type(getattr(hook, "foreign_hook", hook)).__mro__}
+
+
+def _all_names(present: set[str]) -> set[str]:
+    registered = {base.__name__ for cls in HOOKS.module_dict.values() for base in cls.__mro__}
+    return present.union(registered, lightnings.__all__) - {"object"}
 
 
 def _is(hook: Any, name: str | type) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from lightning_hooks.names import HOMES
 from lightning_hooks.suggest import UnknownNameError, suggest
 
 __all__ = ["HOOKS", "MMCV_HOOKS", "Registry", "build_from_cfg"]
@@ -48,6 +50,7 @@ class Registry:
         name: What is registered; used in error messages.
         gives_way: Whether a class under a name is replaced by the next that is registered under
             it, instead of an error; by default none is, as in mmcv.
+        homes: The modules of classes that are not imported yet, by name. Each registers its own.
 
     >>> SHAPES = Registry("shape")
     >>> @SHAPES.register_module()
@@ -58,19 +61,25 @@ class Registry:
     3
     """
 
-    def __init__(self, name: str, gives_way: Callable[[str, type], bool] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        gives_way: Callable[[str, type], bool] | None = None,
+        homes: Mapping[str, str] | None = None,
+    ) -> None:
         self._name = name
         self._gives_way = gives_way
+        self._homes = homes or {}
         self._module_dict: dict[str, type] = {}
 
     def __len__(self) -> int:
-        return len(self._module_dict)
+        return len(self.module_dict)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._module_dict
+        return isinstance(key, str) and self.get(key) is not None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(name={self._name}, items={self._module_dict})"
+        return f"{type(self).__name__}(name={self._name}, items={self.module_dict})"
 
     @property
     def name(self) -> str:
@@ -79,11 +88,15 @@ class Registry:
 
     @property
     def module_dict(self) -> dict[str, type]:
-        """The classes by name."""
+        """The classes by name, all of them imported."""
+        for module in self._homes.values():
+            importlib.import_module(module)
         return self._module_dict
 
     def get(self, key: str) -> type | None:
         """Return the class registered as ``key``, or None."""
+        if key not in self._module_dict and key in self._homes:
+            importlib.import_module(self._homes[key])
         return self._module_dict.get(key)
 
     def build(self, cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
@@ -124,18 +137,17 @@ class Registry:
         if not inspect.isclass(cls):
             raise TypeError(f"only classes can be registered as a {self._name}, got {cls!r}")
         for name in [names] if isinstance(names, str) else names or [cls.__name__]:
-            if not force and not self._is_free(name):
+            taken = self.get(name)  # which is imported before it is replaced, not behind it
+            if taken is not None and not (force or self._yields(name, taken)):
                 raise KeyError(
                     f"{name} is already registered as a {self._name} "
-                    f"({self._module_dict[name].__module__}); pass force=True to replace it"
+                    f"({taken.__module__}); pass force=True to replace it"
                 )
             self._module_dict[name] = cls
         return cls
 
-    def _is_free(self, name: str) -> bool:
-        if name not in self._module_dict:
-            return True
-        return self._gives_way is not None and self._gives_way(name, self._module_dict[name])
+    def _yields(self, name: str, cls: type) -> bool:
+        return self._gives_way is not None and self._gives_way(name, cls)
 
 
 def _is_list_of_str(names: object) -> bool:
@@ -185,7 +197,11 @@ def _is_beyond_mmcv(name: str, cls: type) -> bool:
     return name not in MMCV_HOOKS and cls.__module__.partition(".")[0] == "lightning_hooks"
 
 
-HOOKS = Registry("hook", gives_way=_is_beyond_mmcv)
+HOOKS = Registry(
+    "hook",
+    gives_way=_is_beyond_mmcv,
+    homes={name: home for name, home in HOMES.items() if name.endswith("Hook")},
+)
 """Every hook class by name: what ``dict(type="EMAHook", ...)`` finds.
 
 A name of mmcv's own registry is taken, as there, and so is one of the project's: it is not given to
