@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import lightning as L
-import torch
 
 from lightning_hooks import files, manifest
 from lightning_hooks.dialects import foreign, host_as
@@ -37,7 +36,7 @@ class HookAdapter(Participant):
     several adapters or none, share one Runner and one order.
 
     Args:
-        hooks: One hook or several.
+        hooks: One hook or several: objects, ``(hook, priority)`` pairs, config dicts.
         dialect: What the hooks are written in: ``"mmcv"``, ``"mmengine"``, ``"detectron2"``,
             ``"cvpods"``, ``"pet"`` or ``"pointrix"`` (see :mod:`lightning_hooks.dialects`);
             ``"auto"`` tells each by class and methods.
@@ -77,7 +76,7 @@ class HookAdapter(Participant):
         work_dir: str | None = None,
         by_epoch: bool = True,
         meta: dict[str, Any] | None = None,
-        model: Callable[[Any], torch.nn.Module] | None = None,
+        model: Callable[[Any], Any] | None = None,
         attributes: Mapping[str, Any] | None = None,
         owns_backward: bool | Literal["auto"] = "auto",
     ) -> None:

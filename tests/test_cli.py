@@ -1,7 +1,12 @@
-"""Hooks from a LightningCLI's YAML, alone and hosted."""
+"""Hooks from a LightningCLI's YAML, alone and hosted, and what its help says of them."""
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.cli import LightningCLI
 from test_contract import CASES
 
+import lightning_hooks
 from lightning_hooks import HOOKS, EMAHook, HookAdapter
 
 jsonargparse = pytest.importorskip("jsonargparse")
@@ -74,6 +80,14 @@ def train(config: Path, root: Path, monkeypatch: Any) -> LightningCLI:
     monkeypatch.setattr("sys.argv", ["train.py", *arguments])
     root.mkdir(exist_ok=True)
     return LightningCLI(TinyNormModule, Data, seed_everything_default=0)
+
+
+def shown_by_help(name: str, capsys: Any) -> dict[str, str]:
+    """Return what ``--callbacks.help NAME`` says of each argument, in one line."""
+    with pytest.raises(SystemExit):
+        parser().parse_args([f"--callbacks.help=lightning_hooks.{name}"])
+    entries = re.split(r"^  --callbacks\.(\w+)(?: |,|$)", capsys.readouterr().out, flags=re.M)[1:]
+    return {key: " ".join(text.split()) for key, text in zip(*[iter(entries)] * 2, strict=True)}
 
 
 def weights(cli: LightningCLI) -> list[Any]:
@@ -187,3 +201,95 @@ def test_a_hook_that_was_parsed_is_like_one_that_was_made() -> None:
     config = {"callbacks": [{"class_path": "lightning_hooks.EMAHook"}]}
     (hook,) = parser().instantiate_classes(parser().parse_object(config)).callbacks
     assert vars(hook).keys() == vars(EMAHook()).keys()
+
+
+HOOK_NAMES = sorted(
+    name
+    for name, value in vars(lightning_hooks).items()
+    if isinstance(value, type) and issubclass(value, Callback)
+)
+INHERITED = {
+    "DistEvalHook": {"keep_best", "dynamic_intervals"},
+    "DvcliveLoggerHook": {"run", "timeout", "strict", "all_groups", "timings"},
+    "EMAHook": {"begin_iter", "begin_epoch", "swap", "device"},
+    "GradientCumulativeFp16OptimizerHook": {"grad_clip", "loss_scale", "cumulative_iters"},
+    "StepLrUpdaterHook": {"warmup", "warmup_iters", "warmup_ratio", "by_epoch", "by_step"},
+    "StepMomentumUpdaterHook": {"warmup", "warmup_iters", "warmup_ratio", "by_epoch", "by_step"},
+    "WandbLoggerHook": {"run", "timeout", "strict", "all_groups", "timings"},
+}
+"""Some that are no parameters of the class's own."""
+
+
+def test_all_hooks_can_be_asked_about() -> None:
+    assert set(HOOKS.module_dict) <= {*HOOK_NAMES}
+
+
+@pytest.mark.parametrize("name", HOOK_NAMES)
+def test_help_has_a_type_and_a_description_of_every_argument(name: str, capsys: Any) -> None:
+    shown = shown_by_help(name, capsys)
+    parameters = inspect.signature(getattr(lightning_hooks, name)).parameters.values()
+    own = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    assert own | INHERITED.get(name, set()) <= shown.keys()
+    for key, text in shown.items():
+        found = re.search(
+            r"([\w\"'`)\]][.;:)]) \((?:required, )?type: (.+?)(?:, default: .*)?\)$", text
+        )
+        assert found, f"{key}: {text}"
+        assert "See there" not in text, key
+        assert "Unvalidated" not in text, f"{key} has a type that is not understood: {text}"
+        assert found[2] != "Any" or (name, key) == ("HookAdapter", "hooks"), key
+        assert len(text) < 700, f"{key}: a screen of text"
+
+
+def test_a_script_as_users_run_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        """
+import torch
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+from torch.utils.data import DataLoader
+
+
+class Model(BoringModel):
+    def train_dataloader(self):
+        return DataLoader(RandomDataset(32, 8), batch_size=2)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+cli = LightningCLI(Model, seed_everything_default=0, save_config_callback=None)
+print("rates", [group["lr"] for group in cli.trainer.optimizers[0].param_groups])
+"""
+    )
+    (tmp_path / "config.yaml").write_text(
+        """
+trainer:
+  max_epochs: 2
+  accelerator: cpu
+  logger: false
+  limit_val_batches: 0
+  enable_progress_bar: false
+  enable_model_summary: false
+  callbacks:
+    - class_path: lightning_hooks.StepLrUpdaterHook
+      init_args: {step: [1], gamma: 0.5}
+    - class_path: lightning_hooks.EMAHook
+    - class_path: lightning_hooks.CheckpointHook
+      init_args: {interval: 1, max_keep_ckpts: 1}
+"""
+    )
+    more = ["--trainer.callbacks+=lightning_hooks.TextLoggerHook", "--trainer.callbacks.interval=2"]
+    root = Path(lightning_hooks.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "train", "fit", "--config", "config.yaml", *more],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rates [0.05]" in done.stdout
+    assert [file.name for file in tmp_path.glob("epoch_*.pth")] == ["epoch_2.pth"]
+    (log,) = tmp_path.glob("*.log.json")
+    assert log.read_text().count('"mode": "train"') == 4

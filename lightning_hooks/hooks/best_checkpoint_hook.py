@@ -74,7 +74,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
         by_epoch: bool = True,
         out_dir: str | None = None,
         background: bool = False,
-        on_saved: Callable[[str], None] | None = None,
+        on_saved: Callable[[str], object] | None = None,
     ) -> None:
         if save_best is None:
             raise TypeError("save_best must be a str or a list of str, got None")

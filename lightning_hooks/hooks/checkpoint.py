@@ -84,12 +84,13 @@ class CheckpointHook(ModelCheckpointHook):
         on_saved: A function that is called with the path of each file when that is on the disk,
             on rank 0, by the thread that has written it: to upload it, say.
         save_best: Names of values that the module logs in the Trainer's validation: the best
-            by each are kept too, as by a ``BestCheckpointHook``, where the next four are
-            described. They do not count among ``max_keep_ckpts``.
-        rule: See there.
-        greater_keys: See there.
-        less_keys: See there.
-        keep_best: See there.
+            by each are kept too, as by a ``BestCheckpointHook``. They do not count among
+            ``max_keep_ckpts``.
+        rule: ``"greater"`` or ``"less"``: which of these values are better; by default told from
+            the name, as by ``BestCheckpointHook``.
+        greater_keys: Names, or parts of names, of values that are better when greater.
+        less_keys: The same of values that are better when less.
+        keep_best: How many checkpoints are kept by each name, at least 1.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -128,7 +129,7 @@ class CheckpointHook(ModelCheckpointHook):
         filename_tmpl: str | None = None,
         create_symlink: bool | None = None,
         background: bool = False,
-        on_saved: Callable[[str], None] | None = None,
+        on_saved: Callable[[str], object] | None = None,
         save_best: str | list[str] | None = None,
         rule: str | list[str] | None = None,
         greater_keys: str | list[str] | None = None,

@@ -121,12 +121,12 @@ class CheckpointWriter(Hook):
     """
 
     by_epoch: bool = True
-    on_saved: Callable[[str], None] | None = None
+    on_saved: Callable[[str], object] | None = None
     _due: Any = None
     """What is to be written, None for nothing; ``_write`` takes it."""
     _background: BackgroundSaver | None = None
 
-    def _write_by(self, background: bool, on_saved: Callable[[str], None] | None) -> None:
+    def _write_by(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
         """Check and take the arguments.
 
         Args:

@@ -32,26 +32,16 @@ class DistEvalHook(EvalHook):
     """Evaluates on all ranks; rank 0 collects the results, evaluates and reports them.
 
     The loader has a sampler that deals the samples out (``DistributedSampler`` without
-    shuffling). With one rank it is an ``EvalHook``.
+    shuffling). With one rank it is an ``EvalHook``, which says what the other arguments are.
 
     Args:
-        dataloader: See ``EvalHook``, as for all that is not here.
-        start: See there.
-        interval: See there.
-        by_epoch: See there.
-        save_best: See there.
-        rule: See there.
         test_fn: A function of the model and the loader that takes ``tmpdir`` and
             ``gpu_collect`` too, by default
             :func:`~lightning_hooks.hooks.inference.multi_gpu_test`.
-        greater_keys: See there.
-        less_keys: See there.
         broadcast_bn_buffer: Whether the ranks first get rank 0's BatchNorm statistics.
         tmpdir: A directory that all ranks see, through which results are collected;
             ``.eval_hook`` in the work directory by default.
         gpu_collect: Whether results are sent from rank to rank instead.
-        out_dir: See there.
-        file_client_args: See there.
         **kwargs: ``dynamic_intervals``, ``keep_best``, ``background``, ``on_saved`` and the
             arguments of ``evaluate``. A torchmetrics metric is computed over all ranks' batches;
             samples that the sampler repeats to fill up count twice in it.

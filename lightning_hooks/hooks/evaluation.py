@@ -107,7 +107,7 @@ class EvalHook(TimedEvaluation):
         dynamic_intervals: list[tuple[int, int]] | None = None,
         keep_best: int = 1,
         background: bool = False,
-        on_saved: Callable[[str], None] | None = None,
+        on_saved: Callable[[str], object] | None = None,
         **eval_kwargs: Any,
     ) -> None:
         if not (dataloader is None or isinstance(dataloader, DataLoader)):

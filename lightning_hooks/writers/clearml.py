@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from typing_extensions import Unpack
 
 from lightning_hooks.arguments import check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
+from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.writer import PointWriter
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
@@ -109,8 +108,9 @@ class ClearMLLoggerHook(TrackerHook):
     Args:
         init_kwargs: Arguments of ``clearml.Task.init``.
         interval: Iterations between two logs.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         by_epoch: Whether the run is counted in epochs.
         options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
@@ -139,7 +139,7 @@ class ClearMLLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        **options: Unpack[TrackerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_clearml()

@@ -14,7 +14,7 @@ from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.given import check_run
 from lightning_hooks.writers.packages import Package, environment, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
+from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.writer import PointWriter
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
@@ -93,12 +93,13 @@ class DvcliveLoggerHook(TrackerHook):
     Args:
         model_file: Where the model is saved after each epoch.
         interval: Iterations between two logs, where the run is counted in iterations.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         by_epoch: Whether the run is counted in epochs.
         dvclive: A ``Live`` to be used and left open; the same as ``run``.
-        kwargs: Arguments of ``Live``, and those of ``TrackerHook``; ``run`` is a ``Live`` or
-            DVCLive's logger for Lightning, to be used and left open.
+        run: A ``Live``, or DVCLive's logger for Lightning, to be used and left open.
+        **live_options: Arguments of ``Live``. What is not described here is in ``TrackerHook``.
 
     Raises:
         ImportError: if dvclive is not installed.
@@ -126,15 +127,21 @@ class DvcliveLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
         dvclive: Any = None,
+        *,
+        run: Any = None,
+        timeout: float = 10.0,
+        strict: bool = False,
+        all_groups: bool = False,
+        timings: bool = False,
         **live_options: Any,
     ) -> None:
-        known = TrackerOptions.__annotations__
-        options = {name: live_options.pop(name) for name in [*live_options] if name in known}
         if dvclive is not None:
-            if options.get("run") is not None:
+            if run is not None:
                 raise TypeError("dvclive and run are the same thing: give one of them")
-            options["run"] = check_run(dvclive, self.run_has, f"{type(self).__name__}(dvclive=...)")
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+            run = check_run(dvclive, self.run_has, f"{type(self).__name__}(dvclive=...)")
+        common = (interval, ignore_last, reset_flag, by_epoch)
+        flags = {"strict": strict, "all_groups": all_groups, "timings": timings}
+        super().__init__(*common, run=run, timeout=timeout, **flags)
         require("dvclive", type(self).__name__)
         self.model_file = check_path("model_file", model_file)
         self.live_options = live_options

@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 import torch
-from typing_extensions import Unpack
 
 from lightning_hooks.arguments import check_bool, check_dict
 from lightning_hooks.files import is_local
@@ -16,7 +15,7 @@ from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.given import is_lightning_logger
 from lightning_hooks.writers.mlflow_writer import MlflowWriter
 from lightning_hooks.writers.packages import Package, require
-from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
+from lightning_hooks.writers.tracker import TrackerHook
 
 __all__ = ["MlflowLoggerHook"]
 
@@ -35,8 +34,9 @@ class MlflowLoggerHook(TrackerHook):
         params: Parameters of the run, beside the module's hyper-parameters.
         log_model: Whether the model is logged as the artifact ``models`` at the end.
         interval: Iterations between two logs.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         by_epoch: Whether the run is counted in epochs.
         options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``, to be
             used and left open.
@@ -70,7 +70,7 @@ class MlflowLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        **options: Unpack[TrackerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_mlflow()

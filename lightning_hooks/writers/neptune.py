@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from typing_extensions import Unpack
 
 from lightning_hooks.arguments import check_bool, check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
+from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.writer import PointWriter
 
 _CAPTURES = (
@@ -128,8 +127,9 @@ class NeptuneLoggerHook(TrackerHook):
     Args:
         init_kwargs: Arguments of ``neptune.init_run``.
         interval: Iterations between two logs.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         with_step: Whether the iteration is the step of each point; otherwise it is logged as
             ``global_step``.
         by_epoch: Whether the run is counted in epochs.
@@ -160,7 +160,7 @@ class NeptuneLoggerHook(TrackerHook):
         reset_flag: bool = True,
         with_step: bool = True,
         by_epoch: bool = True,
-        **options: Unpack[TrackerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_neptune()

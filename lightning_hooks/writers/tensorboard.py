@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from typing_extensions import Unpack
 
 from lightning_hooks import loops
 from lightning_hooks.arguments import check_path
@@ -15,7 +14,7 @@ from lightning_hooks.files import join
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
+from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.writer import PointWriter
 
 __all__ = ["TensorboardLoggerHook", "TensorboardWriter"]
@@ -93,8 +92,9 @@ class TensorboardLoggerHook(TrackerHook):
     Args:
         log_dir: Another folder, or a URL.
         interval: Iterations between two logs.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         by_epoch: Whether the run is counted in epochs.
         options: See ``TrackerHook``; ``run`` is a ``SummaryWriter`` or a Lightning
             ``TensorBoardLogger``, to be used and left open.
@@ -123,7 +123,7 @@ class TensorboardLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        **options: Unpack[TrackerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("tensorboard", type(self).__name__)

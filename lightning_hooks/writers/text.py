@@ -59,7 +59,7 @@ class TextLoggerHook(LoggerHook):
         interval: Iterations between two logs.
         ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
             ``interval``.
-        reset_flag: See ``LoggerHook``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         interval_exp_name: Iterations after which ``runner.meta["exp_name"]`` is printed; it is
             at the end of each epoch too.
         out_dir: A folder or URL; after the run its text files are copied into a folder there

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from lightning_hooks import loops
 from lightning_hooks.arguments import check_bool, check_number
@@ -22,17 +22,7 @@ from lightning_hooks.writers.records import as_image, is_image
 from lightning_hooks.writers.sending import Sending
 from lightning_hooks.writers.writer import Writer
 
-__all__ = ["TrackerHook", "TrackerOptions"]
-
-
-class TrackerOptions(TypedDict, total=False):
-    """The arguments that all trackers have; see :class:`TrackerHook`."""
-
-    run: Any
-    timeout: float
-    strict: bool
-    all_groups: bool
-    timings: bool
+__all__ = ["TrackerHook"]
 
 
 class TrackerHook(LoggerHook):
@@ -64,8 +54,9 @@ class TrackerHook(LoggerHook):
 
     Args:
         interval: Iterations between two logs.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         by_epoch: Whether the run is counted in epochs.
         run: A run that is there already, of the client or of a Lightning ``Logger``; it is used
             and left open.

@@ -6,14 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from typing_extensions import Unpack
-
 from lightning_hooks.arguments import check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, require
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
+from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.writer import Writer
 
 __all__ = ["VisdomLoggerHook", "VisdomWriter"]
@@ -102,8 +100,9 @@ class VisdomLoggerHook(TrackerHook):
     Args:
         init_kwargs: Arguments of ``visdom.Visdom``, such as ``server``, ``port`` and ``env``.
         interval: Iterations between two logs.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         by_epoch: Whether the run is counted in epochs.
         options: See ``TrackerHook``; ``run`` is a ``Visdom`` client to be used.
 
@@ -127,7 +126,7 @@ class VisdomLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
-        **options: Unpack[TrackerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         require("visdom", type(self).__name__)

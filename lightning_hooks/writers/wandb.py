@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from typing_extensions import Unpack
-
 from lightning_hooks.arguments import check_bool, check_choice, check_dict
 from lightning_hooks.files import is_local, join
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, require
-from lightning_hooks.writers.tracker import TrackerHook, TrackerOptions
+from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.wandb_writer import WandbWriter
 from lightning_hooks.writers.work_files import check_suffix, files_of_run
 
@@ -34,8 +32,9 @@ class WandbLoggerHook(TrackerHook):
     Args:
         init_kwargs: Arguments of ``wandb.init``, which is called in the hook's thread.
         interval: Iterations between two logs.
-        ignore_last: See ``LoggerHook``.
-        reset_flag: See ``LoggerHook``.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
         commit: With ``with_step=False``, whether each log ends a step of W&B's.
         by_epoch: Whether the run is counted in epochs.
         with_step: Whether the iteration is W&B's step; otherwise it is logged as
@@ -78,7 +77,7 @@ class WandbLoggerHook(TrackerHook):
         log_artifact: bool = True,
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
-        **options: Unpack[TrackerOptions],
+        **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.import_wandb()
