@@ -20,6 +20,7 @@ from lightning_hooks.checksum import checksum
 from lightning_hooks.locks import locked
 
 __all__ = [
+    "LATEST",
     "NAME",
     "Entry",
     "begin",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 NAME = "checkpoints.json"
+LATEST = "latest.pth"
+"""The link beside it."""
 
 _ONE_AT_A_TIME = threading.Lock()  # the threads of a process; processes lock the directory
 
@@ -84,7 +87,7 @@ def _read(directory: str) -> tuple[list[Entry], list[str]]:
         return [e for e in entries if files.is_inside(e.name)], list(table.get("begun", ()))
     except FileNotFoundError:
         return [], []
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         warnings.warn(
             f"{files.join(directory, NAME)} is no list of checkpoints ({error!r}): the files that "
             "it named are neither found by it nor deleted any more",
@@ -136,12 +139,14 @@ def is_run(name: object) -> bool:
 
 
 def remove_temporaries(directory: str) -> None:
-    """Delete what a process that was killed in :func:`update` has left in a local directory."""
+    """Delete what processes that were killed have left of this list and of links to the latest."""
     if files.is_local(directory) and os.path.isdir(directory):
         with _alone(directory):  # so that nobody else is about to write one
             for name in os.listdir(directory):
-                if re.fullmatch(re.escape(NAME) + r"\.[0-9a-f]{8}\.tmp", name):
-                    os.unlink(os.path.join(directory, name))
+                path = os.path.join(directory, name)
+                found = re.fullmatch(r"(.+)\.[0-9a-f]{8}\.tmp", name)
+                if found and (found[1] == NAME or (found[1] == LATEST and os.path.islink(path))):
+                    os.unlink(path)
 
 
 @contextlib.contextmanager

@@ -10,10 +10,12 @@ import os
 import re
 import time
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import torch
 
 from lightning_hooks import files, manifest, verification
+from lightning_hooks.locks import locked
 from lightning_hooks.model import unwrap
 from lightning_hooks.optimizer_steps import start_at
 
@@ -84,13 +86,12 @@ def save(
         link_latest(os.path.abspath(out_dir), filename)
 
 
-def link_latest(directory: str, filename: str, name: str = "latest.pth") -> None:
+def link_latest(directory: str, filename: str, name: str = manifest.LATEST) -> None:
     """Point a symlink at a file of the same directory, replacing the old one in one step."""
-    temporary = os.path.join(directory, f"{name}.tmp")
-    if os.path.lexists(temporary):
-        os.unlink(temporary)
-    os.symlink(filename, temporary)
-    os.replace(temporary, os.path.join(directory, name))
+    temporary = os.path.join(directory, f"{name}.{uuid4().hex[:8]}.tmp")
+    with locked(directory):  # a link that is there without it is left of a killed process
+        os.symlink(filename, temporary)
+        os.replace(temporary, os.path.join(directory, name))
 
 
 def load(

@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 import warnings
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,35 @@ class Witness(Callback):
         self.seen.append(pl_module.parameters_now())
 
 
+class Interrupts(Callback):
+    """Sends this process a signal: before the first epoch, in a save, or in a validation.
+
+    In a validation the average is in the model; in a save the file is there in part.
+    """
+
+    def __init__(self, place: str, number: int) -> None:
+        self.place, self.number = place, number
+
+    def __reduce__(self) -> Any:  # while the checkpoint that it is in is written
+        os.kill(os.getpid(), self.number)
+        return OrderedDict, ()
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        if self.place == "fit start":
+            os.kill(os.getpid(), self.number)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        if self.place == "save" and trainer.current_epoch >= 3:
+            checkpoint["interrupts"] = self
+
+    def on_validation_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        if self.place == "validation" and trainer.current_epoch >= 5:
+            ema = next(one for one in trainer.callbacks if isinstance(one, EMAHook))
+            average = ema.ema_state_dict()["net.0.0.weight"]
+            assert torch.equal(pl_module.net[0][0].weight, average)
+            os.kill(os.getpid(), self.number)
+
+
 def make_data(by_epoch: bool) -> Any:
     """By iteration files are written inside epochs, too, where only a loader with a state can."""
     loader = make_loader(BATCHES, shuffle=True)
@@ -75,8 +105,10 @@ def make_data(by_epoch: bool) -> Any:
     return StatefulDataLoader(loader.dataset, batch_size=2, shuffle=True)
 
 
-def train(directory: str, background: bool, by_epoch: bool) -> None:
-    """Train to the end, from the newest valid file on."""
+def train(
+    directory: str, background: bool, by_epoch: bool, place: str = "", number: int = 0
+) -> None:
+    """Train to the end, from the newest valid file on, or until a signal at a place."""
     hook = CheckpointHook(
         interval=1 if by_epoch else 3,
         by_epoch=by_epoch,
@@ -88,7 +120,7 @@ def train(directory: str, background: bool, by_epoch: bool) -> None:
     module = Module()
     witness = Witness(module)
     trainer = make_trainer(
-        *(Path(directory), *others, *logs, hook, witness),
+        *(Path(directory), *others, *logs, hook, witness, Interrupts(place, number)),
         max_epochs=EPOCHS,
         enable_checkpointing=True,
     )

@@ -25,6 +25,7 @@ FOREIGN = {
     "iter_1.pth": "mine",
     "notes.txt": "mine too",
     "epoch_3.pth.0123456789ab.tmp": "theirs",
+    "latest.pth.tmp": "nobody knows",
     "other.log.json": "of another run",
 }
 
@@ -141,6 +142,14 @@ class Victim:
         self.tally["in a write"] += bool(self.temporaries() - left)
         self.check_survivors()
         return True
+
+    def interrupt_at(self, place: str, number: int) -> None:
+        """Start or resume; the process sends itself a signal at a place of ``kill_job``'s."""
+        (self.directory / "weights.pt").unlink(missing_ok=True)
+        arguments = {**self.arguments, "place": place, "number": number}
+        self.server.start(directory=str(self.directory), **arguments)
+        assert self.server.answer() == kill_job.INTERRUPTED, self.error()
+        self.check_survivors()
 
     def temporaries(self) -> set[tuple[str, int]]:
         """Files that are being written, and those that a kill has left: names and numbers."""

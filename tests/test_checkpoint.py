@@ -564,6 +564,8 @@ def test_positional_arguments_are_mmcvs():
         ({"out_dir": "nowhere://x"}, ValueError, "out_dir='nowhere://x'"),
         ({"background": 1}, TypeError, "background must be a bool"),
         ({"create_symlink": "x"}, TypeError, "create_symlink must be a bool"),
+        ({"filename_tmpl": "latest.pth/{}"}, ValueError, "must leave checkpoints.json and latest"),
+        ({"filename_tmpl": "./checkpoints.json/{}"}, ValueError, "must leave checkpoints.json"),
         ({"filename_tmpl": 3}, TypeError, "filename_tmpl must be a str"),
         ({"filename_tmpl": "last.pth"}, ValueError, "filename_tmpl must have one"),
         ({"filename_tmpl": "{a}.pth"}, ValueError, "filename_tmpl must have one"),

@@ -92,3 +92,18 @@ def test_a_signal_leaves_raw_weights_flushed_logs_and_a_state_to_resume_from(
             if victim.interrupt(number, *waits, in_write=turn % 2 == 0):
                 check_interrupted(victim)
         victim.finish()
+
+
+@pytest.mark.parametrize(
+    ("name", "background"), [("SIGTERM", False), ("SIGINT", True)], ids=["SIGTERM", "SIGINT"]
+)
+def test_a_signal_at_the_start_in_a_save_and_in_a_validation(
+    server: Server, tmp_path: Path, name: str, background: bool
+) -> None:
+    victim = Victim(server, tmp_path, background=background, by_epoch=True)
+    # the second start goes on from a file
+    for place in ("fit start", "save", "fit start", "validation"):
+        victim.interrupt_at(place, getattr(signal, name))
+        check_interrupted(victim)
+    assert victim.saved >= 3 * kill_job.BATCHES
+    victim.finish()

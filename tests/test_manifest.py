@@ -8,6 +8,7 @@ import os
 import signal
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lightning_hooks import CheckpointHook, HookAdapter, durable, manifest, newe
 from lightning_hooks.hooks.kept_files import superseded
 from lightning_hooks.locks import locked
 from lightning_hooks.manifest import Entry
+from lightning_hooks.mmcv_checkpoint import link_latest
 from lightning_hooks.verification import DamagedCheckpointError, WeightsOnlyError
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -123,9 +125,10 @@ def test_half_a_file_that_no_manifest_knows(tmp_path):
 def test_no_manifest_and_a_broken_one(tmp_path):
     assert newest_valid(tmp_path) is None
     assert newest_valid(tmp_path / "nowhere") is None
-    (tmp_path / manifest.NAME).write_text("{")
-    with pytest.warns(UserWarning, match="is no list of checkpoints"):
-        assert newest_valid(tmp_path) is None
+    for broken in ("{", "[" * 100_000):
+        (tmp_path / manifest.NAME).write_text(broken)
+        with pytest.warns(UserWarning, match="is no list of checkpoints"):
+            assert newest_valid(tmp_path) is None
 
 
 def test_departure_a_file_without_the_optimizer_is_not_resumed_from(tmp_path):
@@ -236,6 +239,22 @@ def test_processes_and_threads_do_not_lose_each_others_entries(tmp_path):
         assert process.exitcode == 0
     found = [e.name for e in manifest.read(str(tmp_path))]
     assert len(found) == len(set(found)) == 75
+
+
+def test_two_link_the_latest_at_once_and_touch_nothing_else(tmp_path):
+    (tmp_path / "latest.pth.tmp").write_text("mine")
+    with ThreadPoolExecutor(2) as pool:
+        links = [pool.submit(link_latest, str(tmp_path), f"epoch_{i}.pth") for i in range(200)]
+    for link in links:
+        link.result()
+    assert os.readlink(tmp_path / "latest.pth").startswith("epoch_")
+    assert (tmp_path / "latest.pth.tmp").read_text() == "mine"
+    (tmp_path / "latest.pth.0123abcd.tmp").symlink_to("epoch_9.pth")  # a kill has left it
+    (tmp_path / "latest.pth.0123abce.tmp").write_text("mine")
+    manifest.remove_temporaries(str(tmp_path))
+    assert {path.name for path in tmp_path.glob("latest*")} == {
+        *("latest.pth", "latest.pth.tmp", "latest.pth.0123abce.tmp"),
+    }
 
 
 def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):

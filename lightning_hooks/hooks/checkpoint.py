@@ -37,7 +37,8 @@ class CheckpointHook(ModelCheckpointHook):
     name when it is whole and on the disk; then ``latest.pth`` is pointed at it, and older ones
     are deleted: only files that this hook has written, in this run or the one resumed from. Which
     they are, with size and CRC-32, is in ``checkpoints.json`` beside them
-    (:mod:`lightning_hooks.manifest`).
+    (:mod:`lightning_hooks.manifest`). What a killed process has left half-written is deleted by the
+    next run in the directory.
 
     Given to the Trainer itself, it is to Lightning a ``ModelCheckpoint``: none is added, and
     ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new

@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from lightning_hooks import files
+from lightning_hooks import files, manifest
 from lightning_hooks.arguments import LARGEST, check_path
 
 LONGEST_NAME = 220
@@ -73,7 +73,7 @@ def filename_template(template: Any, by_epoch: bool) -> str:
     Raises:
         TypeError: if it is not a string.
         ValueError: if it does not make a name from a number, another one from another number, or
-            the name is too long or that of a file elsewhere.
+            the name is too long, or that of a file elsewhere or of the hook's own.
     """
     if template is None:
         return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
@@ -88,6 +88,11 @@ def filename_template(template: Any, by_epoch: bool) -> str:
     if not files.is_inside(name):
         raise ValueError(
             f"filename_tmpl must be the name of a file in the work directory, got {template!r}"
+        )
+    if os.path.normpath(name).split(os.sep)[0] in (manifest.NAME, manifest.LATEST):
+        raise ValueError(
+            f"filename_tmpl must leave {manifest.NAME} and {manifest.LATEST} to the hook itself, "
+            f"got {template!r}"
         )
     if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:
         raise ValueError(f"filename_tmpl must make shorter names, got {template!r}")
