@@ -1,8 +1,8 @@
 """``python -m benchmarks``: all benches, each in a process of its own, or those that are named.
 
 Prints the tables, and writes what the documentation shows: ``results.json`` with every round's
-figures, ``goals.md`` and ``goals.png``. Peers that are not installed do not take part;
-``make bench`` builds an environment that has them.
+figures, ``goals.md`` and ``goals.png``; README's table gets the new numbers. Peers that are not
+installed do not take part; ``make bench`` builds an environment that has them.
 
     python -m benchmarks [NAME ...] [--rounds N] [--results DIR]
 """
@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import readme, report
 from benchmarks.measure import Bench, Ratio, show
 
 NAMES = (
@@ -94,6 +94,7 @@ def main() -> None:
         for ratio in bench["ratios"]
     ]
     report.write(ratios, arguments.results)
+    readme.main()
 
 
 if __name__ == "__main__":

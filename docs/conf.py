@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from lightning.pytorch.callbacks import Callback
@@ -34,8 +35,6 @@ napoleon_use_rtype = False
 default_role = "code"
 
 myst_heading_anchors = 3
-# README and CHANGELOG link to files of the repository, which the pages do not have
-suppress_warnings = ["myst.xref_missing"]
 
 # pictures are drawn when the pages are built, so that they show what the code does
 plot_html_show_source_link = False
@@ -53,6 +52,13 @@ def signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, N
     return str(given.replace(parameters=plain, return_annotation=given.empty)), None
 
 
+def from_the_root(app: Any, path: Any, page: str, content: list[str]) -> None:
+    """Let the links of README and its like lead where they lead there, one folder up."""
+    if path.parts[:-1] == ("..",):
+        content[0] = re.sub(r"\]\((?!https?:|#)", "](../", content[0])
+
+
 def setup(app: Any) -> None:
-    """Connect it."""
+    """Connect them."""
     app.connect("autodoc-process-signature", signature)
+    app.connect("include-read", from_the_root)

@@ -25,9 +25,10 @@ Known: interval, momentum
     names = set(known)
     for name in given:
         if name not in names:
-            raise TypeError(
-                f"{user}() got an unexpected keyword argument {name!r}; {suggest(name, names)}"
-            )
+            wrong = f"{user}() got an unexpected keyword argument {name!r}"
+            if name == "priority":  # mmcv's configs have it among the arguments
+                raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
+            raise TypeError(f"{wrong}; {suggest(name, names)}")
 
 
 def parameter_names(function: Callable[..., Any]) -> list[str]:

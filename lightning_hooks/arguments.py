@@ -6,6 +6,7 @@ that a hook has what it was given.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -21,6 +22,7 @@ __all__ = [
     "check_int",
     "check_number",
     "check_numbers",
+    "check_object",
     "check_path",
     "is_finite",
 ]
@@ -123,6 +125,17 @@ def check_function(name: str, value: object) -> None:
     """Refuse what cannot be called; None is taken."""
     if not (value is None or callable(value)):
         raise TypeError(f"{name} must be a function or None, got {value!r}")
+
+
+def check_object(hook: object) -> None:
+    """Refuse a class in the place of a hook.
+
+    >>> check_object(dict)
+    Traceback (most recent call last):
+    TypeError: dict is a class; pass an object: dict(...)
+    """
+    if inspect.isclass(hook):
+        raise TypeError(f"{hook.__name__} is a class; pass an object: {hook.__name__}(...)")
 
 
 def check_path(name: str, value: object) -> str | None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
+from lightning_hooks.arguments import check_object
 from lightning_hooks.hook_order import WISHES, arranged, wished
 from lightning_hooks.notes import class_name
 from lightning_hooks.points import GENERIC, STAGES
@@ -117,8 +118,10 @@ class HookList(list[Any]):
         Then those move that wish to run before or after others.
 
         Raises:
+            TypeError: if it is a class.
             ValueError: if wishes contradict each other.
         """
+        check_object(hook)
         value = get_priority(priority)
         self._priorities[id(hook)] = value
         with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property

@@ -15,6 +15,8 @@ import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.data import extract_batch_size
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torchmetrics import Metric
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "batch_counts",
     "batch_idx",
     "batch_is_open",
+    "batch_size",
     "batches_processed",
     "epoch_is_over",
     "evaluate_as_before",
@@ -71,6 +74,14 @@ def batch_counts(trainer: L.Trainer) -> Any:
     incremented in the validation that follows it. The object stays that of the Trainer's loop.
     """
     return trainer.fit_loop.epoch_loop.batch_progress.total
+
+
+def batch_size(batch: Any) -> int | None:
+    """How many samples are in a batch, as Lightning counts them; None where it cannot."""
+    try:
+        return extract_batch_size(batch)
+    except (MisconfigurationException, RecursionError):
+        return None
 
 
 def batches_processed(trainer: L.Trainer) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-__all__ = ["HostedOnly", "for_objects", "refuse_misplaced"]
+__all__ = ["AskedFirst", "HostedOnly", "NoLogger", "for_objects", "refuse_misplaced"]
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -53,10 +53,62 @@ def _advice(given: Any) -> str:
         write = made if ours else f"HookAdapter([{made}])"
         return f"{given.__name__} is a class; pass an object: Trainer(callbacks=[{write}])"
     name = type(given).__name__
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], (str, int)):
+        return f"{given!r} is a hook with its priority; write callbacks=[HookAdapter([{given!r}])]"
+    if isinstance(given, (list, tuple)):
+        return f"a {name} is among the callbacks: {given!r}; unpack it, callbacks=[*hooks, ...]"
+    if isinstance(given, Mapping):
+        return f"{given!r} is a hook's config; write callbacks=[HookAdapter([{given!r}])]"
+    if isinstance(given, str):
+        return f"{given!r} is a name; write callbacks=[HookAdapter([dict(type={given!r})])]"
+    if given is None:
+        return "None is among the callbacks; leave it out"
     return (
         f"the hook {name} is not a Lightning Callback; "
         f"write Trainer(callbacks=[HookAdapter([{name}(...)])])"
     )
+
+
+class AskedFirst:
+    """Looks at all callbacks when Lightning sets a module's method on one, which it does first.
+
+    Before it calls any of them: what is no callback has none of its methods, and would end the fit
+    without saying what it is.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, callback: Any, owner: type) -> Any:
+        if callback is None or self._name not in callback.__dict__:
+            raise AttributeError(f"{owner.__name__} has no {self._name!r} before a fit")
+        return callback.__dict__[self._name]
+
+    def __set__(self, callback: Any, method: Any) -> None:
+        trainer = getattr(getattr(method, "__self__", None), "trainer", None)
+        if isinstance(trainer, L.Trainer):
+            refuse_misplaced(trainer)
+        callback.__dict__[self._name] = method
+
+
+class NoLogger:
+    """Has the first methods that Lightning calls of a logger and of a profiler: to refuse."""
+
+    def finalize(self, status: str) -> None:
+        """What it calls of a logger.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{self!r} was given as Trainer(logger=...)")
+
+    def profile(self, action_name: str) -> Any:
+        """What it calls of a profiler.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{self!r} was given as Trainer(profiler=...)")
 
 
 class HostedOnly:

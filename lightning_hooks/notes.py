@@ -19,8 +19,14 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
     notes = [*getattr(error, "__notes__", [])]
     if not any(note.startswith("in hook ") for note in notes):
         where = f"epoch {runner.epoch}, iter {runner.iter}"
+        notes.append(f"in hook {class_name(hook)}.{point} ({where})")
+        seen_by_hooks = (runner, getattr(hook, "facade", runner))
+        if isinstance(error, AttributeError) and any(error.obj is seen for seen in seen_by_hooks):
+            notes.append(
+                f"what it expects there: HookAdapter(..., attributes={{{error.name!r}: ...}})"
+            )
         # add_note() came with Python 3.11; the attribute works everywhere
-        error.__notes__ = [*notes, f"in hook {class_name(hook)}.{point} ({where})"]
+        error.__notes__ = notes
 
 
 def stopped(error: StopIteration, hook: Any, point: str, runner: Any) -> RuntimeError:

@@ -10,7 +10,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.argument_names import check_names, names_of
-from lightning_hooks.misplaced import for_objects, refuse_misplaced
+from lightning_hooks.misplaced import AskedFirst, NoLogger, for_objects, refuse_misplaced
 from lightning_hooks.settings import Settings
 
 __all__ = ["Participant", "each_once", "host", "mute", "unmute"]
@@ -22,11 +22,14 @@ EVENTS = tuple(
 )
 
 
-class Participant(Callback):
+class Participant(NoLogger, Callback):
     """A callback that brings hooks into a Trainer: a single hook, or an adapter with many."""
 
     hosted_at: int | None = None
     """The place of a hook among those of its Trainer's adapters, if it is in one."""
+
+    log_dict: Any = AskedFirst()
+    """The module's, in a fit."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Say what an argument with a wrong name may have meant."""

@@ -16,9 +16,11 @@ import torch
 from lightning_hooks import loops, mmcv_checkpoint
 from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.log_buffer import LogBuffer
+from lightning_hooks.misspelt import misspelt
 from lightning_hooks.model import ModelWrapper, as_outputs
-from lightning_hooks.notes import calling
+from lightning_hooks.notes import calling, class_name
 from lightning_hooks.optimizer_steps import steps_done, steps_of, steps_of_run
+from lightning_hooks.outputs import StepOutputs
 from lightning_hooks.priority import default_priority
 from lightning_hooks.step import optimizers_of_hooks
 
@@ -350,11 +352,18 @@ class Runner:
     def announce(self) -> None:
         """Log what is about to be run."""
         self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
+        for hook in self._hook_list:
+            for name, point in () if hasattr(hook, "foreign_hook") else misspelt(hook):
+                told = "%s.%s() is called at no point; did you mean %s()?"
+                self.logger.warning(told, class_name(hook), name, point)
 
     def take_result(self, result: Any) -> None:
         """Take what a validation or test step returned: a list of samples is not mmcv's dict."""
         self.result = result
-        self.outputs = {} if isinstance(result, (list, tuple)) else as_outputs(result)
+        self.outputs = seen = StepOutputs(
+            {} if isinstance(result, (list, tuple)) else as_outputs(result)
+        )
+        seen.runner = self
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""

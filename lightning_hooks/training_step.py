@@ -8,6 +8,7 @@ from lightning_hooks import loops
 from lightning_hooks.calls import Call, Calls
 from lightning_hooks.listening import Listening
 from lightning_hooks.model import as_outputs
+from lightning_hooks.outputs import StepOutputs
 from lightning_hooks.ownership import Ownership, reads_step
 from lightning_hooks.runner import Runner
 from lightning_hooks.step_log import detached, feed_log_buffer, orphaned
@@ -48,9 +49,11 @@ class TrainingStep:
             return  # the learning rate finder's step, or one that a hook makes
         found = as_outputs(outputs)
         if not self._ownership.is_taken:
-            runner.outputs = orphaned(found)
+            runner.outputs = seen = StepOutputs(orphaned(found))
+            seen.runner = runner
             return
-        runner.outputs = self._ownership.with_strategy_loss(found)
+        runner.outputs = seen = StepOutputs(self._ownership.with_strategy_loss(found))
+        seen.runner = runner
         feed_log_buffer(runner)
         calls = self._calls.at["after_train_iter"]
         calls = calls[: self._ownership.split(calls)]
@@ -61,7 +64,8 @@ class TrainingStep:
             self._calls.each_batch("after_train_iter", calls)
         finally:
             self._inside = False
-        runner.outputs = detached(runner.outputs)
+        runner.outputs = after = StepOutputs(detached(runner.outputs))
+        after.runner = runner
 
     def left(self, calls: list[Call]) -> list[Call]:
         """Return the calls of ``after_train_iter`` that are left for the end of the batch.

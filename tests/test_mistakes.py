@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lightning_hooks import (
     HOOKS,
     CheckpointHook,
     EMAHook,
+    Hook,
     HookAdapter,
     IterTimerHook,
     MlflowLoggerHook,
@@ -22,6 +24,7 @@ from lightning_hooks import (
     TextLoggerHook,
     WandbLoggerHook,
     register_training_hooks,
+    schedules,
 )
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
 
@@ -51,6 +54,7 @@ def fit(tmp_path: Path, *callbacks: Any, **kwargs: Any) -> None:
         (lambda: HookAdapter(workdir="here"), r"HookAdapter\(\) got .* did you mean 'work_dir'"),
         (lambda: HookAdapter([{"type": "EMAHook", "momentm": 0.1}]), "did you mean 'momentum'"),
         (lambda: register_training_hooks(custom_hooks=[]), "did you mean 'custom_hooks_config'"),
+        (lambda: EMAHook(priority=49), r"write HookAdapter\(\[\(EMAHook\(\.\.\.\), priority\)\]\)"),
     ],
 )
 def test_an_argument_with_a_wrong_name(make: Callable[[], Any], message: str) -> None:
@@ -137,9 +141,48 @@ def test_a_hook_of_another_dialect_in_the_callbacks(base: type, tmp_path: Path) 
         fit(tmp_path, mine())
 
 
-def test_a_writer_as_logger(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"TextLoggerHook, for Trainer\(callbacks=\[\.\.\.\]\)"):
-        fit(tmp_path, logger=TextLoggerHook())
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            [EMAHook()],
+            r"a list is among the callbacks: .*; unpack it, callbacks=\[\*hooks, \.\.\.\]",
+        ),
+        ((OldHook(), "LOW"), r"is a hook with its priority; write callbacks=\[HookAdapter\(\[\("),
+        ({"type": "EMAHook"}, r"is a hook's config; write callbacks=\[HookAdapter\(\[{'type'"),
+        ("EMAHook", r"write callbacks=\[HookAdapter\(\[dict\(type='EMAHook'\)\]\)\]"),
+        (None, "None is among the callbacks; leave it out"),
+    ],
+)
+def test_what_is_no_hook_in_the_callbacks_behind_one_of_ours(
+    given: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        fit(tmp_path, IterTimerHook(), given)
+
+
+@pytest.mark.parametrize("hook", [IterTimerHook(), TextLoggerHook(), HookAdapter()])
+def test_an_old_hook_in_the_callbacks_before_one_of_ours(hook: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"OldHook is not .*HookAdapter\(\[OldHook\(\.\.\.\)\]\)"):
+        fit(tmp_path, OldHook(), hook)
+
+
+def test_an_old_hook_from_the_modules_configure_callbacks(tmp_path: Path) -> None:
+    class Brings(TinyModule):
+        def configure_callbacks(self) -> Any:
+            return [OldHook(), IterTimerHook()]
+
+    with pytest.raises(TypeError, match=r"HookAdapter\(\[OldHook\(\.\.\.\)\]\)"):
+        make_trainer(tmp_path).fit(Brings(), make_loader(1))
+
+
+@pytest.mark.parametrize("argument", ["logger", "profiler"])
+@pytest.mark.parametrize("hook", [TextLoggerHook(), EMAHook(), HookAdapter()])
+def test_a_hook_as_logger_or_profiler(argument: str, hook: Any, tmp_path: Path) -> None:
+    name = type(hook).__name__
+    message = rf"<{name}, for Trainer\(callbacks=\[\.\.\.\]\)> was given as Trainer\({argument}="
+    with pytest.raises(TypeError, match=message):
+        fit(tmp_path, **{argument: hook})
 
 
 @pytest.mark.parametrize("argument", ["plugins", "strategy"])
@@ -156,8 +199,99 @@ def test_a_hook_as_something_else_of_the_trainer(argument: str, tmp_path: Path) 
         (L.pytorch.callbacks.LearningRateMonitor(), r"give it to Trainer\(callbacks="),
         ({"type": "EMAHok"}, "did you mean 'EMAHook'"),
         ((OldHook(), "HIHG"), "did you mean 'HIGH'"),
+        ([OldHook(), OldHook()], r"a list among the hooks: .* HookAdapter\(\[\*hooks\]\)"),
     ],
 )
 def test_what_an_adapter_does_not_take(given: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         HookAdapter([given])
+
+
+def test_several_hooks_that_are_no_list() -> None:
+    with pytest.raises(TypeError, match=r"HookAdapter\(\[OldHook\(\.\.\.\), EMAHook\(\.\.\.\)\]\)"):
+        HookAdapter(OldHook(), EMAHook())  # type: ignore[call-arg]
+
+
+def test_a_class_registered_in_the_run(tmp_path: Path) -> None:
+    class Registers(Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.register_hook(OldHook)
+
+    with pytest.raises(TypeError, match=r"OldHook is a class; pass an object: OldHook\(\.\.\.\)"):
+        fit(tmp_path, Registers())
+
+
+# -- inside of a hook ----------------------------------------------------------------------
+
+
+def test_what_a_hook_expects_on_its_runner_is_given_by_attributes(tmp_path: Path) -> None:
+    class Expects(Hook):
+        def before_run(self, runner: Any) -> None:
+            self.found = runner.eval_model
+
+    with pytest.raises(AttributeError, match="eval_model") as error:
+        fit(tmp_path, Expects())
+    told = error.value.__notes__[-1]  # type: ignore[attr-defined]
+    assert told.endswith("HookAdapter(..., attributes={'eval_model': ...})")
+    fit(tmp_path, HookAdapter([Expects()], attributes={"eval_model": 3}))
+
+
+@pytest.mark.parametrize("base", [Hook, object])
+def test_a_point_with_a_wrong_name(
+    base: type, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Misspelt(base):  # type: ignore[misc]
+        def after_train_iters(self, runner: Any) -> None: ...
+
+        def before_train_epoch(self, runner: Any) -> None: ...
+
+        def after_training(self) -> None: ...
+
+    fit(tmp_path, HookAdapter([Misspelt()]))
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    expected = (
+        "Misspelt.after_train_iters() is called at no point; did you mean after_train_iter()?"
+    )
+    assert told == [expected]
+
+
+def test_the_wrong_place_to_import_a_hook_from() -> None:
+    with pytest.raises(ImportError, match="write `from lightning_hooks import EMAHook`"):
+        from lightning_hooks.hooks import EMAHook  # type: ignore[attr-defined] # noqa: F401
+
+
+def test_a_schedule_of_what_has_none() -> None:
+    with pytest.raises(AttributeError, match="are for hooks that set learning rates or momenta"):
+        schedules.sample(EMAHook(), max_epochs=1, iters_per_epoch=2)
+    with pytest.raises(TypeError, match=r"pass an object: StepLrUpdaterHook\(\.\.\.\)"):
+        schedules.sample(StepLrUpdaterHook, max_epochs=1, iters_per_epoch=2)
+
+
+# -- what Lightning answers by itself ------------------------------------------------------
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: [OldHook()], "'OldHook' object has no attribute 'on_exception'"),
+        (lambda: [[IterTimerHook()]], "'list' object has no attribute 'on_exception'"),
+        (OldHook, "'OldHook' object is not iterable"),
+        (lambda: [EMAHook(), EMAHook()], "Found more than one stateful callback of type"),
+        (lambda: [CheckpointHook()], "found `ModelCheckpoint` in callbacks list"),
+    ],
+)
+def test_what_lightning_says_is_in_the_readme(
+    make: Callable[[], Any], words: str, tmp_path: Path
+) -> None:
+    quiet: dict[str, Any] = dict(logger=False, enable_checkpointing=False, accelerator="cpu")
+    with pytest.raises(Exception, match=re.escape(words)):
+        L.Trainer(callbacks=make(), default_root_dir=tmp_path, max_epochs=1, **quiet).fit(
+            TinyModule(), make_loader(1)
+        )
+    assert f"| `{words.replace('OldHook', 'MyHook').replace('`', '')}` |" in README
+
+
+def test_two_equal_averages_in_an_adapter(tmp_path: Path) -> None:
+    fit(tmp_path, HookAdapter([EMAHook(), EMAHook()]))

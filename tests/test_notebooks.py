@@ -36,6 +36,11 @@ PROMISES = {
 
 QUICK = ("01_quickstart",)
 
+DOCS = Path(__file__).parents[1] / "docs" / "pictures"
+
+SHOWN = {"03_schedules": "schedules.png", "07_averages": "averages.png"}
+"""Whose first pictures README shows."""
+
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -76,6 +81,11 @@ def smaller(png: str) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
+def first_picture(notebook: Any) -> bytes:
+    """Return the first picture, as a file has it."""
+    return base64.b64decode(next(pictures(notebook))["image/png"])
+
+
 def printed(notebook: Any, name: str = "stdout") -> str:
     """Return what the code cells wrote to a stream."""
     return "".join(output.text for output in outputs(notebook) if output.get("name") == name)
@@ -108,7 +118,16 @@ def test_it_is_kept_with_outputs_and_without_metadata(path: Path) -> None:
     assert path.stat().st_size < 300_000
 
 
+@pytest.mark.parametrize("name", SHOWN)
+def test_readme_shows_the_picture_that_is_kept(name: str) -> None:
+    (path,) = [path for path in NOTEBOOKS if path.stem == name]
+    assert (DOCS / SHOWN[name]).read_bytes() == first_picture(nbformat.read(path, as_version=4))
+
+
 if __name__ == "__main__":
     for notebook_path in [Path(name) for name in sys.argv[1:]] or NOTEBOOKS:
-        nbformat.write(execute(notebook_path), notebook_path)
+        done = execute(notebook_path)
+        nbformat.write(done, notebook_path)
+        if notebook_path.stem in SHOWN:
+            (DOCS / SHOWN[notebook_path.stem]).write_bytes(first_picture(done))
         print(notebook_path)

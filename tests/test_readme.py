@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,13 @@ def test_the_extras_named_are_those_declared() -> None:
     listed = README.partition("Extras: ")[2].partition(".")[0]
     named = set(re.findall(r"`(\w+)`", listed))
     assert named == set(declared[: declared.index("all") + 1])
+
+
+def test_its_tables_have_the_numbers_of_the_pages_that_they_are_from() -> None:
+    renewed = runpy.run_path(str(ROOT / "benchmarks" / "readme.py"))["renewed"]
+    pages = [ROOT / "docs" / "results" / "goals.md", ROOT / "docs" / "torture.md"]
+    goals, torture = (page.read_text(encoding="utf-8") for page in pages)
+    assert renewed(README, goals, torture) == README
+    emptied = re.sub(r"[\d.]+ to [\d.]+|(?<=\| )\d+(?= \|)", "?", README)
+    assert emptied.count("?") > 30
+    assert renewed(emptied, goals, torture) == README

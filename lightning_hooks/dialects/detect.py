@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.arguments import check_object
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.suggest import UnknownNameError, suggest
 
@@ -47,10 +48,11 @@ def detect(hook: Any, dialect: str, methods: Mapping[str, frozenset[str]]) -> st
     if dialect not in ("auto", *known):
         raise UnknownNameError(f"unknown dialect {dialect!r}; {suggest(dialect, ['auto', *known])}")
     name = type(hook).__name__
-    if inspect.isclass(hook):
-        raise TypeError(f"{hook.__name__} is a class; pass an object: {hook.__name__}(...)")
+    check_object(hook)
     if isinstance(hook, str):
         raise TypeError(f"a name is no hook: write dict(type={hook!r}), or pass an object")
+    if isinstance(hook, (list, tuple)):
+        raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
     points = {p for names in known.values() for p in names if callable(getattr(hook, p, None))}
     if dialect == "auto":
         told = _by_base(hook) or (_by_points(hook, points, known) if points else None)

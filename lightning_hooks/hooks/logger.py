@@ -71,14 +71,6 @@ class LoggerHook(Hook):
     def reset_flag(self, value: bool) -> None:
         self._reset_wanted = value
 
-    def finalize(self, status: str) -> None:
-        """What Lightning calls of a logger, and not of a callback.
-
-        Raises:
-            TypeError: always.
-        """
-        raise TypeError(f"{self!r} was given as Trainer(logger=...)")
-
     def log(self, runner: Any) -> Any:
         """Log what is in ``runner.log_buffer.output``."""
         raise NotImplementedError(f"{type(self).__name__} must define log(runner)")

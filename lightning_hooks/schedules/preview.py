@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from lightning_hooks.arguments import check_object
 from lightning_hooks.priority import is_family
 
 __all__ = ["Bases", "columns_of", "hooks_of", "is_of_momentum", "sample"]
@@ -48,6 +49,14 @@ class Run:
             global_step=0,
         )
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # a protocol's
+            raise AttributeError(name)
+        raise AttributeError(
+            f"there is no runner.{name} without a run: sample() and plot() are for hooks that set "
+            "learning rates or momenta"
+        )
+
     def optimizer_steps_of(self, epochs: int) -> int:
         """Return the steps of so many epochs, whose last batch always makes one."""
         return epochs * -(-self._iters_per_epoch // self._accumulate)
@@ -84,12 +93,15 @@ def sample(
             (``by_step=True``).
 
     Raises:
+        TypeError: for a class in the place of a hook.
+        AttributeError: for a hook that needs more than counters and an optimizer.
         ValueError: if a length is not positive, or the hook refuses the run.
 
     >>> from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook
     >>> sample(StepLrUpdaterHook(step=1, gamma=0.5), max_epochs=3, iters_per_epoch=2, base_lr=1.0)
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """
+    check_object(hook)
     for name, value in (
         ("max_epochs", max_epochs),
         ("iters_per_epoch", iters_per_epoch),
