@@ -184,7 +184,7 @@ class TrackerHook(LoggerHook):
         super().before_run(runner)
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
         if runner.rank == 0:
-            if self is self._peers[0]:
+            if self in self._peers[:1]:
                 self._import_for_all(runner)
             self._check_arguments()
         self._sending = self._begin(runner) if runner.rank == 0 else None
