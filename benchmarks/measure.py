@@ -7,11 +7,12 @@ import importlib.util
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
+T = TypeVar("T")
 Figures = list[float]
 """One figure a round."""
 
@@ -72,11 +73,19 @@ def has(*packages: str) -> bool:
 
 
 def in_turns(
-    cases: dict[str, Callable[[], float]], rounds: int, warm_up: int = 1
-) -> dict[str, Figures]:
-    """Run all cases in each round; return what they return, without that of the first rounds."""
-    found: dict[str, Figures] = {case: [] for case in cases}
-    gc.disable()
+    cases: dict[str, Callable[[], T]], rounds: int, warm_up: int = 1, collecting: bool = False
+) -> dict[str, list[T]]:
+    """Run all cases in each round; return what they return, without that of the first rounds.
+
+    Args:
+        cases: What to run, by name.
+        rounds: How often.
+        warm_up: How many further rounds come before.
+        collecting: Whether Python collects garbage meanwhile, as it does for users.
+    """
+    found: dict[str, list[T]] = {case: [] for case in cases}
+    if not collecting:
+        gc.disable()
     for index in range(rounds + warm_up):
         for case, run in cases.items():
             figure = run()

@@ -15,6 +15,9 @@ __all__ = ["LogBuffer"]
 KEPT = 100_000
 """Values of a key that are kept when the last ones are averaged."""
 
+UNREAD = 10_000
+"""Values of a key after which tensors are read though nobody averages."""
+
 
 class LogBuffer:
     """The values of the steps since the last ``clear``, and their averages.
@@ -25,6 +28,7 @@ class LogBuffer:
     Note:
         Departures from mmcv: a value may be a tensor. It is kept detached, on its device, until
         an average needs it; then all tensors needed are stacked and copied to the host at once.
+        Where nothing is averaged that is done every 10,000 values, for they take device memory.
         Checkpoints have what is in it, so that a resumed run averages what it would have.
         ``average(n)`` forgets all but the last 100,000 values of a key, or ``n`` if that is more
         (in mmcv memory grows with an epoch, and with the whole of a run counted in iterations).
@@ -56,11 +60,15 @@ class LogBuffer:
         """
         if not isinstance(vars, (dict, Mapping)):  # the first alone is asked for without a call
             raise TypeError(f"vars must be a dict, got {vars!r}")
+        values: list[Any] = [None]
         for key, value in vars.items():
             if isinstance(value, torch.Tensor):
                 value = value.detach()
-            self.val_history.setdefault(key, []).append(value)
+            values = self.val_history.setdefault(key, [])
+            values.append(value)
             self.n_history.setdefault(key, []).append(count)
+        if len(values) % UNREAD == 0:
+            self._read(0)
 
     def replace(self, vars: Mapping[str, Any]) -> None:
         """Forget the values of these keys for new ones, which then are their averages.

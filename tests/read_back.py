@@ -26,7 +26,9 @@ __all__ = [
     "read_dvclive",
     "read_neptune",
     "read_tensorboard",
+    "read_text_log",
     "read_visdom_log",
+    "read_visdom_server",
     "read_wandb",
     "run_of",
     "series",
@@ -146,6 +148,32 @@ def read_clearml(folder: Path) -> dict[int, dict[str, float]]:
             for event in json.loads(line):
                 if event["type"] == "training_stats_scalar":
                     rows.setdefault(event["iter"], {})[event["metric"]] = event["value"]
+    return rows
+
+
+def read_text_log(work: Path) -> dict[int, dict[str, float]]:
+    """The numbers by step, under the names that trackers have."""
+    rows: dict[int, dict[str, float]] = {}
+    (path,) = work.glob("*.log.json")
+    step = 0  # of the last training iteration, which is that of a validation after it
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        mode, _, number = (row.pop(name) for name in ("mode", "epoch", "iter"))
+        step = number if mode == "train" else step
+        rows.setdefault(step, {})["learning_rate"] = row.pop("lr")
+        values = {f"{mode}/{k}": v for k, v in row.items() if k not in ("time", "data_time")}
+        rows[step].update(values)
+    return rows
+
+
+def read_visdom_server(file: Path) -> dict[int, dict[str, float]]:
+    """The numbers by step, from an environment that a server has saved."""
+    rows: dict[int, dict[str, float]] = {}
+    for name, window in json.loads(file.read_text())["jsons"].items():
+        if window["type"] == "plot":
+            data = window["content"]["data"][0]
+            for x, y in zip(data["x"], data["y"], strict=True):
+                rows.setdefault(int(x), {})[name] = y
     return rows
 
 

@@ -206,7 +206,7 @@ def test_a_hook_sends_all_in_order_from_another_thread(tmp_path: Path) -> None:
     assert not (tmp_path / "work" / "spool").exists()
 
 
-def test_steps_do_not_wait_for_a_slow_backend(tmp_path: Path) -> None:
+def test_departure_steps_do_not_wait_for_a_slow_backend(tmp_path: Path) -> None:
     hook = KeepHook(lambda: Kept(lambda writer: time.sleep(0.3)), timeout=10.0)
     start = time.monotonic()
 
@@ -397,6 +397,51 @@ fit(Path(sys.argv[1]), KeepHook(lambda: Kept(broken)), Slow(), max_epochs=500)
 """
 
 
+BUSY = """
+import sys, time
+from pathlib import Path
+from lightning_hooks import Hook, TensorboardLoggerHook
+from read_back import fit
+
+class Slow(Hook):
+    def after_train_iter(self, runner):
+        print(runner.iter, flush=True)
+        time.sleep(0.05)
+
+fit(Path(sys.argv[1]), TensorboardLoggerHook(interval=1), Slow(), epochs=500)
+"""
+
+
+def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "tf_logs").write_text("no folder")  # so that all stays in the spool
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", BUSY, str(work)]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert job.stdout is not None
+    lines = (line.strip() for line in job.stdout)
+    try:
+        assert next(int(line) for line in lines if line.isdigit() and int(line) >= 9)
+        (path,) = spools(tmp_path)
+        sending = [sys.executable, "-m", "lightning_hooks.cli", "replay", str(path)]
+        refused = subprocess.run(sending, capture_output=True, text=True, env=environment)
+        assert refused.returncode == 2
+        (line,) = refused.stderr.splitlines()
+        assert line.startswith(f"lightning-hooks: BlockingIOError: {path} is in use: its run goes")
+        copy = Kept()
+        assert replay(str(path), to=copy) >= 9  # a copy of it may go elsewhere
+        assert path.exists()
+    finally:
+        job.kill()
+        job.communicate()
+    (work / "tf_logs").unlink()
+    count = len(read(str(path))[1])
+    assert subprocess.check_output(sending, text=True, env=environment) == f"{count} records sent\n"
+    assert count >= len(copy.records)
+    assert not path.exists()
+
+
 def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
     program = JOB.format(tests=str(Path(__file__).parent))
     command = [sys.executable, "-c", program, str(tmp_path)]
@@ -481,7 +526,7 @@ class Tuned(TinyModule):
         self.save_hyperparameters()
 
 
-def test_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> None:
+def test_departure_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> None:
     hook = KeepHook(interval=9)
     fit(tmp_path, hook, Pictures(), module=Tuned(0.2, {"size": 8}))
     assert hook.kept.records[0].params == {"lr": 0.2, "data/size": 8}
@@ -500,7 +545,7 @@ class Grouped(TinyModule):
         return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
 
-def test_all_groups_and_timings_are_sent_on_request(tmp_path: Path) -> None:
+def test_departure_all_groups_and_timings_are_sent_on_request(tmp_path: Path) -> None:
     usual, more = KeepHook(), KeepHook(all_groups=True, timings=True)
     fit(tmp_path, IterTimerHook(), usual, more, module=Grouped())
     little, much = usual.kept.records[0].scalars, more.kept.records[0].scalars

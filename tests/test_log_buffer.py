@@ -95,6 +95,17 @@ def test_departure_memory_does_not_grow_with_the_run() -> None:
     assert buffer.output["loss"] == 50_029.5
 
 
+def test_departure_tensors_that_nobody_averages_are_read_every_10_000_values() -> None:
+    buffer = LogBuffer()
+    value = torch.tensor(0.5)
+    for _ in range(10_001):
+        buffer.update({"time": 0.1, "loss": value})
+    kinds = [isinstance(kept, torch.Tensor) for kept in buffer.val_history["loss"]]
+    assert kinds == [False] * 10_000 + [True]
+    buffer.average()
+    assert buffer.output["loss"] == 0.5
+
+
 def test_a_history_rewritten_in_place_is_averaged_anew() -> None:
     buffer = LogBuffer()
     for value in (1.0, 2.0, 3.0):

@@ -112,6 +112,17 @@ def test_an_evaluation_is_val(tmp_path: Path, timer: list[Hook]) -> None:
     assert set(log.tags[2]) == {"val/acc", "val/loss", "learning_rate", "momentum"}
 
 
+def test_departure_the_number_of_batches_of_an_evaluation_is_no_tag(tmp_path: Path) -> None:
+    class Counted(Evaluation):
+        def after_train_epoch(self, runner: Any) -> None:
+            super().after_train_epoch(runner)
+            runner.log_buffer.output["eval_iter_num"] = 5
+
+    log = Log(interval=2)
+    fit(tmp_path, IterTimerHook(), Counted(), log, limit_val_batches=0)
+    assert not [name for tags in log.tags for name in tags if "eval_iter_num" in name]
+
+
 def test_departure_every_logger_sees_an_evaluation(tmp_path: Path) -> None:
     first, last = Log(interval=2, reset_flag=True), Log(interval=2)
     fit(tmp_path, IterTimerHook(), Evaluation(), first, last, limit_val_batches=0)

@@ -59,7 +59,7 @@ def test_nothing_is_cut_off_where_nothing_was_lost(whole: Path) -> None:
     assert len(read_logs(whole)[0]) == 1 + 4 * 3
 
 
-def test_a_timestamp_that_is_given_names_new_files(whole: Path) -> None:
+def test_departure_a_timestamp_that_is_given_names_new_files(whole: Path) -> None:
     before = (whole / f"{STAMP}.log.json").read_bytes()
     run(whole, ckpt=whole / "epoch_1.pth", attributes={"timestamp": "20300101_000001"})
     assert len(names(whole)) == 4
@@ -102,7 +102,7 @@ def test_in_a_remote_work_dir_too(tmp_path: Path) -> None:
     assert len(after) == len(before) == 1 + 3 * 3
 
 
-def test_a_log_that_the_logger_writes_is_left_to_it(tmp_path: Path) -> None:
+def test_departure_a_log_that_the_logger_writes_is_left_to_it(tmp_path: Path) -> None:
     logger = logging.Logger("mine")
     handler = logging.FileHandler(tmp_path / f"{STAMP}.log")
     logger.addHandler(handler)

@@ -310,7 +310,7 @@ class Endless(IterableDataset[Any]):
         return iter([(torch.ones(4), torch.ones(2))] * 6)
 
 
-def test_an_unsized_loader_has_no_total_and_no_eta(tmp_path: Path) -> None:
+def test_departure_an_unsized_loader_has_no_total_and_no_eta(tmp_path: Path) -> None:
     loader = DataLoader(Endless(), batch_size=1)
     hooks = IterTimerHook(), TextLoggerHook(interval=4, ignore_last=False)
     console, lines = fit(tmp_path, *hooks, train=loader)
@@ -381,6 +381,16 @@ def test_departure_a_file_that_cannot_be_written_costs_one_warning(tmp_path: Pat
     assert len(warned) == 1
     assert "now.log.json" in warned[0]
     assert sum(line.startswith("Epoch [1]") for line in console.lines) == 4
+
+
+def test_departure_a_copy_that_fails_costs_one_warning_and_out_dir_stays(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("no folder")
+    hook = TextLoggerHook(interval=4, out_dir=str(tmp_path / "out"), keep_local=False)
+    console, lines = fit(tmp_path, hook, attributes={"timestamp": "now"})
+    assert [line["mode"] for line in lines] == ["train", "val"]  # they are still here
+    (warning,) = [line for line in console if "could not all be copied" in line]
+    assert str(tmp_path / "out" / "work") in warning
+    assert hook.out_dir == str(tmp_path / "out")
 
 
 def test_meta_is_the_first_line_if_there_is_some(tmp_path: Path) -> None:

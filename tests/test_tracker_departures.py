@@ -213,7 +213,7 @@ def test_departure_mlflow_has_the_model_without_a_wrapper(work: Path) -> None:
     assert type(mlflow.pytorch.load_model(f"{folder}/models")) is TinyModule
 
 
-def test_mlflow_uses_a_run_that_is_given(work: Path) -> None:
+def test_departure_mlflow_uses_a_run_that_is_given(work: Path) -> None:
     import mlflow
 
     mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
@@ -290,7 +290,7 @@ def test_what_is_no_run_is_refused(hook: Any) -> None:
         (lambda: WandbLoggerHook({"projet": "a"}), "init has .* mean 'project'"),
     ],
 )
-def test_what_a_client_does_not_know_is_refused_when_the_run_begins(
+def test_departure_what_a_client_does_not_know_is_refused_when_the_run_begins(
     hook: Any, message: str, work: Path
 ) -> None:
     made = hook()

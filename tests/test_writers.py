@@ -28,7 +28,8 @@ from read_back import (
     read_dvclive,
     read_neptune,
     read_tensorboard,
-    read_visdom_log,
+    read_text_log,
+    read_visdom_server,
     read_wandb,
     run_of,
     series,
@@ -46,6 +47,8 @@ from lightning_hooks import (
     VisdomLoggerHook,
     WandbLoggerHook,
 )
+from lightning_hooks.writers.dvclive import DvcliveWriter
+from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.replay import read, replay
 
 pytestmark = [
@@ -184,6 +187,51 @@ def test_dvclive_uses_a_live_that_is_given(work: Path, tmp_path: Path) -> None:
         DvcliveLoggerHook(dvclive=live, run=live)
 
 
+class Crossing(Hook):
+    """Reports numbers of which one is named as the group of the other, in both orders."""
+
+    priority = "LOW"
+
+    def after_train_epoch(self, runner: Any) -> None:
+        names = ("val", "val/acc", "map/small", "map")
+        runner.log_buffer.output.update({f"val/{name}": float(len(name)) for name in names})
+        runner.log_buffer.ready = True
+
+
+@pytest.mark.parametrize(
+    ("hook", "read_rows"),
+    [
+        (DvcliveLoggerHook, lambda work: read_dvclive(work / "dvclive")),
+        (NeptuneLoggerHook, lambda work: series(read_neptune(work))),
+    ],
+)
+def test_departure_a_number_and_a_group_of_one_name_are_both_kept(
+    hook: Any, read_rows: Any, work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip(hook.package)
+    tracker = hook(interval=2, by_epoch=False, all_groups=True)
+    fit(work, tracker, Crossing(), epochs=1)
+    assert tracker.status()["sent"] == tracker.status()["logged"]
+    rows = read_rows(work)
+    assert rows[2]["learning_rate"] == rows[2]["learning_rate_/0"] == 0.1
+    found = {k: v for row in rows.values() for k, v in row.items() if k[:5] in ("val/v", "val/m")}
+    assert found.pop("val/val_loss") > 0
+    assert found == {"val/val": 3.0, "val/val_/acc": 7.0, "val/map/small": 9.0, "val/map_": 3.0}
+    messages = [r.getMessage() for r in caplog.records]
+    assert any("share a name: learning_rate/0 is learning_rate_/0" in text for text in messages)
+    assert len([r for r in caplog.records if r.levelname == "WARNING" and "ooks" in r.name]) == 1
+
+
+def test_a_dvclive_run_that_goes_on_finds_the_names_of_the_one_before(work: Path) -> None:
+    live = pytest.importorskip("dvclive").Live
+    options = {"dir": str(work / "d"), "save_dvc_exp": False, "report": None, "dvcyaml": None}
+    for step, names in ((1, ("a", "a/b")), (2, ("a/b", "a"))):
+        writer = DvcliveWriter(live(**options, resume=step > 1), options)
+        writer.write([Record(step, 0.0, step, {name: float(len(name)) for name in names})])
+        writer.close()
+    assert read_dvclive(work / "d") == {step: {"a": 1.0, "a_/b": 3.0} for step in (1, 2)}
+
+
 # -- ClearML -----------------------------------------------------------------------------------
 
 
@@ -237,13 +285,7 @@ def test_visdom_draws_on_a_server(
     hook = VisdomLoggerHook(server, interval=2)
     fit(work, hook, Pictures(), sent, module=Tuned(0.2))
     windows = json.loads((tmp_path / "digits.json").read_text())["jsons"]
-    rows: dict[int, dict[str, float]] = {}
-    for name, window in windows.items():
-        if window["type"] == "plot":
-            data = window["content"]["data"][0]
-            for x, y in zip(data["x"], data["y"], strict=True):
-                rows.setdefault(int(x), {})[name] = y
-    assert rows == {
+    assert read_visdom_server(tmp_path / "digits.json") == {
         step: {k: v for k, v in row.items() if sent.is_scalar(v)} for step, row in sent.rows.items()
     }
     assert windows["val/sample"]["type"] == "image"
@@ -266,30 +308,40 @@ def test_a_dead_visdom_server_costs_one_warning(
 
 
 def test_all_eight_at_once_have_the_same_numbers(
-    work: Path, caplog: pytest.LogCaptureFixture
+    work: Path, tmp_path: Path, visdom_server: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for package in ("clearml", "dvclive", "visdom"):
+    for package in ("clearml", "dvclive"):
         pytest.importorskip(package)
-    sent = Sent(interval=1)
+    server = {"server": "http://127.0.0.1", "port": visdom_server, "env": "digits"}
+    how: dict[str, Any] = {"interval": 1, "by_epoch": False}
+    sent = Sent(**how)
     fit(
         work,
-        ClearMLLoggerHook(interval=1),
-        DvcliveLoggerHook(interval=1, by_epoch=False),
-        MlflowLoggerHook(interval=1, log_model=False),
-        NeptuneLoggerHook(interval=1),
+        ClearMLLoggerHook(**how),
+        DvcliveLoggerHook(**how),
+        MlflowLoggerHook(**how, log_model=False),
+        NeptuneLoggerHook(**how),
         sent,
-        TensorboardLoggerHook(interval=1),
-        TextLoggerHook(interval=1),
-        VisdomLoggerHook(interval=1),
-        WandbLoggerHook(interval=1),
+        TensorboardLoggerHook(**how),
+        TextLoggerHook(**how),
+        VisdomLoggerHook(server, **how),
+        WandbLoggerHook(**how),
     )
-    assert len(sent.rows) == 9
+    assert len(sent.rows) == 8
+    assert {"train/loss", "val/val_loss", "learning_rate", "momentum"} <= sent.rows[4].keys()
     assert read_clearml(work / "clearml") == sent.rows
+    assert read_dvclive(work / "dvclive") == sent.rows
     assert points(work / "mlflow.db") == sent.rows
     assert series(read_neptune(work)) == sent.rows
     assert close(read_tensorboard(work / "tf_logs")[0], sent.rows)
-    assert read_visdom_log(work / "visdom") == sent.rows
+    assert read_visdom_server(tmp_path / "digits.json") == sent.rows
     assert history(read_wandb(work)) == sent.rows
+    written = read_text_log(work)  # five decimals, as mmcv
+    assert written.keys() == sent.rows.keys()
+    for step, row in sent.rows.items():
+        assert written[step] == pytest.approx(
+            {k: v for k, v in row.items() if k != "momentum"}, abs=5.1e-6
+        )
     assert quiet(caplog)
     assert not (work / "spool").exists()
 

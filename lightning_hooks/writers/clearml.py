@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,6 +161,10 @@ class ClearMLLoggerHook(TrackerHook):
     def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         """What starts the client, and its arguments that were given."""
         return self.clearml.Task.init, self.init_kwargs
+
+    def modules(self, runner: Any) -> Sequence[str]:
+        """The client looks for what it could draw with."""
+        return "clearml", "matplotlib.pylab", "clearml.utilities.plotlympl"
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Files in the work dir, unless a server is configured."""

@@ -34,7 +34,7 @@ class Delivery:
         tell: Called with what could not be done, the error, and whether that is final: with the
             first error of a row, and with the last.
         back: Called when an attempt succeeds after errors.
-        opened: Called with the writer when there is one.
+        look: Called with the writer when there is one, and after each batch that it has taken.
         let_go: Called in another thread when the time is up or nothing is sent any more: it sees
             that the client does not hold up the end of the process.
         linger: Seconds in which records gather before they are sent.
@@ -49,7 +49,7 @@ class Delivery:
         hopeless: Callable[[Exception], bool] = Writer.hopeless,
         tell: Callable[[str, Exception, bool], None] = lambda what, error, final: None,
         back: Callable[[], None] = lambda: None,
-        opened: Callable[[Writer], None] = lambda writer: None,
+        look: Callable[[Writer], None] = lambda writer: None,
         let_go: Callable[[], None] = lambda: None,
         linger: float = LINGER,
     ) -> None:
@@ -62,7 +62,7 @@ class Delivery:
         """How many records the backend has taken."""
         self._connect, self._spool = connect, spool
         self._hopeless, self._tell = hopeless, tell
-        self._back, self._opened, self._let_go = back, opened, let_go
+        self._back, self._look, self._let_go = back, look, let_go
         self._news, self._moved, self._closing, self._done = (threading.Event() for _ in range(4))
         self._linger = linger
         self._abandoned = False
@@ -122,7 +122,7 @@ class Delivery:
         try:
             if not self._attempt("started", self._open):
                 return
-            self._opened(self._the_writer)
+            self._look(self._the_writer)
             if self._send_all() and self._files:
                 self._attempt("sent its files", lambda: self._the_writer.send_files(self._files))
             self._close()
@@ -170,6 +170,7 @@ class Delivery:
                 return self.sent - before if _error_of(writer.flush) is None else 0
             self.sent += len(batch)
             self._moved.set()
+            self._look(writer)
         return self.sent - before if self._attempt("written to", writer.flush) else 0
 
     def _close(self) -> None:

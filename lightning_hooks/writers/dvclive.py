@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from lightning_hooks.files import inner_path, is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.given import check_run
 from lightning_hooks.writers.packages import Package, environment, require
+from lightning_hooks.writers.paths import Paths
 from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.writer import PointWriter
@@ -33,6 +34,7 @@ class DvcliveWriter(PointWriter):
     def __init__(self, run: Any, options: Mapping[str, Any] | None = None) -> None:
         self.run = run
         self._options = options
+        self._paths = Paths(run.summary)
 
     @classmethod
     def connect(
@@ -62,7 +64,8 @@ class DvcliveWriter(PointWriter):
             image = value.transpose(1, 2, 0)
             self.run.log_image(f"{name}/{record.step}.png", image.squeeze())
         else:
-            self.run.log_metric(name, value)
+            self.run.log_metric(self._paths.of(name), value)
+            self.note = self._paths.note
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in ``params.yaml``."""
@@ -111,7 +114,9 @@ class DvcliveLoggerHook(TrackerHook):
         Departures from mmcv: the calls that it makes (``set_step``, ``log``) are gone from the
         client; this is DVCLive 3. Counted in epochs, the epoch's average is logged (mmcv logs
         what another logger has left, mostly nothing). No DVC experiment, ``dvc.yaml`` or report
-        is made unless asked for. A run that goes on keeps what the folder has.
+        is made unless asked for. A run that goes on keeps what the folder has. Of a number and a
+        group of one name, such as ``lr`` and ``lr/body``, the second has ``_`` added, and a
+        warning says so (DVCLive fails, or forgets one of them).
     """
 
     package = "dvclive"
@@ -155,9 +160,12 @@ class DvcliveLoggerHook(TrackerHook):
         """What starts the client, and its arguments that were given."""
         return self.dvclive_package.Live, self.live_options
 
+    def modules(self, runner: Any) -> Sequence[str]:
+        """The client asks whether it is in a repository."""
+        return "dvclive", "dvc.repo", "dvc.scm"
+
     def target(self, runner: Any) -> dict[str, Any]:
         """A folder in the work dir, with none of what needs git."""
-        self.dvclive_package  # noqa: B018 - imported here, in the main thread
         plain = {
             "save_dvc_exp": False,
             "report": None,

@@ -9,7 +9,8 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 
-from lightning_hooks.writers.spool import hold, read_spool
+from lightning_hooks.writers.lock import held
+from lightning_hooks.writers.spool import read_spool
 
 __all__ = ["command", "leftovers", "shared_folder"]
 
@@ -39,10 +40,7 @@ def leftovers(folder: str, writer: str) -> dict[str, int]:
     if os.path.abspath(folder) == shared_folder():
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
-        with contextlib.suppress(OSError, ValueError):
-            with open(path, "rb") as file:
-                if not hold(file):
-                    continue  # of a run that goes on
+        with contextlib.suppress(OSError, ValueError), held(path):  # not of a run that goes on
             head, records, _ = read_spool(path, rest=True)
             if records and head.get("writer") == writer:
                 found[path] = len(records)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -98,14 +100,22 @@ class MlflowLoggerHook(TrackerHook):
             return run.experiment.tracking_uri, run.run_id
         return self.mlflow.get_tracking_uri(), run.info.run_id
 
+    def modules(self, runner: Any) -> Sequence[str]:
+        """The store, where the client is one itself."""
+        store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
+        return "mlflow", *(store if self._embedded(runner) else ())
+
+    def _embedded(self, runner: Any) -> bool:
+        """Whether nothing is configured, and an sqlite file is the store."""
+        told = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
+        return not (told or "MLFLOW_TRACKING_URI" in os.environ) and is_local(runner.work_dir)
+
     def target(self, runner: Any) -> dict[str, Any]:
         """An sqlite file in the work dir, unless something else is configured."""
         work_dir = runner.work_dir
-        configured = "MLFLOW_TRACKING_URI" in os.environ or self.mlflow.is_tracking_uri_set()
-        embedded = not configured and is_local(work_dir)
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
         target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
-        if embedded:
+        if self._embedded(runner):
             folder = os.path.abspath(work_dir)
             os.makedirs(folder, exist_ok=True)
             target["uri"] = f"sqlite:///{folder}/mlflow.db"

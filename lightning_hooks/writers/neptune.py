@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from lightning_hooks.arguments import check_bool, check_dict
 from lightning_hooks.files import is_local
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.writers.packages import Package, environment, require
+from lightning_hooks.writers.paths import Paths
 from lightning_hooks.writers.records import Record
 from lightning_hooks.writers.tracker import TrackerHook
 from lightning_hooks.writers.writer import PointWriter
@@ -44,6 +45,7 @@ class NeptuneWriter(PointWriter):
         self.note = note
         self._owned = owned
         self._with_step = with_step
+        self._paths = Paths(run.get_structure())
 
     @classmethod
     def connect(
@@ -94,7 +96,8 @@ class NeptuneWriter(PointWriter):
             image = value.transpose(1, 2, 0)
             value = File.as_image(image.squeeze() / 255.0)
         step = record.step if self._with_step else None
-        self.run[name].append(value, step=step, timestamp=record.time)
+        self.run[self._paths.of(name)].append(value, step=step, timestamp=record.time)
+        self.note = self._paths.note or self.note
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters."""
@@ -144,7 +147,9 @@ class NeptuneLoggerHook(TrackerHook):
     Note:
         Departures from mmcv: its client is gone; this is neptune 1.x, offline. Console output,
         hardware and source files are not captured unless ``init_kwargs`` asks for it. With
-        ``with_step=False`` each value goes to its own series (mmcv appends all to each).
+        ``with_step=False`` each value goes to its own series (mmcv appends all to each). Of a
+        number and a group of one name, such as ``lr`` and ``lr/body``, the second has ``_`` added,
+        and a warning says so (Neptune fails).
     """
 
     package = "neptune"
@@ -177,12 +182,15 @@ class NeptuneLoggerHook(TrackerHook):
         """Neptune's run, None until there is one."""
         return self.client_run
 
+    def modules(self, runner: Any) -> Sequence[str]:
+        """The client asks whether it is in a notebook."""
+        return "neptune", "IPython"
+
     def target(self, runner: Any) -> dict[str, Any]:
         """Files below the work dir, unless a mode says otherwise."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
         quiet = dict.fromkeys(_CAPTURES, False)
         local = is_local(runner.work_dir)
-        self.neptune  # noqa: B018 - imported here, in the main thread
         return {
             "init": {**quiet, "source_files": [], **self.init_kwargs, "mode": mode},
             "folder": os.path.join(runner.work_dir, ".neptune") if local else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import inspect
@@ -14,7 +15,7 @@ from typing import Any
 
 from lightning_hooks.suggest import suggest
 
-__all__ = ["Package", "check_arguments", "environment", "require", "tolerant"]
+__all__ = ["Package", "check_arguments", "environment", "import_all", "require", "tolerant"]
 
 
 class Package:
@@ -30,6 +31,29 @@ class Package:
             return sys.modules[self._name]
         with tolerant():
             return importlib.import_module(self._name)
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import modules; what cannot be imported is left to whoever needs it.
+
+    Imports make a million objects that stay, and all of them would be looked through for garbage
+    again and again, the last time perhaps in the middle of a step: that is done once, afterwards.
+
+    Args:
+        names: The modules.
+    """
+    before, enabled = len(sys.modules), gc.isenabled()
+    gc.disable()
+    try:
+        with tolerant():
+            for name in names:
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
+    finally:
+        if enabled:
+            gc.enable()
+            if len(sys.modules) > before:
+                gc.collect()
 
 
 def require(package: str, user: str, extra: str | None = None) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.writers.lock import held
 from lightning_hooks.writers.neptune_files import is_neptune_run, read_neptune
 from lightning_hooks.writers.packages import require, tolerant
 from lightning_hooks.writers.records import Record
@@ -83,7 +85,8 @@ def replay(
     """Send what was logged to a backend.
 
     Without ``to`` the rest of a spool goes to the run that it was meant for; it is removed when
-    all of it is there. With ``to`` all records go to a run there, and nothing is removed.
+    all of it is there. With ``to`` all records go to a run there, and nothing is removed: of a run
+    that still goes on, those that it has logged by now.
 
     Args:
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
@@ -97,8 +100,19 @@ def replay(
 
     Raises:
         ValueError: if the file is no spool, or the backend is unknown.
+        BlockingIOError: without ``to``, if the run of the spool goes on, or it is being sent.
         Exception: whatever the client raises.
     """
+    with held(path) if to is None and os.path.isfile(path) else contextlib.nullcontext():
+        return _replay(path, to, on_sent, arguments)
+
+
+def _replay(
+    path: str,
+    to: Writer | str | None,
+    on_sent: Callable[[int, int], None] | None,
+    arguments: Mapping[str, Any],
+) -> int:
     head, records, failed = read(path, rest=to is None)
     if isinstance(to, Writer):
         _send(to, records, on_sent)

@@ -50,6 +50,7 @@ class Sending:
     ) -> None:
         self._backend, self._who, self._logger = backend, who, logger
         self._warned = self._disk_told = False
+        self._note = ""  # the last one of the writer's
         self._tell_of_earlier(os.path.dirname(path), writer_class.name)
         self._spool = Spool(path, head)
         self._delivery = Delivery(
@@ -57,7 +58,7 @@ class Sending:
             hopeless=writer_class.hopeless,
             tell=self._tell,
             back=lambda: self._say(logging.INFO, f"{backend} is there again"),
-            opened=self._opened,
+            look=self._look,
             let_go=writer_class.let_go,
             linger=0.0 if at_once else LINGER,
         )
@@ -158,8 +159,9 @@ class Sending:
         text = f"{self._backend} cannot be {what} ({_told(error)}); training goes on without it"
         self._warn(text if final else f"{text}, and it is tried again")
 
-    def _opened(self, writer: Writer) -> None:
-        if writer.note:
+    def _look(self, writer: Writer) -> None:
+        if writer.note != self._note:
+            self._note = writer.note
             self._warn(writer.note)
 
     def _warn(self, text: str) -> None:

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+from lightning_hooks.writers.lock import hold, let_go
 from lightning_hooks.writers.records import Record, from_line, to_line
 
-__all__ = ["Spool", "hold", "read_lines", "read_spool"]
+__all__ = ["Spool", "read_lines", "read_spool"]
 
 _KEPT = 10_000  # records kept in memory when the disk takes no more: a megabyte or two
 _BLOCK = 1 << 20
@@ -144,6 +145,8 @@ class Spool:
     def close(self, keep: bool) -> None:
         """Close the file, and remove it if nothing in it is wanted."""
         made = self._file is not None
+        if self._file is not None:
+            let_go(self._file)
         for file in (self._file, self._reader):
             if file is not None:
                 file.close()
@@ -226,18 +229,3 @@ def _open_new(path: str) -> tuple[str, IO[bytes]]:
         with contextlib.suppress(FileExistsError):
             return name, open(name, "xb", buffering=0)
     raise AssertionError  # count() has no end
-
-
-def hold(file: IO[bytes]) -> bool:
-    """Say that a spool is in use, until the file is closed; False if somebody else has said so."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows nobody says so
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a network file system without locks
-        return True
-    return True

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,9 +133,12 @@ class TensorboardLoggerHook(TrackerHook):
         """The ``SummaryWriter``, None until there is one."""
         return self.client_run
 
+    def modules(self, runner: Any) -> Sequence[str]:
+        """What torch imports for its writer."""
+        return ("torch.utils.tensorboard",)
+
     def target(self, runner: Any) -> dict[str, Any]:
         """The folder."""
-        importlib.import_module("torch.utils.tensorboard")
         log_dir = self.log_dir
         target: dict[str, Any] = {
             "log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else log_dir

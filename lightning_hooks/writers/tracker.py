@@ -16,7 +16,7 @@ from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.hooks.tags import by_group
 from lightning_hooks.writers.given import check_run, experiment
 from lightning_hooks.writers.leftover import shared_folder
-from lightning_hooks.writers.packages import check_arguments, tolerant
+from lightning_hooks.writers.packages import check_arguments, import_all, tolerant
 from lightning_hooks.writers.params import flat
 from lightning_hooks.writers.records import as_image, is_image
 from lightning_hooks.writers.sending import Sending
@@ -132,6 +132,10 @@ class TrackerHook(LoggerHook):
         """Return what the client is started by, and the user's own arguments of it, if any."""
         return None
 
+    def modules(self, runner: Any) -> Sequence[str]:
+        """Return what the client imports as it starts: it is imported before the first step."""
+        return (self.package,)
+
     def running(self) -> Any:
         """Return the program's own run in the backend, if one is active: it is used then."""
         return None
@@ -171,9 +175,19 @@ class TrackerHook(LoggerHook):
         super().before_run(runner)
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
         if runner.rank == 0:
+            if self in self._peers[:1]:
+                self._import_for_all(runner)
             self._check_arguments()
         self._sending = self._begin(runner) if runner.rank == 0 else None
         self._settle()
+
+    def _import_for_all(self, runner: Any) -> None:
+        """Import all clients: a thread that does so later holds up each step."""
+        names: list[str] = []
+        for peer in self._peers:
+            with contextlib.suppress(Exception):  # what is broken is told of later
+                names += peer.modules(runner)
+        import_all(names)
 
     def _settle(self) -> None:
         if self._sending is not None and self.at_once:
@@ -191,7 +205,7 @@ class TrackerHook(LoggerHook):
         connect: Callable[[], Writer]
         run = None
         try:
-            with tolerant():  # the client is imported here: imports in threads meet each other
+            with tolerant():
                 target = self.target(runner)
                 run = self.running() if self._client_run is None else self.existing()
             connect = functools.partial(self.writer_class.connect, run=run, **target)

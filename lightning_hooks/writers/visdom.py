@@ -138,7 +138,6 @@ class VisdomLoggerHook(TrackerHook):
 
     def target(self, runner: Any) -> dict[str, Any]:
         """A server if one was named, else a file in the work dir."""
-        self.visdom  # noqa: B018 - imported here, in the main thread
         init: dict[str, Any] = {"raise_exceptions": True, "use_incoming_socket": False}
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         if not named and is_local(runner.work_dir):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import netrc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -102,6 +102,10 @@ class WandbLoggerHook(TrackerHook):
     def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         """What starts the client, and its arguments that were given."""
         return self.wandb.init, self.init_kwargs
+
+    def modules(self, runner: Any) -> Sequence[str]:
+        """What ``wandb.init`` imports."""
+        return "wandb", "wandb.apis.public"
 
     def target(self, runner: Any) -> dict[str, Any]:
         """A run in the work dir; online only if something says so."""

@@ -31,7 +31,7 @@ class Writer:
     """The backend, as replays know it."""
 
     note: str = ""
-    """What the user should know of how the run was opened."""
+    """What the user should know, of how the run was opened or of how something is stored."""
 
     run: Any = None
     """The client's run."""
