@@ -196,7 +196,7 @@ class CheckpointHook(ModelCheckpointHook):
         if runner.rank != 0:
             return
         directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
-        earlier = manifest.runs(directory) if files.is_local(directory) else ()
+        earlier = manifest.runs(directory) if files.is_local(directory) else set()
         if earlier or resumed_at > 0:
             durable.remove_temporaries(directory, {*earlier, run}, own=run)
             manifest.remove_temporaries(directory)
