@@ -84,7 +84,8 @@ def _read(directory: str) -> tuple[list[Entry], list[str]]:
             table = json.load(file)
         entries = [Entry(**entry) for entry in table["files"]]
         # what is named here is deleted one day, and the file may have come with a stranger's run
-        return [e for e in entries if files.is_inside(e.name)], list(table.get("begun", ()))
+        inside = [entry for entry in entries if files.is_inside(entry.name)]
+        return inside, [run for run in table.get("begun", ()) if is_run(run)]
     except FileNotFoundError:
         return [], []
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -97,11 +98,10 @@ def _read(directory: str) -> tuple[list[Entry], list[str]]:
 
 
 def _write(directory: str, entries: list[Entry], begun: list[str]) -> None:
-    known = {entry.run for entry in entries}
     table = {
         "version": 1,
         "files": [dataclasses.asdict(entry) for entry in entries],
-        "begun": [run for run in begun if run not in known],
+        "begun": [run for run in begun if all(entry.run != run for entry in entries)],
     }
     with files.atomic_write(files.join(directory, NAME)) as file:
         file.write(json.dumps(table, indent=1).encode())
@@ -130,7 +130,7 @@ def begin(directory: str, run: str) -> None:
 def runs(directory: str) -> set[str]:
     """Return the names of the runs that have written here, or have begun to."""
     entries, begun = _read(directory)
-    return {run for run in [*(entry.run for entry in entries), *begun] if is_run(run)}
+    return {*begun, *filter(is_run, (entry.run for entry in entries))}
 
 
 def is_run(name: object) -> bool:

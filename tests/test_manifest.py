@@ -321,8 +321,9 @@ def test_a_run_of_a_name_that_is_none_deletes_nothing(tmp_path):
     forged["lightning_hooks"]["run"] = "pth"
     torch.save(forged, path)
     table = json.loads((tmp_path / manifest.NAME).read_text())
-    table["begun"] = ["pth", 3, None]
-    table["files"] = [{**table["files"][0], "run": "pth", "size": None, "crc32": None}]
+    table["begun"] = ["pth", 3, None, [], {}]
+    odd = {**table["files"][0], "size": None, "crc32": None}
+    table["files"] = [{**odd, "run": ["pth"], "name": "x.pth"}, {**odd, "run": "pth"}]
     (tmp_path / manifest.NAME).write_text(json.dumps(table))
     run(tmp_path, CheckpointHook(interval=1), 2, ckpt_path=path)
     assert foreign.read_text() == "mine"

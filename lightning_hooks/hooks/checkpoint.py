@@ -197,10 +197,10 @@ class CheckpointHook(ModelCheckpointHook):
         if runner.rank != 0:
             return
         directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
-        earlier = manifest.runs(directory) if files.is_local(directory) else ()
+        earlier = manifest.runs(directory) if files.is_local(directory) else set()
+        manifest.remove_temporaries(directory)
         if earlier or resumed_at > 0:
             durable.remove_temporaries(directory, {*earlier, run}, own=run)
-            manifest.remove_temporaries(directory)
         if resumed_at > 0:
             keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=resumed_at)
 
