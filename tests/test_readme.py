@@ -103,6 +103,8 @@ def test_its_tables_have_the_numbers_of_the_pages_that_they_are_from() -> None:
     pages = [ROOT / "docs" / "results" / "goals.md", ROOT / "docs" / "torture.md"]
     goals, torture = (page.read_text(encoding="utf-8") for page in pages)
     assert renewed(README, goals, torture) == README
-    emptied = re.sub(r"[\d.]+ to [\d.]+|(?<=\| )\d+(?= \|)", "?", README)
+    number = r"[\d.]+ to [\d.]+|(?<=\| )\d+(?= \|)"
+    lines = README.splitlines(keepends=True)
+    emptied = "".join(re.sub(number, "?", x) if x.startswith("| ") else x for x in lines)
     assert emptied.count("?") > 30
     assert renewed(emptied, goals, torture) == README
