@@ -64,11 +64,36 @@ class Idle:
     def before_run(self, runner: Any) -> None: ...
 
 
+class Bare(Callback):
+    """The floor: bare lists of bound methods, and the other events of the batch set to None.
+
+    Lightning skips those, as it does for our hooks.
+    """
+
+    def __init__(self, *hooks: Any) -> None:
+        self.before = [h.before_train_iter for h in hooks if not isinstance(h, Light)]
+        self.after = [h.after_train_iter for h in hooks]
+        live = {"on_train_batch_start": self.before, "on_train_batch_end": self.after}
+        self.__dict__.update({name: None for name in EVENTS if not live.get(name)})
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        for method in self.before:
+            method(None)
+
+    def on_train_batch_end(
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        for method in self.after:
+            method(None)
+
+
 CASES: dict[str, Callable[[], list[Any]]] = {
     "no callback": list,
     "1 stock callback": lambda: [Stock()],
     "20 stock callbacks": lambda: [Stock() for _ in range(20)],
     "1 native hook, one live point": lambda: [Light()],
+    "floor, 1 hook with one live point": lambda: [Bare(Light())],
+    "floor, 20 old hooks": lambda: [Bare(*(Old() for _ in range(20)))],
     "20 native hooks, one live point each": lambda: [Light() for _ in range(20)],
     "adapter, 1 old hook": lambda: [HookAdapter([Old()])],
     "adapter, 20 old hooks": lambda: [HookAdapter([Old() for _ in range(20)])],
@@ -196,7 +221,9 @@ def run(rounds: int = 15) -> Bench:
         bench.compare("a hosted hook without a point of the batch", idle, peer, theirs, 0.05)
     for ours_, peer, goal in (
         ("adapter, 20 old hooks", "20 stock callbacks", 0.04),
+        ("floor, 20 old hooks", "20 stock callbacks", None),
         ("1 native hook, one live point", "1 stock callback", 0.3),
+        ("floor, 1 hook with one live point", "1 stock callback", None),
     ):
         none = "no callback"
         bench.compare(ours_, bench.over(ours_, none), peer, bench.over(peer, none), goal)
