@@ -49,6 +49,32 @@ def findings(report: FileReport) -> list[tuple[int, str, str, bool]]:
     return [(one.line, one.what, one.write, one.cannot_run) for one in every]
 
 
+def test_a_file_is_decoded_as_python_does(tmp_path: Path) -> None:
+    source = "# coding: {}\nfrom mmcv.runner import Hook\nclass Größe(Hook): ...\n"
+    (tmp_path / "mark.py").write_text(source.format("utf-8"), encoding="utf-8-sig")
+    (tmp_path / "old.py").write_text(source.format("latin-1"), encoding="latin-1")
+    (tmp_path / "wrong.py").write_text(source.format("utf-8"), encoding="latin-1")
+    mark, old, wrong = check(str(tmp_path))
+    assert [hook.name for hook in (*mark.hooks, *old.hooks)] == ["Größe", "Größe"]
+    assert findings(mark) == findings(old) == []
+    assert [what[:15] for _, what, _, _ in findings(wrong)] == ["no valid Python"]
+
+
+def test_a_registry_may_be_a_function_without_a_name(tmp_path: Path) -> None:
+    (report,) = read(
+        tmp_path,
+        bare="""
+            from mmcv.runner import Hook
+            from my_project import register, register_module
+            @register
+            class A(Hook): ...
+            @register_module("b")
+            class B(Hook): ...
+        """,
+    )
+    assert [hook.name for hook in report.hooks] == ["A", "B"]
+
+
 def test_what_a_hook_touches_is_listed(tmp_path: Path) -> None:
     (report,) = read(tmp_path, fine=FINE)
     count, half = report.hooks

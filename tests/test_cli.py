@@ -241,6 +241,7 @@ def test_help_has_a_type_and_a_description_of_every_argument(name: str, capsys: 
         assert len(text) < 700, f"{key}: a screen of text"
 
 
+@pytest.mark.slow
 def test_a_script_as_users_run_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         """

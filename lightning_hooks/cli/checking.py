@@ -33,10 +33,7 @@ def check(target: str) -> list[FileReport]:
     paths = _paths(target)
     if not paths:
         raise ValueError(f"{target} has no Python file")
-    sources = [
-        read_source(_short(path), path.read_text(encoding="utf-8", errors="replace"))
-        for path in paths
-    ]
+    sources = [read_source(_short(path), path.read_bytes()) for path in paths]
     return judge(sources, {_package(path) for path in paths})
 
 

@@ -82,8 +82,8 @@ class SourceFile:
     error_line: int = 0
 
 
-def read_source(path: str, text: str) -> SourceFile:
-    """Read one file.
+def read_source(path: str, text: str | bytes) -> SourceFile:
+    """Read one file; bytes are decoded as Python does, by the encoding that they name.
 
     >>> found = read_source("a.py", "class A(Hook): ...")
     >>> found.classes[0].name, found.classes[0].bases
@@ -183,7 +183,7 @@ def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], bool]:
         dotted = _dotted(call.func if call else decorator)
         if dotted[-1:] not in (("register_module",), ("register",)):
             continue
-        if "HOOK" not in dotted[-2].upper():
+        if not any("HOOK" in part.upper() for part in dotted[-2:-1]):
             continue
         keywords = {word.arg: word.value for word in call.keywords} if call else {}
         force = keywords.get("force")
