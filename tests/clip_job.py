@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from lightning_hooks import CheckpointHook, Hook, OptimizerHook
+from lightning_hooks import Hook, OptimizerHook
 from lightning_hooks.hooks.clipping import KINDS
 
 RECIPES: dict[str, Any] = {
@@ -111,33 +111,6 @@ def fit(out: Path, grad_clip: Any, flattened: bool = False) -> dict[str, Any]:
     }
 
 
-def saved(out: Path, kind: str) -> dict[str, Any]:
-    """Flattened parameters are written, whole or in a directory, and gone on with."""
-    weights, hook = [], CheckpointHook(interval=1, create_symlink=False)
-    for epochs, resumed in ((2, None), (2, out / kind / "epoch_1.pth")):
-        module = Flat(seed=len(weights))
-        trainer = L.Trainer(
-            accelerator="cpu",
-            devices=2,
-            strategy=FSDPOnCPU(process_group_backend="gloo", state_dict_type=kind),
-            max_epochs=epochs,
-            callbacks=[hook],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=out / kind,
-        )
-        trainer.fit(module, make_loader(4), ckpt_path=resumed and str(resumed))
-        with FullyShardedDataParallel.summon_full_params(trainer.model):  # type: ignore[arg-type]
-            weights.append([p.tolist() for p in module.parameters()])
-    return {
-        "weights": weights,
-        "files": sorted(path.name for path in (out / kind).glob("epoch_*")),
-        "directory": (out / kind / "epoch_1.pth").is_dir(),
-        "last": hook.last_checkpoint,
-    }
-
-
 def mixed(kind: str) -> dict[str, Any]:
     """Clip what is spread over the ranks together with what each has whole."""
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
@@ -168,8 +141,6 @@ def main(out: Path) -> None:
         fit(out, RECIPES["groups"], flattened=True)
     except ValueError as error:
         found["refused"] = str(error)
-    for kind in ("full", "sharded"):
-        found[f"saved {kind}"] = saved(out, kind)
     found["mixed"] = {kind: mixed(kind) for kind in ("norm", "value", "adaptive")}
     (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
     torch.distributed.destroy_process_group()

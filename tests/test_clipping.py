@@ -403,16 +403,6 @@ def test_flattened_gradients_are_not_clipped_by_group(ranks: list[Any]) -> None:
         assert "does not work with FSDPOnCPU" in rank["refused"]
 
 
-@pytest.mark.parametrize("kind", ["full", "sharded"])
-def test_flattened_parameters_are_saved_and_gone_on_with(kind: str, ranks: list[Any]) -> None:
-    first, second = (rank[f"saved {kind}"] for rank in ranks)
-    assert first == second
-    assert first["weights"][0] == first["weights"][1]
-    assert first["files"] == ["epoch_1.pth", "epoch_2.pth"]
-    assert first["directory"] == (kind == "sharded")
-    assert first["last"].endswith("epoch_2.pth")
-
-
 def test_gradients_of_deepspeed_are_left_to_it() -> None:
     strategy = DeepSpeedStrategy.__new__(DeepSpeedStrategy)  # the package is not needed for it
     trainer: Any = SimpleNamespace(strategy=strategy, gradient_clip_val=None, precision_plugin=None)

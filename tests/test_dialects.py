@@ -244,13 +244,11 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
 
 JOB = """
 import json
-import os
 import sys
 import lightning as L
 from dialect_hooks import mmengine_style, pointrix_style
 from helpers import TinyModule, make_loader
-from lightning_hooks import (CheckInvalidLossHook, CheckpointHook, EMAHook, HookAdapter,
-    CosineAnnealingLrUpdaterHook, TextLoggerHook)
+from lightning_hooks import HookAdapter
 from lightning_hooks.dialects import cvpods, pet
 from lightning_hooks.dialects import detectron2 as d2
 
@@ -279,17 +277,10 @@ if __name__ == "__main__":
     writer = d2.PeriodicWriter([d2.JSONWriter(sys.argv[1])], period=2)
     traces = [mmengine_style.Trace(), pointrix_style.Trace()]
     hooks = [d2.IterationTimer(), writer, Pods(), Pet(), *traces, Seen()]
-    native = [CheckpointHook(interval=1), EMAHook(), TextLoggerHook(interval=2),
-              CosineAnnealingLrUpdaterHook(min_lr=0.0), CheckInvalidLossHook()]
     trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1,
-        logger=False, enable_progress_bar=False, enable_model_summary=False,
-        default_root_dir=os.path.dirname(sys.argv[1]), callbacks=[HookAdapter(hooks), *native])
-    module = TinyModule()
-    before = module.net.weight.tolist()
-    trainer.fit(module, make_loader(8), make_loader(2))
-    # this process has only started the two
-    assert module.net.weight.tolist() != before
-    assert native[0].last_checkpoint == native[0].best_model_path
+        logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[HookAdapter(hooks)])
+    trainer.fit(TinyModule(), make_loader(8), make_loader(2))
 """
 
 
@@ -317,8 +308,6 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     assert len(traces) == 2
     assert all(two[name] == calls for name, calls in traces.items())
     assert {calls[-1][0] for calls in traces.values()} == {"after_run"}
-    assert (tmp_path / "epoch_1.pth").is_file()
-    assert len([*tmp_path.glob("2*.log.json")]) == 1
     assert path.read_text().count("iteration") == 2
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows[-1]["train_loss"] != rows[-1]["total_loss"]

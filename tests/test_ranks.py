@@ -74,7 +74,6 @@ def test_saving_in_a_function_for_rank_0_hangs_nowhere(ranks: Any) -> None:
 def test_the_averages_of_all_ranks_are_equal(ranks: Any, buffers: str) -> None:
     first, second = (rank["averages"][buffers] for rank in ranks[0])
     assert first["weights"] == second["weights"]
-    assert first["buffers"] == second["buffers"]
 
 
 def test_logs_are_written_once(ranks: Any) -> None:
