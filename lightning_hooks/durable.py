@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import torch
 
 from lightning_hooks import files
-from lightning_hooks.checksum import ChecksumWriter, checksum
+from lightning_hooks.checksum import ChecksumWriter, archive_checksum, checksum
 
 __all__ = ["remove_temporaries", "save_announced"]
+
+PAUSE = 0.05
+"""Seconds from one sync of a growing file to the next: some dozen MiB."""
 
 
 def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str], None]) -> None:
@@ -27,11 +31,7 @@ def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str],
     """
     if files.is_local(path):
         with files.atomic_path(path, tag) as temporary:
-            torch.save(obj, temporary)  # by name: it need not go through Python's buffers
-            with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
-                syncing = pool.submit(files.sync, temporary)
-                crc32 = checksum(temporary)
-                syncing.result()
+            crc32 = _save_synced(obj, temporary)
             announce(os.path.getsize(temporary), crc32)
         return
     with files.atomic_write(path) as file:
@@ -39,6 +39,30 @@ def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str],
         torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
         file.close()  # all is sent, and appears with the end of the block
         announce(checked.size, checked.crc32)
+
+
+def _save_synced(obj: Any, path: str) -> str:
+    """Write a local file, wait until it is on the disk, and return its CRC-32."""
+    open(path, "wb").close()  # for the other thread to find
+    written = threading.Event()
+    with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
+        syncing = pool.submit(_keep_synced, path, written)
+        try:
+            torch.save(obj, path)  # by name: it need not go through Python's buffers
+        finally:
+            written.set()
+        # torch's own checksums, which it may be told to leave out since 2.6
+        has_crc32 = getattr(torch.serialization, "get_crc32_options", lambda: True)()
+        crc32 = archive_checksum(path) if has_crc32 else checksum(path)
+        syncing.result()
+    return crc32
+
+
+def _keep_synced(path: str, written: threading.Event) -> None:
+    """Have the disk take what there is of a file while it is written, and all of it then."""
+    while not written.wait(PAUSE):
+        files.sync(path)
+    files.sync(path)
 
 
 def remove_temporaries(directory: str, tag: str) -> None:
