@@ -2,7 +2,8 @@
 
 About 293 MiB in 800 tensors, as ResNet-50 with Adam, each time into an empty directory, which
 ``TMPDIR`` says where to make. The peers are mmcv's way (``torch.save`` into memory, then one write,
-nothing synced), Lightning's two writers and one plain copy.
+nothing synced; and the same with the fsync that ours has), Lightning's two writers and one plain
+copy.
 
     python -m benchmarks checkpoint
 """
@@ -24,6 +25,7 @@ import torch
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
 from benchmarks.measure import Bench, Figures, in_turns
+from lightning_hooks import files
 from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.hooks.checkpoint_writing import Target, write_note
 from lightning_hooks.hooks.kept_files import keep_last
@@ -46,6 +48,12 @@ def mmcv_way(checkpoint: dict[str, Any], directory: Path) -> None:
     with io.BytesIO() as buffer:
         torch.save(checkpoint, buffer)
         (directory / "epoch_1.pth").write_bytes(buffer.getvalue())
+
+
+def mmcv_way_synced(checkpoint: dict[str, Any], directory: Path) -> None:
+    """The same, and wait until it is on the disk, as ours does."""
+    mmcv_way(checkpoint, directory)
+    files.sync(str(directory / "epoch_1.pth"))
 
 
 def plain(checkpoint: dict[str, Any], directory: Path) -> None:
@@ -105,7 +113,7 @@ def loop(save: Callable[[], None]) -> None:
             x = (x @ x).clamp_(-1, 1)
 
 
-MMCV, COPY = "mmcv's way", "one copy"
+MMCV, SYNCED, COPY = "mmcv's way", "mmcv's way, and fsync", "one copy"
 OURS, BACKGROUND = "CheckpointHook", "CheckpointHook(background=True)"
 
 
@@ -123,6 +131,7 @@ class Saves:
         plain_io, self.async_io = TorchCheckpointIO(), AsyncCheckpointIO(TorchCheckpointIO())
         self.ways: dict[str, Callable[[], Any]] = {
             MMCV: lambda: mmcv_way(checkpoint, directory),
+            SYNCED: lambda: mmcv_way_synced(checkpoint, directory),
             "torch.save by name": lambda: plain(checkpoint, directory),
             "Lightning's writer": lambda: plain_io.save_checkpoint(checkpoint, file),
             "Lightning AsyncCheckpointIO": (
@@ -176,6 +185,7 @@ def run(rounds: int = 7) -> Iterator[Bench]:
         bench.compare_cases(BACKGROUND, MMCV, 0.12)
         bench.compare_cases(BACKGROUND, "Lightning AsyncCheckpointIO")
         bench.compare_cases(OURS, MMCV, 0.65)
+        bench.compare_cases(OURS, SYNCED)
         yield bench
         yield Bench(
             "Checkpoint: it is on the disk",

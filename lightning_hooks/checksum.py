@@ -1,17 +1,22 @@
 """CRC-32 of files, and of what goes into one.
 
-Half of SHA-256's time (0.10 s to 0.22 s for 293 MiB): with that, a save would cost more than its
-write. It is for damage, not against forgery.
+It is for damage, not against forgery: to read a file and compute it takes half of SHA-256's time,
+and a checkpoint's is put together from those that ``torch.save`` has computed.
 """
 
 from __future__ import annotations
 
+import struct
 import zlib
+from collections.abc import Sequence
 from typing import IO, Any
+from zipfile import ZipFile
+
+import numpy as np
 
 from lightning_hooks import files
 
-__all__ = ["ChecksumWriter", "checksum"]
+__all__ = ["ChecksumWriter", "archive_checksum", "checksum", "joined"]
 
 CHUNK = 1 << 20
 
@@ -24,6 +29,51 @@ def checksum(path: str) -> str:
         while chunk := file.read(CHUNK):
             value = zlib.crc32(chunk, value)
     return f"{value:08x}"
+
+
+def archive_checksum(path: str) -> str:
+    """Return what :func:`checksum` would for a local zip file whose records are not compressed.
+
+    Each record's CRC-32 is in the file, of the bytes as they were in memory; only what is between
+    the records is read.
+    """
+    values, lengths, end = [], [], 0
+    with open(path, "rb") as file, ZipFile(file) as archive:
+        for record in sorted(archive.infolist(), key=lambda record: record.header_offset):
+            file.seek(end)
+            between = file.read(record.header_offset + 30 - end)
+            between += file.read(sum(struct.unpack("<HH", between[-4:])))  # name, padding
+            values += [zlib.crc32(between), record.CRC]
+            lengths += [len(between), record.file_size]
+            end += len(between) + record.file_size
+        file.seek(end)
+        rest = file.read()
+    return f"{joined([*values, zlib.crc32(rest)], [*lengths, len(rest)]):08x}"
+
+
+def joined(values: Sequence[int], lengths: Sequence[int]) -> int:
+    """Return the CRC-32 of parts in a row, from that of each part and its bytes.
+
+    A part adds what its own CRC becomes when as many zero bits go through as there are after it.
+    A bit through is linear: a matrix over the two numbers 0 and 1, and its square two bits.
+
+    >>> joined([zlib.crc32(b"one"), zlib.crc32(b"two")], [3, 3]) == zlib.crc32(b"onetwo")
+    True
+    """
+    parts = np.array(values, np.uint32)
+    after = 8 * (np.sum(lengths, dtype=np.int64) - np.cumsum(lengths, dtype=np.int64))
+    matrix = np.array([0xEDB88320, *(1 << bit for bit in range(31))], np.uint32)
+    while after.any():
+        parts = np.where(after & 1, _times(matrix, parts), parts)
+        matrix = _times(matrix, matrix)
+        after >>= 1
+    return int(np.bitwise_xor.reduce(parts))
+
+
+def _times(matrix: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    bits = vectors[:, None] >> np.arange(32, dtype=np.uint32) & np.uint32(1)
+    product: np.ndarray[Any, Any] = np.bitwise_xor.reduce(bits * matrix, axis=1)
+    return product
 
 
 class ChecksumWriter:

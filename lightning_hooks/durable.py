@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,10 +12,13 @@ from typing import Any
 import torch
 
 from lightning_hooks import files
-from lightning_hooks.checksum import ChecksumWriter, checksum
+from lightning_hooks.checksum import ChecksumWriter, archive_checksum, checksum
 from lightning_hooks.locks import locked
 
 __all__ = ["remove_temporaries", "save_announced"]
+
+PAUSE = 0.05
+"""Seconds from one sync of a growing file to the next: some dozen MiB."""
 
 
 def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str], None]) -> None:
@@ -31,11 +35,7 @@ def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str],
         # locked until it has its name: what nobody holds is left of a process that was killed
         with contextlib.ExitStack() as lock, files.atomic_path(path, tag) as temporary:
             lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
-            torch.save(obj, temporary)  # by name: it need not go through Python's buffers
-            with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
-                syncing = pool.submit(files.sync, temporary)
-                crc32 = checksum(temporary)
-                syncing.result()
+            crc32 = _save_synced(obj, temporary)
             announce(os.path.getsize(temporary), crc32)
         return
     with files.atomic_write(path) as file:
@@ -43,6 +43,30 @@ def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str],
         torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
         file.close()  # all is sent, and appears with the end of the block
         announce(checked.size, checked.crc32)
+
+
+def _save_synced(obj: Any, path: str) -> str:
+    """Write a local file, wait until it is on the disk, and return its CRC-32."""
+    open(path, "wb").close()  # for the other thread to find
+    written = threading.Event()
+    with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
+        syncing = pool.submit(_keep_synced, path, written)
+        try:
+            torch.save(obj, path)  # by name: it need not go through Python's buffers
+        finally:
+            written.set()
+        # torch writes the records' own, unless it is told not to
+        has_crc32 = torch.serialization.get_crc32_options()
+        crc32 = archive_checksum(path) if has_crc32 else checksum(path)
+        syncing.result()
+    return crc32
+
+
+def _keep_synced(path: str, written: threading.Event) -> None:
+    """Have the disk take what there is of a file while it is written, and all of it then."""
+    while not written.wait(PAUSE):
+        files.sync(path)
+    files.sync(path)
 
 
 def remove_temporaries(directory: str, tags: Collection[str], own: str) -> None:

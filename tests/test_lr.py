@@ -421,3 +421,50 @@ def test_registered_at_mmcvs_priority_and_pickled() -> None:
     hook = StepLrUpdaterHook(step=[8, 11])
     assert HookAdapter([hook]).get_hook_info().splitlines()[1].startswith("(VERY_HIGH")
     assert pickle.loads(pickle.dumps(hook)).step == [8, 11]
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        CosineAnnealingLrUpdaterHook(min_lr_ratio=0.01, by_epoch=False),
+        CosineAnnealingLrUpdaterHook(
+            min_lr=1e-5, by_epoch=False, warmup="exp", warmup_iters=5, warmup_ratio=0.3
+        ),
+        LinearAnnealingLrUpdaterHook(min_lr_ratio=0.03),
+        FlatCosineAnnealingLrUpdaterHook(min_lr=1e-5, by_epoch=False),
+        CosineRestartLrUpdaterHook(
+            periods=[7, 13], restart_weights=[1, 0.7], min_lr=1e-5, by_epoch=False
+        ),
+        PolyLrUpdaterHook(power=0.9, min_lr=1e-5, by_epoch=False),
+        ExpLrUpdaterHook(gamma=0.93, by_epoch=False),
+        InvLrUpdaterHook(gamma=0.07, power=0.6, by_epoch=False),
+        StepLrUpdaterHook(step=[3, 11], gamma=0.3, by_epoch=False),
+        StepLrUpdaterHook(step=3, gamma=0.3, min_lr=0.02, by_epoch=False),
+        CyclicLrUpdaterHook(cyclic_times=2, gamma=0.7),
+        OneCycleLrUpdaterHook(max_lr=[0.1 / 1.07**i for i in range(40)]),
+    ],
+    ids=lambda hook: type(hook).__name__,
+)
+def test_many_rates_are_set_as_each_alone(hook):
+    """To the last bit, and as Python's floats: they are computed at once where they are many."""
+    rates = [0.1 / 1.07**i for i in range(40)]
+    found = schedules.sample(hook, max_epochs=4, iters_per_epoch=5, base_lr=rates)
+    for i, rate in enumerate(rates):
+        alone = copy.deepcopy(hook)
+        if hasattr(hook, "max_lr"):
+            alone.max_lr = rate
+        values = schedules.sample(alone, max_epochs=4, iters_per_epoch=5, base_lr=rate)
+        assert [row[i] for row in found] == values
+        assert {type(row[i]) for row in found} == {float}
+
+
+def test_a_policy_of_ones_own_never_sees_many_rates_at_once():
+    class Own(CosineAnnealingLrUpdaterHook):
+        def value(self, base: float, position: int, total: Any) -> float:
+            return min(base, 0.05)
+
+    rates = [0.1 / 1.07**i for i in range(40)]
+    found = schedules.sample(
+        Own(min_lr=0, by_epoch=False), max_epochs=1, iters_per_epoch=2, base_lr=rates
+    )
+    assert found == [[min(rate, 0.05) for rate in rates]] * 2

@@ -54,6 +54,7 @@ class CosineAnnealingLrUpdaterHook(AnnealingLr):
         ValueError: if both or neither of the two are given.
     """
 
+    at_once = True
     curve = staticmethod(schedules.cosine)
 
 
@@ -70,6 +71,7 @@ class LinearAnnealingLrUpdaterHook(AnnealingLr):
         ValueError: if both or neither of the two are given.
     """
 
+    at_once = True
     curve = staticmethod(schedules.linear)
 
 
@@ -86,6 +88,8 @@ class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
     Raises:
         ValueError: for a share outside [0, 1], or if both or neither minimum is given.
     """
+
+    at_once = True
 
     def __init__(
         self,
@@ -117,6 +121,7 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         ValueError: if there is not one weight for each period, or both or neither minimum is given.
     """
 
+    at_once = True
     needs_length = False
 
     def __init__(

@@ -39,6 +39,8 @@ class CyclicLrUpdaterHook(Cyclic, LrUpdaterHook):
         Departure from mmcv: the ratios may be a list, as they come from YAML or JSON.
     """
 
+    at_once = True
+
     def __init__(
         self,
         by_epoch: bool = False,
@@ -75,6 +77,8 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         ValueError: for an argument outside its range, and at the start of a run that is longer
             than ``total_steps``, or where a phase has no length (mmcv divides by zero there).
     """
+
+    at_once = True
 
     def __init__(
         self,

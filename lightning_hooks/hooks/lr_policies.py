@@ -44,6 +44,8 @@ class StepLrUpdaterHook(Step, LrUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
+    at_once = property(lambda self: self.min_lr is None)  # else each is compared with it
+
     def __init__(
         self,
         step: int | list[int],
@@ -70,6 +72,8 @@ class ExpLrUpdaterHook(Exp, LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
+    at_once = True
+
 
 @HOOKS.register_module()
 class PolyLrUpdaterHook(Poly, LrUpdaterHook):
@@ -84,6 +88,8 @@ class PolyLrUpdaterHook(Poly, LrUpdaterHook):
         TypeError: for what is no number.
         ValueError: for a number below 0.
     """
+
+    at_once = True
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         super().__init__(power, **kwargs)
@@ -104,3 +110,5 @@ class InvLrUpdaterHook(Inv, LrUpdaterHook):
         TypeError: for what is no number.
         ValueError: for a number below 0.
     """
+
+    at_once = True

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from lightning_hooks.arguments import is_finite
 
 __all__ = [
+    "Bases",
     "Values",
     "check_spread",
     "groups_of",
@@ -27,6 +30,47 @@ def of_each(function: Callable[[Any], Any], values: Values) -> Values:
     if isinstance(values, dict):
         return {name: list(map(function, group)) for name, group in values.items()}
     return list(map(function, values))
+
+
+FEW = 16
+"""Up to so many different bases an array is no faster than one after the other."""
+
+
+class Bases:
+    """The base of each group, sorted out once: most groups share theirs.
+
+    Args:
+        bases: One for each group.
+    """
+
+    def __init__(self, bases: Sequence[Any]) -> None:
+        self._bases = list(bases)
+        self._distinct = list(dict.fromkeys(bases))
+        numbers = {base: i for i, base in enumerate(self._distinct)}
+        self._numbers = [numbers[base] for base in bases]
+        many = len(self._distinct) > FEW and {*map(type, self._distinct)} == {float}
+        self._array = np.array(self._bases) if many else None
+
+    def are(self, bases: Sequence[Any]) -> bool:
+        """Whether these are the bases."""
+        return self._bases == bases
+
+    def values(self, value: Callable[..., Any], *now: Any, at_once: bool) -> list[Any]:
+        """Return ``value(base, *now)`` of each group, computed once for each different base.
+
+        Args:
+            value: The function.
+            now: What it takes besides.
+            at_once: Whether it takes an array of bases: between a float and an array numpy does
+                what Python does between two floats, to the last bit.
+        """
+        if len(self._distinct) == 1:
+            return [value(self._distinct[0], *now)] * len(self._bases)
+        if self._array is not None and at_once:
+            every: list[Any] = value(self._array, *now).tolist()
+            return every
+        found = [value(base, *now) for base in self._distinct]
+        return [found[number] for number in self._numbers]
 
 
 def optimizers_of(optimizer: Any) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from lightning_hooks.applied_steps import AppliedSteps
 from lightning_hooks.arguments import check_bool
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.look_ahead import look_ahead
-from lightning_hooks.hooks.param_groups import Values, optimizers_of, place, with_groups
+from lightning_hooks.hooks.param_groups import Bases, Values, optimizers_of, place, with_groups
 from lightning_hooks.optimizer_steps import InSteps
 from lightning_hooks.schedules import check_warm_up, warm_up
 
@@ -59,6 +59,9 @@ class Updater(Hook):
     needs_length = False
     """Whether the policy depends on the length of the run."""
 
+    at_once: Any = False
+    """Whether ``value`` takes an array of bases too; each class says so for itself alone."""
+
     # for subclasses that do not call super().__init__()
     by_epoch: bool = True
     warmup: str | None = None
@@ -69,6 +72,7 @@ class Updater(Hook):
     by_step: bool = False
     _applied: AppliedSteps | None = None
     _skipped_before = 0
+    _known: Bases | None = None
 
     base: Values = ()
     """The number of each group from which its values are computed."""
@@ -300,19 +304,18 @@ class Updater(Hook):
     def _from_policy(self, runner: Any, bases: Values) -> Values:
         position, total = self._progress(runner)
         if isinstance(bases, dict):
-            return {name: self._of_all(group, position, total) for name, group in bases.items()}
+            return {name: self._of_these(Bases(b), position, total) for name, b in bases.items()}
         return self._of_all(bases, position, total)
 
     def _of_all(self, bases: Sequence[Any], position: int, total: Any) -> list[float]:
-        """Return the value of each group, computed once for each base: most groups share theirs."""
-        value = self.value
-        if bases and bases.count(bases[0]) == len(bases):
-            return [value(bases[0], position, total)] * len(bases)
-        distinct = set(bases)
-        if len(distinct) == len(bases):
-            return [value(base, position, total) for base in bases]
-        known = {base: value(base, position, total) for base in distinct}
-        return [known[base] for base in bases]
+        """Return the value of each group."""
+        if self._known is None or not self._known.are(bases):
+            self._known = Bases(bases)
+        return self._of_these(self._known, position, total)
+
+    def _of_these(self, bases: Bases, position: int, total: Any) -> list[float]:
+        at_once = "at_once" in vars(type(self)) and self.at_once
+        return bases.values(self.value, position, total, at_once=at_once)
 
     def _factor(self, now: int) -> float:
         assert self.warmup_iters is not None
