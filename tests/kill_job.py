@@ -151,6 +151,8 @@ def ignore_signals() -> None:
 def serve(**jobs: Any) -> None:
     """Serve until the input ends."""
     warnings.simplefilter("ignore")  # of files that the kill has left
+    # what a shell starts in the background ignores Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     print(0, flush=True)
     for line in sys.stdin:
         pid = os.fork()

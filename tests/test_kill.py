@@ -94,6 +94,7 @@ def test_a_signal_leaves_raw_weights_flushed_logs_and_a_state_to_resume_from(
         victim.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "background"), [("SIGTERM", False), ("SIGINT", True)], ids=["SIGTERM", "SIGINT"]
 )
