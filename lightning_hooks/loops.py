@@ -13,10 +13,10 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.data import extract_batch_size
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torchmetrics import Metric
 
 __all__ = [
