@@ -104,13 +104,6 @@ class HookAdapter(Participant):
         for item in _as_list(hooks):
             self._add(item)
 
-    def __new__(cls, *hooks: Any, **kwargs: Any) -> Any:
-        """Say where several hooks go."""
-        if len(hooks) > 1 and cls.__init__ is HookAdapter.__init__:
-            made = ", ".join(f"{type(hook).__name__}(...)" for hook in hooks)
-            raise TypeError(f"HookAdapter takes its hooks in one list: HookAdapter([{made}])")
-        return super().__new__(cls, *hooks, **kwargs)
-
     def _add(self, item: Any) -> None:
         priority: Any = None
         if isinstance(item, Mapping):

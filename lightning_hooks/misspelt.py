@@ -19,9 +19,8 @@ OWN = ("lightning_hooks", "lightning", "mmcv", "mmengine")
 def misspelt(hook: Any) -> Iterator[tuple[str, str]]:
     """Yield the names in a hook's classes, but ours, that look like a point, and that point.
 
-    >>> class Late:
-    ...     def after_train_iters(self, runner): ...
-    >>> list(misspelt(Late()))
+    >>> late = type("Late", (), {"after_train_iters": print, "__module__": "my_hooks"})()
+    >>> list(misspelt(late))
     [('after_train_iters', 'after_train_iter')]
     """
     classes = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in OWN]

@@ -13,7 +13,7 @@ from typing import Any
 
 from lightning_hooks.suggest import suggest
 
-__all__ = ["HOMES", "PUBLIC", "find", "offered"]
+__all__ = ["HOMES", "PUBLIC", "absent", "find", "offered"]
 
 PACKAGE = __name__.rpartition(".")[0]
 
@@ -101,10 +101,7 @@ def find(name: str) -> Any:
     elif not name.startswith("_") and importlib.util.find_spec(f"{PACKAGE}.{name}"):
         found = importlib.import_module(f"{PACKAGE}.{name}")
     else:
-        # importlib asks by hasattr first, and hides what an AttributeError says
-        by_import = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
-        kind = ImportError if by_import else AttributeError
-        raise kind(f"{PACKAGE} has no {name!r}; {suggest(name, PUBLIC)}")
+        raise absent(PACKAGE, name, suggest(name, PUBLIC))
     vars(sys.modules[PACKAGE])[name] = found  # it is not asked for again
     return found
 
@@ -112,3 +109,11 @@ def find(name: str) -> Any:
 def offered() -> list[str]:
     """Return the names that the package shows."""
     return sorted({*vars(sys.modules[PACKAGE]), *PUBLIC})
+
+
+def absent(module: str, name: str, advice: str) -> Exception:
+    """Return the error of a module's ``__getattr__`` for a name that it does not have."""
+    # importlib asks by hasattr first, and hides what an AttributeError says
+    by_import = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
+    kind = ImportError if by_import else AttributeError
+    return kind("; ".join(filter(None, [f"{module} has no {name!r}", advice])))

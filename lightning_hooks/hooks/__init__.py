@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from lightning_hooks.names import HOMES, absent
+
 
 def __getattr__(name: str) -> Any:
     """Say where a hook is imported from: mmcv's are imported from such a package."""
-    if not name.endswith("Hook"):
+    if name not in HOMES:  # a module here, which is not imported yet
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise ImportError(f"write `from lightning_hooks import {name}`")
+    raise absent(__name__, name, f"write `from lightning_hooks import {name}`")

@@ -9,8 +9,7 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 
-from lightning_hooks.writers.lock import held
-from lightning_hooks.writers.spool import read_spool
+from lightning_hooks.writers.spool import held, read_spool
 
 __all__ = ["command", "leftovers", "shared_folder"]
 

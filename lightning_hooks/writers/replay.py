@@ -8,11 +8,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.writers.lock import held
 from lightning_hooks.writers.neptune_files import is_neptune_run, read_neptune
 from lightning_hooks.writers.packages import require, tolerant
 from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.spool import read_spool
+from lightning_hooks.writers.spool import held, read_spool
 from lightning_hooks.writers.writer import Writer
 
 __all__ = ["WRITERS", "open_writer", "read", "replay"]

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from lightning_hooks.writers.lock import hold, let_go
+from lightning_hooks.locks import hold, let_go, locked
 from lightning_hooks.writers.records import Record, from_line, to_line
 
-__all__ = ["Spool", "read_lines", "read_spool"]
+__all__ = ["Spool", "held", "read_lines", "read_spool"]
 
 _KEPT = 10_000  # records kept in memory when the disk takes no more: a megabyte or two
 _BLOCK = 1 << 20
@@ -229,3 +229,19 @@ def _open_new(path: str) -> tuple[str, IO[bytes]]:
         with contextlib.suppress(FileExistsError):
             return name, open(name, "xb", buffering=0)
     raise AssertionError  # count() has no end
+
+
+@contextlib.contextmanager
+def held(path: str) -> Iterator[None]:
+    """Hold a spool for a while.
+
+    Raises:
+        BlockingIOError: if the run that writes it does, or who sends it afterwards.
+    """
+    with locked(path, wait=False) as free:
+        if free is False:
+            raise BlockingIOError(
+                f"{path} is in use: its run goes on, or somebody else sends it; "
+                "a copy of what is in it can go to another backend meanwhile"
+            )
+        yield

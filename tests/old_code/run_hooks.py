@@ -411,6 +411,8 @@ if __name__ == "__main__":
         with mock.patch("time.sleep"):
             main(which, source, out, only)
     else:
+        import lightning  # noqa: F401 - it looks for packages of which parents.py has fakes
+
         from lightning_hooks.standin.finder import Finder
 
         sys.meta_path.insert(0, Finder())  # also before a real mmcv
