@@ -104,6 +104,12 @@ class HookAdapter(Participant):
         for item in _as_list(hooks):
             self._add(item)
 
+    @classmethod
+    def _check_positional(cls, args: Sequence[Any]) -> None:
+        if len(args) > 1 and cls.__init__ is HookAdapter.__init__:
+            made = ", ".join(f"{type(hook).__name__}(...)" for hook in args)
+            raise TypeError(f"HookAdapter takes its hooks in one list: HookAdapter([{made}])")
+
     def _add(self, item: Any) -> None:
         priority: Any = None
         if isinstance(item, Mapping):

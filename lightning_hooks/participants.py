@@ -35,7 +35,12 @@ class Participant(NoLogger, Callback):
         """Say what an argument with a wrong name may have meant."""
         if kwargs and (known := names_of(cls)) is not None:
             check_names(cls.__name__, kwargs, known)
+        cls._check_positional(args)
         return super().__new__(cls)
+
+    @classmethod
+    def _check_positional(cls, args: Sequence[Any]) -> None:
+        """Say what is better than Python's words where it is known what was meant."""
 
     def __repr__(self) -> str:
         # what Lightning shows where one is given as plugin, strategy or loader

@@ -23,6 +23,7 @@ import torch
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
+from lightning_hooks.cli import main
 from lightning_hooks.hooks.memory import peak_memory
 from lightning_hooks.writers.delivery import Delivery
 from lightning_hooks.writers.records import Record, from_line, to_line
@@ -412,7 +413,9 @@ fit(Path(sys.argv[1]), TensorboardLoggerHook(interval=1), Slow(), epochs=500)
 """
 
 
-def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(tmp_path: Path) -> None:
+def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = tmp_path / "work"
     work.mkdir()
     (work / "tf_logs").write_text("no folder")  # so that all stays in the spool
@@ -424,10 +427,9 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(tmp_path: Path) -> N
     try:
         assert next(int(line) for line in lines if line.isdigit() and int(line) >= 9)
         (path,) = spools(tmp_path)
-        sending = [sys.executable, "-m", "lightning_hooks.cli", "replay", str(path)]
-        refused = subprocess.run(sending, capture_output=True, text=True, env=environment)
-        assert refused.returncode == 2
-        (line,) = refused.stderr.splitlines()
+        with pytest.raises(SystemExit, match="2"):
+            main(["replay", str(path)])
+        (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"lightning-hooks: BlockingIOError: {path} is in use: its run goes")
         copy = Kept()
         assert replay(str(path), to=copy) >= 9  # a copy of it may go elsewhere
@@ -437,7 +439,9 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(tmp_path: Path) -> N
         job.communicate()
     (work / "tf_logs").unlink()
     count = len(read(str(path))[1])
-    assert subprocess.check_output(sending, text=True, env=environment) == f"{count} records sent\n"
+    with pytest.raises(SystemExit, match="0"):
+        main(["replay", str(path)])
+    assert capsys.readouterr().out == f"{count} records sent\n"
     assert count >= len(copy.records)
     assert not path.exists()
 

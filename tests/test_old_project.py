@@ -18,7 +18,13 @@ from test_standin_script import COMMAND, check_results
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "old_project.json").read_text())["cases"]
 
 
-@pytest.mark.parametrize("case", GOLDEN)
+SLOW = ("own_runner_and_constructor_resumed", "two_backwards_by_iteration")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in GOLDEN],
+)
 def test_the_project_does_what_it_did(case: str, tmp_path: Path) -> None:
     want = GOLDEN[case]
     run(COMMAND, want["runs"], str(tmp_path), TRAIN)

@@ -56,7 +56,7 @@ def test_what_the_step_returned_counts(tmp_path: Path) -> None:
         def after_train_iter(self, runner: Any) -> None:
             assert runner.outputs["num_samples"] == 7
 
-    make_trainer(tmp_path, Reads()).fit(Says(), make_loader(1))
+    make_trainer(tmp_path, Reads()).fit(Says(), make_loader(1), make_loader(1))
 
 
 def test_what_is_missing_is_answered_with_what_to_return(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_what_is_missing_is_answered_with_what_to_return(tmp_path: Path) -> None
             runner.outputs["log_vars"]
 
     with pytest.raises(KeyError, match=r"no 'log_vars', only: loss; return dict\(loss=\.\.\., log"):
-        make_trainer(tmp_path, Reads()).fit(TinyModule(), make_loader(1))
+        make_trainer(tmp_path, Reads()).fit(TinyModule(), make_loader(1), make_loader(1))
 
 
 def test_a_copy_leaves_the_run_behind(tmp_path: Path) -> None:
@@ -75,5 +75,5 @@ def test_a_copy_leaves_the_run_behind(tmp_path: Path) -> None:
         def after_train_iter(self, runner: Any) -> None:
             copies.append(copy.copy(runner.outputs))
 
-    make_trainer(tmp_path, Keeps()).fit(TinyModule(), make_loader(1))
+    make_trainer(tmp_path, Keeps()).fit(TinyModule(), make_loader(1), make_loader(1))
     assert [type(one) for one in copies] == [dict]

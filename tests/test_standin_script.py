@@ -51,7 +51,14 @@ def check_results(work_dir: Path, want: dict[str, Any], absolute: float = 2e-5) 
     assert numbers[0] == pytest.approx(numbers[1], abs=2e-4)
 
 
-SLOW = ("epoch_two_processes_resumed", "iter_two_processes_resumed", "iter_val_resumed")
+SLOW = (
+    "epoch_two_loaders",
+    "epoch_two_processes_resumed",
+    "iter_resumed",
+    "iter_two_processes",
+    "iter_two_processes_resumed",
+    "iter_val_resumed",
+)
 
 
 @pytest.mark.parametrize(
