@@ -62,7 +62,7 @@ class LogBuffer:
             raise TypeError(f"vars must be a dict, got {vars!r}")
         values: list[Any] = [None]
         for key, value in vars.items():
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and value.requires_grad:
                 value = value.detach()
             values = self.val_history.setdefault(key, [])
             values.append(value)

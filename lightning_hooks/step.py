@@ -42,6 +42,17 @@ def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
 class OrphanLoss(torch.Tensor):
     """The loss that a hook sees where Lightning does backward."""
 
+    plain: torch.Tensor
+    """The same tensor without this class, whose every operation goes through Python; ours."""
+
+    @classmethod
+    def of(cls, loss: torch.Tensor) -> OrphanLoss:
+        """Return a step's loss as this, detached."""
+        plain = loss.detach()
+        orphan = plain.as_subclass(cls)
+        orphan.plain = plain
+        return orphan
+
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Refuse, and say what to change."""
         raise RuntimeError(

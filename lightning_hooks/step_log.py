@@ -23,7 +23,7 @@ def detached(outputs: dict[str, Any]) -> dict[str, Any]:
 def orphaned(outputs: dict[str, Any]) -> dict[str, Any]:
     """Return the outputs of a step whose backward is Lightning's: the loss says so when asked."""
     return {
-        key: value.detach().as_subclass(OrphanLoss)
+        key: OrphanLoss.of(value)
         if isinstance(value, torch.Tensor) and (value.requires_grad or key == "loss")
         else value
         for key, value in outputs.items()
@@ -38,7 +38,11 @@ def feed_log_buffer(runner: Runner) -> None:
     if "log_vars" in outputs:
         runner.log_buffer.update(outputs["log_vars"], outputs.get("num_samples", 1))
         return
-    values = {"loss": outputs["loss"].as_subclass(torch.Tensor)} if "loss" in outputs else {}
+    values = {}
+    if "loss" in outputs:
+        loss = outputs["loss"]
+        plain = getattr(loss, "plain", None)  # what a hook has computed from it has none
+        values["loss"] = loss.as_subclass(torch.Tensor) if plain is None else plain
     if runner.mode == "train":
         values.update(loops.step_metrics(runner.trainer, runner.seen_metrics))
     runner.log_buffer.update(values, outputs.get("num_samples", 1))

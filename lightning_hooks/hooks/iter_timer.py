@@ -37,13 +37,13 @@ class IterTimerHook(Hook):
 
     def before_iter(self, runner: Any) -> None:
         """Note the wait for the batch."""
-        runner.log_buffer.update({"data_time": self._since()})
+        runner.log_buffer.update({"data_time": self._until(time.perf_counter())})
 
     def after_iter(self, runner: Any) -> None:
         """Note the whole iteration and start the next."""
-        runner.log_buffer.update({"time": self._since()})
-        self._last = time.perf_counter()
-
-    def _since(self) -> float:
         now = time.perf_counter()
+        runner.log_buffer.update({"time": self._until(now)})
+        self._last = now
+
+    def _until(self, now: float) -> float:
         return now - (now if self._last is None else self._last)
