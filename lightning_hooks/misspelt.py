@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,13 +20,17 @@ OWN = ("lightning_hooks", "lightning", "mmcv", "mmengine")
 def misspelt(hook: Any) -> Iterator[tuple[str, str]]:
     """Yield the names in a hook's classes, but ours, that look like a point, and that point.
 
-    >>> late = type("Late", (), {"after_train_iters": print, "__module__": "my_hooks"})()
-    >>> list(misspelt(late))
+    >>> class Late:
+    ...     __module__ = "my_hooks"
+    ...     def after_train_iters(self, runner): ...
+    >>> list(misspelt(Late()))
     [('after_train_iters', 'after_train_iter')]
     """
     classes = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in OWN]
-    for name in dict.fromkeys(name for cls in classes for name in vars(cls)):
-        if name in POINTS or name.startswith("_") or not callable(getattr(hook, name, None)):
+    found = {name: value for cls in classes for name, value in vars(cls).items()}
+    for name, value in found.items():
+        # a property is not asked for: it may have no value yet
+        if not isinstance(value, types.FunctionType) or name in POINTS or name.startswith("_"):
             continue
         for point in difflib.get_close_matches(name, POINTS, n=1, cutoff=0.9):
             yield name, point

@@ -247,6 +247,10 @@ def test_a_point_with_a_wrong_name(
 
         def after_training(self) -> None: ...
 
+        @property
+        def means(self) -> float:
+            raise RuntimeError("nothing is measured yet")
+
     fit(tmp_path, HookAdapter([Misspelt()]))
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     expected = (
