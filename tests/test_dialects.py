@@ -244,11 +244,13 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
 
 JOB = """
 import json
+import os
 import sys
 import lightning as L
 from dialect_hooks import mmengine_style, pointrix_style
 from helpers import TinyModule, make_loader
-from lightning_hooks import HookAdapter
+from lightning_hooks import (CheckInvalidLossHook, CheckpointHook, CosineAnnealingLrUpdaterHook,
+    EMAHook, HookAdapter, TextLoggerHook)
 from lightning_hooks.dialects import cvpods, pet
 from lightning_hooks.dialects import detectron2 as d2
 
@@ -277,10 +279,16 @@ if __name__ == "__main__":
     writer = d2.PeriodicWriter([d2.JSONWriter(sys.argv[1])], period=2)
     traces = [mmengine_style.Trace(), pointrix_style.Trace()]
     hooks = [d2.IterationTimer(), writer, Pods(), Pet(), *traces, Seen()]
+    ours = [CheckpointHook(interval=1), EMAHook(), TextLoggerHook(interval=2),
+        CosineAnnealingLrUpdaterHook(min_lr=0.0), CheckInvalidLossHook()]
     trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1,
-        logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=[HookAdapter(hooks)])
-    trainer.fit(TinyModule(), make_loader(8), make_loader(2))
+        logger=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=os.path.dirname(sys.argv[1]), callbacks=[HookAdapter(hooks), *ours])
+    module = TinyModule()
+    before = module.net.weight.tolist()
+    trainer.fit(module, make_loader(8), make_loader(2))
+    # this process has only started the two; Lightning brings back what they trained
+    assert module.net.weight.tolist() != before
 """
 
 
@@ -297,6 +305,8 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "epoch_1.pth").is_file()
+    assert len([*tmp_path.glob("*.log.json")]) == 1
     one, two = (json.loads((tmp_path / f"metrics.json.{rank}").read_text()) for rank in (0, 1))
     assert one["own"] != two["own"]  # each has its own losses, and logs them
     assert [one["logged"], two["logged"]] == pytest.approx([one["own"], two["own"]])
