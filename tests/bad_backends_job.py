@@ -35,6 +35,7 @@ TRACKERS: tuple[type[TrackerHook], ...] = (
     VisdomLoggerHook,
     WandbLoggerHook,
 )
+PATIENCE = {"start": 0.7, "write": 6.0, "hang": 6.0}  # the first record is to be taken by then
 FOREVER = 600.0  # more than the whole job takes
 
 
@@ -72,7 +73,7 @@ def on_a_full_disk(path: str) -> tuple[str, Any]:
 
 def train(work: Path, trouble: str) -> dict[str, Any]:
     """Train for an epoch of four steps; return what came of it."""
-    patience = 0.7 if trouble in ("start", "write", "hang") else 60.0
+    patience = PATIENCE.get(trouble, 60.0)
     hooks = [kind(interval=1, by_epoch=False, timeout=patience) for kind in TRACKERS]
     for hook in hooks:
         hook.writer_class = spoil(hook.writer_class, trouble)
