@@ -16,6 +16,7 @@ import torch
 from helpers import make_trainer
 from torch.utils.data import DataLoader
 
+import lightning_hooks
 from lightning_hooks import (
     CheckInvalidLossHook,
     CheckpointHook,
@@ -27,7 +28,7 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 
-PACKAGE = str(Path(__file__).parents[1] / "lightning_hooks")
+PACKAGE = str(Path(lightning_hooks.__file__).parent)
 
 
 class Light(Hook):
