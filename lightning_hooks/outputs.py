@@ -27,6 +27,13 @@ dict(loss=..., log_vars=...) from it
     runner: Any
     """The run, whose batch is counted when somebody asks."""
 
+    @classmethod
+    def of(cls, runner: Any, values: dict[str, Any]) -> StepOutputs:
+        """Return what a step of a run returned."""
+        outputs = cls(values)
+        outputs.runner = runner
+        return outputs
+
     def __missing__(self, key: str) -> Any:
         """Count the samples, or say what to do.
 

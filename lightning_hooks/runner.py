@@ -360,10 +360,8 @@ class Runner:
     def take_result(self, result: Any) -> None:
         """Take what a validation or test step returned: a list of samples is not mmcv's dict."""
         self.result = result
-        self.outputs = seen = StepOutputs(
-            {} if isinstance(result, (list, tuple)) else as_outputs(result)
-        )
-        seen.runner = self
+        found = {} if isinstance(result, (list, tuple)) else as_outputs(result)
+        self.outputs = StepOutputs.of(self, found)
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it; the list may change meanwhile."""

@@ -49,11 +49,9 @@ class TrainingStep:
             return  # the learning rate finder's step, or one that a hook makes
         found = as_outputs(outputs)
         if not self._ownership.is_taken:
-            runner.outputs = seen = StepOutputs(orphaned(found))
-            seen.runner = runner
+            runner.outputs = StepOutputs.of(runner, orphaned(found))
             return
-        runner.outputs = seen = StepOutputs(self._ownership.with_strategy_loss(found))
-        seen.runner = runner
+        runner.outputs = StepOutputs.of(runner, self._ownership.with_strategy_loss(found))
         feed_log_buffer(runner)
         calls = self._calls.at["after_train_iter"]
         calls = calls[: self._ownership.split(calls)]
@@ -64,8 +62,7 @@ class TrainingStep:
             self._calls.each_batch("after_train_iter", calls)
         finally:
             self._inside = False
-        runner.outputs = after = StepOutputs(detached(runner.outputs))
-        after.runner = runner
+        runner.outputs = StepOutputs.of(runner, detached(runner.outputs))
 
     def left(self, calls: list[Call]) -> list[Call]:
         """Return the calls of ``after_train_iter`` that are left for the end of the batch.
