@@ -14,6 +14,8 @@ import pytest
 from inspected import arguments
 
 from lightning_hooks import standin
+from lightning_hooks.standin.modules import StandinModule
+from lightning_hooks.standin.names import Source
 from lightning_hooks.standin.refusals import NOT_OFFERED
 
 NAMES = json.loads((Path(__file__).parent / "golden" / "names.json").read_text())["cases"]
@@ -114,3 +116,15 @@ def test_what_is_refused_is_refused_by_its_name_with_a_way_out(name: str) -> Non
         exec(f"from {parent} import {last}")
     with pytest.raises(ImportError, match=re.escape(name)):
         importlib.import_module(name)
+
+
+def test_a_name_that_cannot_be_loaded_is_not_taken_for_a_missing_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(self: Source) -> Any:
+        raise AttributeError("torch has no attribute 'x'")
+
+    monkeypatch.setattr(Source, "load", load)
+    module = StandinModule("mmcv.runner")
+    with pytest.raises(ImportError, match=r"mmcv\.runner\.HOOKS: torch has no attribute 'x'"):
+        module.HOOKS  # noqa: B018

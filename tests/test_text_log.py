@@ -7,7 +7,6 @@ import logging
 import math
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -19,7 +18,6 @@ from scripted import Clock, ScriptedModel, SlowData
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TrainStepModule
-from lightning_hooks.hooks import iter_timer
 from lightning_hooks.hooks.logger import LoggerHook
 from lightning_hooks.writers.text import TextLoggerHook
 from lightning_hooks.writers.text_line import console_line, json_line
@@ -90,7 +88,7 @@ def replay(
 ) -> tuple[list[str], list[str], list[dict[str, Any]]]:
     """Run a recorded case under Lightning; return console lines, JSON lines and tags."""
     clock = Clock()
-    monkeypatch.setattr(iter_timer, "time", SimpleNamespace(perf_counter=clock.time))
+    monkeypatch.setattr(IterTimerHook, "clock", clock.time)
     model = ScriptedModel(GOLDEN["script"], clock)
     made = {
         k: torch.optim.SGD(model.parameters(), lr=v, momentum=0.9) for k, v in case["lr"].items()

@@ -29,21 +29,24 @@ class IterTimerHook(Hook):
     """
 
     reads_step = False
-    _last: float | None = None
+    clock = staticmethod(time.perf_counter)
+
+    t: float | None = None
+    """When the iteration before ended, by :attr:`clock`."""
 
     def before_epoch(self, runner: Any) -> None:
         """Start the clock."""
-        self._last = time.perf_counter()
+        self.t = self.clock()
 
     def before_iter(self, runner: Any) -> None:
         """Note the wait for the batch."""
-        runner.log_buffer.update({"data_time": self._until(time.perf_counter())})
+        runner.log_buffer.update({"data_time": self._until(self.clock())})
 
     def after_iter(self, runner: Any) -> None:
         """Note the whole iteration and start the next."""
-        now = time.perf_counter()
+        now = self.clock()
         runner.log_buffer.update({"time": self._until(now)})
-        self._last = now
+        self.t = now
 
     def _until(self, now: float) -> float:
-        return now - (now if self._last is None else self._last)
+        return now - (now if self.t is None else self.t)

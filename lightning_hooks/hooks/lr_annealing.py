@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from lightning_hooks import schedules
@@ -144,6 +145,11 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
             raise ValueError(f"periods must be positive, got {periods!r}")
         self.periods = periods
         self.restart_weights = restart_weights
+
+    @property
+    def cumulative_periods(self) -> list[int]:
+        """Where each period ends."""
+        return list(accumulate(self.periods))
 
     def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.cosine_restart`."""

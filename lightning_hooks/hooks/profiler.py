@@ -65,7 +65,10 @@ class ProfilerHook(Hook):
     """
 
     reads_step = False
-    _profiler: profiler.profile | None = None
+    profiler: torch.profiler.profile | None = None
+    """The one at work; after its end the last one, with what it has recorded."""
+
+    _running = False
     _first = 0
 
     def __init__(
@@ -82,13 +85,17 @@ class ProfilerHook(Hook):
         json_trace_path: str | None = None,
     ) -> None:
         super().__init__()
-        self._record: dict[str, Any] = {
-            "record_shapes": record_shapes,
-            "profile_memory": profile_memory,
-            "with_stack": with_stack,
-            "with_flops": with_flops,
-        }
-        check_bool(by_epoch=by_epoch, **self._record)
+        check_bool(
+            by_epoch=by_epoch,
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+        )
+        self.record_shapes = record_shapes
+        self.profile_memory = profile_memory
+        self.with_stack = with_stack
+        self.with_flops = with_flops
         if type(profile_iters) is not int or profile_iters < 1:
             raise ValueError(f"profile_iters must be an int of at least 1, got {profile_iters!r}")
         self.by_epoch = by_epoch
@@ -114,19 +121,23 @@ class ProfilerHook(Hook):
         _refuse_another(runner.trainer)
         self._first = runner.epoch if self.by_epoch else runner.iter
         present = profiler.supported_activities()  # type: ignore[no-untyped-call]  # torch's
-        self._profiler = profiler.profile(
+        self.profiler = profiler.profile(
             activities=[activity for activity in self.activities if activity in present],
             schedule=profiler.schedule(**self.schedule) if self.schedule else None,
             on_trace_ready=partial(self._ready, trace_handler(self.on_trace_ready, runner)),
-            **self._record,
+            record_shapes=self.record_shapes,
+            profile_memory=self.profile_memory,
+            with_stack=self.with_stack,
+            with_flops=self.with_flops,
         )
-        self._profiler.start()
+        self.profiler.start()
+        self._running = True
         runner.logger.info("profiler is profiling...")
 
     def after_train_iter(self, runner: Any) -> None:
         """Go on to the next step of the schedule, or end."""
-        if self._profiler is not None:
-            self._profiler.step()
+        if self._running and self.profiler is not None:
+            self.profiler.step()
             if not self.by_epoch and runner.iter + 1 - self._first >= self.profile_iters:
                 self._end(runner)
 
@@ -143,18 +154,17 @@ class ProfilerHook(Hook):
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
         """End; an error here would hide the one that is raised."""
-        running, self._profiler = self._profiler, None
+        running, self._running = self._running, False
         # one that has itself failed is off, and stopping it would end the process
-        if running is not None and _is_on():
+        if running and self.profiler is not None and _is_on():
             with contextlib.suppress(Exception):
-                running.stop()
+                self.profiler.stop()
 
     def _end(self, runner: Any) -> None:
-        running, self._profiler = self._profiler, None
-        if running is None:
-            return
-        runner.logger.info("profiler may take a few minutes...")
-        running.stop()
+        running, self._running = self._running, False
+        if running and self.profiler is not None:
+            runner.logger.info("profiler may take a few minutes...")
+            self.profiler.stop()
 
     def _ready(self, handler: Callable[[Any], Any] | None, running: Any) -> None:
         """Take a recorded piece now: torch forgets it when it prepares for the next."""
@@ -165,8 +175,8 @@ class ProfilerHook(Hook):
             running.export_chrome_trace(self.json_trace_path)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave a running profiler out of copies."""
-        return {**super().__getstate__(), "_profiler": None}
+        """Leave torch's profiler out of copies."""
+        return {**super().__getstate__(), "profiler": None, "_running": False}
 
 
 def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks import registry as native
-from lightning_hooks.standin import trackers
+from lightning_hooks.standin import phases, trackers
 from lightning_hooks.standin.checkpoint_hook import CheckpointHook
 from lightning_hooks.standin.ema import EMAHook
+from lightning_hooks.standin.iter_timer import IterTimerHook
 from lightning_hooks.standin.registry import Registry
 from lightning_hooks.standin.text_logger import TextLoggerHook
 
@@ -16,8 +17,10 @@ __all__ = ["EXACT", "HOOKS"]
 EXACT = {
     "CheckpointHook": CheckpointHook,
     "EMAHook": EMAHook,
+    "IterTimerHook": IterTimerHook,
     "TextLoggerHook": TextLoggerHook,
     **{name: getattr(trackers, name) for name in trackers.__all__},
+    **{name: getattr(phases, name) for name in phases.__all__},
 }
 """The classes that old code needs as mmcv has them, by the name of ours."""
 

@@ -27,7 +27,10 @@ class StandinModule(types.ModuleType):
     def __getattr__(self, attribute: str) -> Any:
         names = names_of(self.__name__)
         if attribute in names:
-            value = names[attribute].load()
+            try:
+                value = names[attribute].load()
+            except AttributeError as error:  # which import would take for a missing name
+                raise ImportError(f"{self.__name__}.{attribute}: {error}") from error
             vars(self)[attribute] = value
             return value
         if attribute.startswith("__"):

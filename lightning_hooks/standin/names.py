@@ -16,12 +16,9 @@ __all__ = ["PACKAGES", "TABLE", "Source", "names_of"]
 
 OURS = "lightning_hooks"
 STANDIN = "lightning_hooks.standin"
-_LR = (
-    "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
-    "OneCycle Poly Step"
-)
+_LR = "CosineAnnealing CosineRestart Exp Fixed FlatCosineAnnealing Inv LinearAnnealing Poly Step"
 _LOGGERS = "ClearML Dvclive Mlflow Neptune Tensorboard Wandb"
-_MOMENTUM = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
+_MOMENTUM = "CosineAnnealing LinearAnnealing Step"
 
 
 def _each(names: str, ending: str) -> str:
@@ -41,15 +38,19 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}.eval_hooks": "EvalHook DistEvalHook",
         "math": "inf",
     },
-    "mmcv.runner.hooks.iter_timer": {OURS: "IterTimerHook"},
+    "mmcv.runner.hooks.iter_timer": {f"{STANDIN}.iter_timer": "IterTimerHook"},
     "mmcv.runner.hooks.lr_updater": {
         OURS: _each(_LR, "LrUpdaterHook"),
+        f"{STANDIN}.phases": "CyclicLrUpdaterHook OneCycleLrUpdaterHook",
         f"{OURS}.schedules.anneal": "annealing_cos annealing_linear",
         "math": "pi",
         f"{STANDIN}.rates": "format_param get_position_from_periods",
     },
     "mmcv.runner.hooks.memory": {OURS: "EmptyCacheHook"},
-    "mmcv.runner.hooks.momentum_updater": {OURS: _each(_MOMENTUM, "MomentumUpdaterHook")},
+    "mmcv.runner.hooks.momentum_updater": {
+        OURS: _each(_MOMENTUM, "MomentumUpdaterHook"),
+        f"{STANDIN}.phases": "CyclicMomentumUpdaterHook OneCycleMomentumUpdaterHook",
+    },
     "mmcv.runner.hooks.optimizer": {
         OURS: "OptimizerHook GradientCumulativeOptimizerHook Fp16OptimizerHook "
         "GradientCumulativeFp16OptimizerHook"

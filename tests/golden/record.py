@@ -20,6 +20,7 @@ RECORDERS = {
     "old_code": "record_old_code",
     "old_project": "record_old_project",
     "names": "record_names",
+    "attributes": "record_attributes",
     "dialects": "record_dialects",
 }
 COMMAND = "tests/golden/oracle.sh"
