@@ -345,6 +345,8 @@ class Driver(Callback):
     def _note_hooks(self) -> None:
         self._calls.at.clear()
         self._wake()
+        if self._in_run:
+            self._step.listen()
 
     def _note_model(self) -> None:
         self._model.is_assigned = True
@@ -371,7 +373,7 @@ class Driver(Callback):
         calls = self._calls
         now = calls.at["after_train_iter"]
         if self._step.is_read:
-            now = self._step.left(now)
+            now = self._step.left(now, outputs)
         calls.each_batch("after_train_iter", now)
         del runner.data_batch
         if self._ownership.is_taken and isinstance(runner, IterRunner) and runner.ends_with_batch():
@@ -439,7 +441,7 @@ class Driver(Callback):
             runner = self.runner
             runner.take_result(outputs)
             if "log_vars" in runner.outputs:
-                feed_log_buffer(runner)
+                feed_log_buffer(runner, runner.outputs)
             self._calls.each_batch("after_val_iter", self._calls.at["after_val_iter"])
             del runner.data_batch
 

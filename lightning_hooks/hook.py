@@ -62,9 +62,15 @@ class Hook(Participant):
     """Hooks that come before it; see :mod:`lightning_hooks.hook_order`."""
 
     reads_step: bool = True
-    """Whether the hook reads ``runner.outputs`` or the log buffer's values of the step.
+    """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.
 
     A Trainer none of whose hooks does spends no time on collecting them.
+    """
+
+    reads_log_buffer: bool = False
+    """Whether a hook that does not read the step reads its values in the log buffer all the same.
+
+    They are in it when the batch ends, and cost less than the step itself.
     """
 
     # -- the ten points --------------------------------------------------------------------

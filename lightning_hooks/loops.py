@@ -92,7 +92,7 @@ def batches_processed(trainer: L.Trainer) -> int:
 
 def batch_idx(trainer: L.Trainer) -> int:
     """The index of the training batch in its epoch; the last one's between epochs."""
-    return max(int(trainer.fit_loop.epoch_loop.batch_idx), 0)
+    return max(trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1, 0)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
@@ -337,8 +337,11 @@ def step_metrics(
         seen: The values of the steps before, changed: Lightning keeps a value until the next,
             and those are left out.
     """
+    results = trainer.fit_loop.epoch_loop._results
+    if not results:
+        return {}
     found, seen = {}, {} if seen is None else seen
-    for _, item in trainer.fit_loop.epoch_loop._results.valid_items():
+    for _, item in results.valid_items():
         value, name = item._forward_cache if item.meta.on_step else None, item.meta.name
         if isinstance(value, torch.Tensor) and value.numel() == 1 and seen.get(name) is not value:
             seen[name] = value

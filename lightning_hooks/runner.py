@@ -142,13 +142,12 @@ class Runner:
     @property
     def inner_iter(self) -> int:
         """The index of the batch in its epoch; between epochs that of the batch last run."""
-        return self._inner_iter
+        stale = self._stale_inner_iter
+        return loops.batch_idx(self.trainer) if stale is None else stale
 
     @property
     def _inner_iter(self) -> int:
-        if self._stale_inner_iter is not None:
-            return self._stale_inner_iter
-        return loops.batch_idx(self.trainer)
+        return self.inner_iter
 
     @_inner_iter.setter
     def _inner_iter(self, value: int | None) -> None:

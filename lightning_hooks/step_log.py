@@ -12,7 +12,14 @@ from lightning_hooks.priority import is_family
 from lightning_hooks.runner import Runner
 from lightning_hooks.step import OrphanLoss
 
-__all__ = ["bound_log_buffer", "detached", "feed_log_buffer", "log_validation", "orphaned"]
+__all__ = [
+    "bound_log_buffer",
+    "detached",
+    "feed_log_buffer",
+    "log_validation",
+    "orphaned",
+    "whole",
+]
 
 
 def detached(outputs: dict[str, Any]) -> dict[str, Any]:
@@ -30,22 +37,42 @@ def orphaned(outputs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def feed_log_buffer(runner: Runner) -> None:
-    """Give the log buffer the step's ``log_vars``, else its loss and what the module logged."""
-    outputs = getattr(runner, "outputs", None) or {}
+def whole(outputs: dict[str, Any], batches: int) -> dict[str, Any]:
+    """Return Lightning's outputs of a step with its loss undivided.
+
+    Args:
+        outputs: A dict whose loss is a copy without the graph.
+        batches: By how many batches of a step Lightning has divided it.
+
+    >>> whole({"loss": torch.tensor(0.25)}, 4)
+    {'loss': tensor(1.)}
+    """
+    if batches == 1 or outputs.get("loss") is None:
+        return outputs
+    return {**outputs, "loss": outputs["loss"] * batches}
+
+
+def feed_log_buffer(runner: Runner, outputs: dict[str, Any]) -> None:
+    """Give the log buffer a step's ``log_vars``, else its loss and what the module logged."""
     if runner.fills_log_buffer:
         return
     if "log_vars" in outputs:
         runner.log_buffer.update(outputs["log_vars"], outputs.get("num_samples", 1))
         return
     values = {}
-    if "loss" in outputs:
-        loss = outputs["loss"]
-        plain = getattr(loss, "plain", None)  # what a hook has computed from it has none
-        values["loss"] = loss.as_subclass(torch.Tensor) if plain is None else plain
+    loss = outputs.get("loss")
+    if loss is not None:
+        values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)
     if runner.mode == "train":
         values.update(loops.step_metrics(runner.trainer, runner.seen_metrics))
     runner.log_buffer.update(values, outputs.get("num_samples", 1))
+
+
+def _plain(loss: Any) -> Any:
+    plain = getattr(loss, "plain", None)  # what a hook has computed from it has none
+    if plain is None and isinstance(loss, torch.Tensor):
+        return loss.as_subclass(torch.Tensor)
+    return loss if plain is None else plain
 
 
 def bound_log_buffer(runner: Runner) -> None:

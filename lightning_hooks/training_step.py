@@ -11,7 +11,7 @@ from lightning_hooks.model import as_outputs
 from lightning_hooks.outputs import StepOutputs
 from lightning_hooks.ownership import Ownership, reads_step
 from lightning_hooks.runner import Runner
-from lightning_hooks.step_log import detached, feed_log_buffer, orphaned
+from lightning_hooks.step_log import detached, feed_log_buffer, orphaned, whole
 
 __all__ = ["TrainingStep"]
 
@@ -30,11 +30,14 @@ class TrainingStep:
         """Whether there are hooks that want its result; those that own backward do."""
 
     def listen(self) -> None:
-        """Listen to the step, if a hook has use for it."""
+        """Listen to the step, if a hook has use for it; to be called when the hook list changes."""
         hooks = self._runner.hooks
-        self.is_read = self._ownership.is_taken or any(reads_step(hook) for hook in hooks)
-        if self.is_read:
+        is_wanted = self._ownership.is_taken or any(reads_step(hook) for hook in hooks)
+        if is_wanted and self._listening is None:
             self._listening = Listening(self._runner.module, "training_step", after=self._after)
+        self.is_read = self._listening is not None or any(
+            getattr(hook, "reads_log_buffer", False) for hook in hooks
+        )
 
     def stop_listening(self) -> None:
         """Give the module its method back; doing it twice does no harm."""
@@ -52,7 +55,7 @@ class TrainingStep:
             runner.outputs = StepOutputs.of(runner, orphaned(found))
             return
         runner.outputs = StepOutputs.of(runner, self._ownership.with_strategy_loss(found))
-        feed_log_buffer(runner)
+        feed_log_buffer(runner, runner.outputs)
         calls = self._calls.at["after_train_iter"]
         calls = calls[: self._ownership.split(calls)]
         if "loss" not in found:  # a step without loss: nothing to run backward from
@@ -64,12 +67,20 @@ class TrainingStep:
             self._inside = False
         runner.outputs = StepOutputs.of(runner, detached(runner.outputs))
 
-    def left(self, calls: list[Call]) -> list[Call]:
+    def left(self, calls: list[Call], outputs: dict[str, Any]) -> list[Call]:
         """Return the calls of ``after_train_iter`` that are left for the end of the batch.
 
         Their log buffer has the step's result by then.
+
+        Args:
+            calls: All of them.
+            outputs: What Lightning made of the step's result.
         """
         if self._ownership.is_taken:
             return calls[self._ownership.split(calls) :]
-        feed_log_buffer(self._runner)
+        runner = self._runner
+        if self._listening is not None:
+            feed_log_buffer(runner, getattr(runner, "outputs", {}))
+        else:
+            feed_log_buffer(runner, whole(outputs, runner.trainer.accumulate_grad_batches))
         return calls

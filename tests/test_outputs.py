@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 from helpers import TinyModule, make_loader, make_trainer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
-from lightning_hooks import Hook, HookAdapter, OptimizerHook
+from lightning_hooks import (
+    FixedLrUpdaterHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    LoggerHook,
+    OptimizerHook,
+)
 
 
 class Counts(Hook):
@@ -77,3 +85,69 @@ def test_a_copy_leaves_the_run_behind(tmp_path: Path) -> None:
 
     make_trainer(tmp_path, Keeps()).fit(TinyModule(), make_loader(1), make_loader(1))
     assert [type(one) for one in copies] == [dict]
+
+
+class Values(LoggerHook):
+    """A logger of ours by its module, as far as the driver can tell: it reads no step."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(interval=1, reset_flag=True, **kwargs)
+        self.losses: list[float] = []
+
+    def log(self, runner: Any) -> None:
+        if runner.mode == "train":
+            self.losses.append(runner.log_buffer.output["loss"])
+
+
+Values.__module__ = "lightning_hooks.writers.values"
+
+
+@pytest.mark.parametrize("by_scheduler", [False, True])
+def test_loggers_get_the_loss_that_the_step_returned(by_scheduler: bool, tmp_path: Path) -> None:
+    values, module = Values(), TinyModule()
+    if by_scheduler:
+        trainer = make_trainer(
+            tmp_path, values, GradientAccumulationScheduler({0: 1, 1: 3}), max_epochs=2
+        )
+    else:
+        trainer = make_trainer(tmp_path, values, accumulate_grad_batches=3, max_epochs=2)
+    trainer.fit(module, make_loader(6), make_loader(1))
+    # Lightning divides it by the batches of a step, and there is a rounding in the way back
+    assert values.losses == pytest.approx(module.losses, rel=1.5e-7)
+    assert len(values.losses) == 12
+
+
+def test_nothing_stands_before_the_step_where_there_are_only_loggers(tmp_path: Path) -> None:
+    class Looks(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            assert "training_step" not in vars(self)
+            return super().training_step(batch, batch_idx)
+
+    hooks = [Values(), IterTimerHook(), FixedLrUpdaterHook()]
+    make_trainer(tmp_path, *hooks).fit(Looks(), make_loader(3), make_loader(1))
+    assert len(hooks[0].losses) == 3
+
+
+@pytest.mark.parametrize("point", ["before_train_iter", "after_train_iter", "after_train_epoch"])
+def test_a_reader_that_comes_in_mid_run_reads_the_next_step(point: str, tmp_path: Path) -> None:
+    class Reads(Hook):
+        def __init__(self) -> None:
+            self.losses: list[float] = []
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.losses.append(float(runner.outputs["loss"]))
+
+    class Brings(Hook):
+        reads_step = False
+
+        def bring(self, runner: Any) -> None:
+            if not reader.losses and reader not in runner.hooks:
+                runner.register_hook(reader, "LOW")
+
+    reader, module = Reads(), TinyModule()
+    setattr(Brings, point, Brings.bring)
+    make_trainer(tmp_path, Brings(), Values(), max_epochs=2).fit(
+        module, make_loader(3), make_loader(1)
+    )
+    read = {"before_train_iter": 6, "after_train_iter": 5, "after_train_epoch": 3}[point]
+    assert reader.losses == module.losses[-read:]

@@ -71,6 +71,9 @@ class LoggerHook(Hook):
     def reset_flag(self, value: bool) -> None:
         self._reset_wanted = value
 
+    reads_step = False
+    reads_log_buffer = True
+
     def log(self, runner: Any) -> Any:
         """Log what is in ``runner.log_buffer.output``."""
         raise NotImplementedError(f"{type(self).__name__} must define log(runner)")
