@@ -46,14 +46,18 @@ class Light(Hook):
     def after_train_iter(self, runner: Any) -> None: ...
 
 
-class Old:
-    """A foreign hook that does nothing: its calls are what is measured."""
+class After:
+    """A foreign hook that does nothing at one point of the batch, as most have one."""
 
     reads_step = False
 
-    def before_train_iter(self, runner: Any) -> None: ...
-
     def after_train_iter(self, runner: Any) -> None: ...
+
+
+class Both(After):
+    """A foreign hook with both points."""
+
+    def before_train_iter(self, runner: Any) -> None: ...
 
 
 class Idle:
@@ -71,7 +75,7 @@ class Bare(Callback):
     """
 
     def __init__(self, *hooks: Any) -> None:
-        self.before = [h.before_train_iter for h in hooks if not isinstance(h, Light)]
+        self.before = [h.before_train_iter for h in hooks if isinstance(h, Both)]
         self.after = [h.after_train_iter for h in hooks]
         live = {"on_train_batch_start": self.before, "on_train_batch_end": self.after}
         self.__dict__.update({name: None for name in EVENTS if not live.get(name)})
@@ -93,15 +97,23 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     "20 stock callbacks": lambda: [Stock() for _ in range(20)],
     "1 native hook, one live point": lambda: [Light()],
     "floor, 1 hook with one live point": lambda: [Bare(Light())],
-    "floor, 20 old hooks": lambda: [Bare(*(Old() for _ in range(20)))],
     "20 native hooks, one live point each": lambda: [Light() for _ in range(20)],
-    "adapter, 1 old hook": lambda: [HookAdapter([Old()])],
-    "adapter, 20 old hooks": lambda: [HookAdapter([Old() for _ in range(20)])],
-    "adapter, 100 old hooks": lambda: [HookAdapter([Old() for _ in range(MANY)])],
     "adapter, 1 old hook and 99 idle ones": lambda: [
-        HookAdapter([Old(), *(Idle() for _ in range(MANY - 1))])
+        HookAdapter([Both(), *(Idle() for _ in range(MANY - 1))])
     ],
 }
+POINTS: dict[str, type[After]] = {"one point": After, "both points": Both}
+
+
+def hosts(kind: str) -> dict[str, Callable[[], list[Any]]]:
+    """Return the cases of hooks with so many points of the batch."""
+    make = POINTS[kind]
+    return {
+        f"floor, 20 old hooks, {kind}": lambda: [Bare(*(make() for _ in range(20)))],
+        f"adapter, 1 old hook, {kind}": lambda: [HookAdapter([make()])],
+        f"adapter, 20 old hooks, {kind}": lambda: [HookAdapter([make() for _ in range(20)])],
+        f"adapter, {MANY} old hooks, {kind}": lambda: [HookAdapter([make() for _ in range(MANY)])],
+    }
 
 
 class Module(L.LightningModule):
@@ -162,18 +174,15 @@ def measure(make: Callable[[], list[Any]], directory: str) -> float:
     return timer.microseconds
 
 
-def mmcv(hooks: int) -> float:
+def mmcv(hooks: int, kind: str) -> float:
     """Return the microseconds of mmcv's two points of a batch."""
     import oracle  # tests/golden: it makes mmcv import without torchvision
 
     runner = oracle.make_runner("EpochBasedRunner", 1)
-
-    class Small(oracle.Hook):  # type: ignore[misc,name-defined]
-        before_train_iter = Old.before_train_iter
-        after_train_iter = Old.after_train_iter
+    small = type("Small", (POINTS[kind], oracle.Hook), {})
 
     for _ in range(hooks):
-        runner.register_hook(Small())
+        runner.register_hook(small())
 
     def one_batch() -> None:
         runner.call_hook("before_train_iter")
@@ -182,13 +191,12 @@ def mmcv(hooks: int) -> float:
     return least_time(one_batch)
 
 
-def floor() -> float:
+def floor(kind: str) -> float:
     """Return the microseconds of the calls alone: bare lists of bound methods."""
-    hooks = [Old() for _ in range(MANY)]
-    points = [[hook.before_train_iter for hook in hooks], [hook.after_train_iter for hook in hooks]]
+    bare = Bare(*(POINTS[kind]() for _ in range(MANY)))
 
     def one_batch() -> None:
-        for methods in points:
+        for methods in (bare.before, bare.after):
             for method in methods:
                 method(None)
 
@@ -199,32 +207,36 @@ def run(rounds: int = 15) -> Bench:
     """Measure all cases in turns."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:
-        cases = {case: functools.partial(measure, make, directory) for case, make in CASES.items()}
-        if has("mmcv"):
-            cases["mmcv, 1 hook"] = functools.partial(mmcv, 1)
-            cases[f"mmcv, {MANY} hooks"] = functools.partial(mmcv, MANY)
-        cases[f"floor, {MANY} hooks"] = floor
+        made = CASES | hosts("one point") | hosts("both points")
+        cases = {case: functools.partial(measure, make, directory) for case, make in made.items()}
+        for kind in POINTS:
+            if has("mmcv"):
+                cases[f"mmcv, 1 hook, {kind}"] = functools.partial(mmcv, 1, kind)
+                cases[f"mmcv, {MANY} hooks, {kind}"] = functools.partial(mmcv, MANY, kind)
+            cases[f"floor, {MANY} hooks, {kind}"] = functools.partial(floor, kind)
         bench = Bench("Calls", "us per batch", in_turns(cases, rounds))
 
     def per_hook(case: str, base: str) -> Figures:
         return [extra / (MANY - 1) for extra in bench.over(case, base)]
 
+    peer, none = "mmcv's call_hook", "no callback"
+    for kind in POINTS if has("mmcv") else ():
+        theirs = per_hook(f"mmcv, {MANY} hooks, {kind}", f"mmcv, 1 hook, {kind}")
+        ours = per_hook(f"adapter, {MANY} old hooks, {kind}", f"adapter, 1 old hook, {kind}")
+        bare = [figure / MANY for figure in bench.figures[f"floor, {MANY} hooks, {kind}"]]
+        bench.compare(f"a hosted hook, {kind}", ours, peer, theirs, 0.4)
+        bench.compare(f"a hosted hook, {kind}", ours, "the bare calls", bare)
+        bench.compare(f"the bare calls, {kind}", bare, peer, theirs)
     if has("mmcv"):
-        theirs = per_hook(f"mmcv, {MANY} hooks", "mmcv, 1 hook")
-        peer = "mmcv's call_hook"
-        ours = per_hook("adapter, 100 old hooks", "adapter, 1 old hook")
-        bench.compare("a hosted hook, each", ours, peer, theirs, 0.4)
-        bare = [figure / MANY for figure in bench.figures[f"floor, {MANY} hooks"]]
-        bench.compare("a hosted hook, each", ours, "the bare calls", bare)
-        bench.compare("the bare calls", bare, peer, theirs)
-        idle = per_hook("adapter, 1 old hook and 99 idle ones", "adapter, 1 old hook")
+        idle = per_hook("adapter, 1 old hook and 99 idle ones", "adapter, 1 old hook, both points")
         bench.compare("a hosted hook without a point of the batch", idle, peer, theirs, 0.05)
     for ours_, peer, goal in (
-        ("adapter, 20 old hooks", "20 stock callbacks", 0.04),
-        ("floor, 20 old hooks", "20 stock callbacks", None),
+        ("adapter, 20 old hooks, one point", "20 stock callbacks", 0.04),
+        ("floor, 20 old hooks, one point", "20 stock callbacks", None),
+        ("adapter, 20 old hooks, both points", "20 stock callbacks", 0.04),
+        ("floor, 20 old hooks, both points", "20 stock callbacks", None),
         ("1 native hook, one live point", "1 stock callback", 0.3),
         ("floor, 1 hook with one live point", "1 stock callback", None),
     ):
-        none = "no callback"
         bench.compare(ours_, bench.over(ours_, none), peer, bench.over(peer, none), goal)
     return bench
