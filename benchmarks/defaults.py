@@ -2,7 +2,8 @@
 
 A figure is the processor time of a step of a tiny model, in the middle of an epoch whose end
 would save. Each set is measured over the same loop without it: ours and Lightning's own
-equivalents in Lightning's, mmcv's hooks in mmcv's.
+equivalents in Lightning's, mmcv's hooks in mmcv's. The floor is one callback that does the same
+by itself: no hook, no runner, nobody who could look or change anything.
 
     python -m benchmarks defaults
 """
@@ -10,18 +11,22 @@ equivalents in Lightning's, mmcv's hooks in mmcv's.
 from __future__ import annotations
 
 import functools
+import json
+import math
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader
 
+from benchmarks.dispatch import EVENTS
 from benchmarks.measure import Bench, has, in_turns, quiet_trainer
 from lightning_hooks import HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.hooks.checkpoint import CheckpointHook
@@ -29,6 +34,7 @@ from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
 
 INTERVAL, FIRST, LAST = 50, 50, 800
 BARE, LIGHTNINGS, OURS = "Lightning, bare", "Lightning's equivalents", "our default set"
+FLOOR = "floor, one callback"
 MMCV_BARE, MMCV = "mmcv, bare", "mmcv's default set in mmcv"
 
 
@@ -72,6 +78,38 @@ class Clock(Callback):
         return self.seconds / (LAST - FIRST) * 1e6
 
 
+class ByHand(Callback):
+    """A cosine, two times, the loss, and their averages in a file: what the set does in a step."""
+
+    def __init__(self, directory: str) -> None:
+        live = ("on_train_batch_start", "on_train_batch_end")
+        self.__dict__.update({name: None for name in EVENTS if name not in live})
+        self.file = open(f"{directory}/log.json", "a")  # noqa: SIM115  # until it is gone
+        self.values: dict[str, list[Any]] = {"data_time": [], "time": [], "loss": []}
+        self.last = time.perf_counter()
+
+    def on_train_batch_start(self, trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
+        self.values["data_time"].append(time.perf_counter() - self.last)
+        done = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+        rate = 0.005 * (1 + math.cos(math.pi * done / LAST))
+        trainer.optimizers[0].param_groups[0]["lr"] = rate
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, module: Any, outputs: Any, batch: Any, index: int
+    ) -> None:
+        self.values["loss"].append(outputs["loss"])
+        now = time.perf_counter()
+        self.values["time"].append(now - self.last)
+        self.last = now
+        if (index + 1) % INTERVAL == 0:
+            self.values["loss"] = torch.stack(self.values["loss"]).tolist()
+            means = {name: float(np.mean(values)) for name, values in self.values.items()}
+            self.file.write(json.dumps(means) + "\n")
+            self.file.flush()
+            for values in self.values.values():
+                values.clear()
+
+
 def default_hooks() -> list[Any]:
     """Return ours."""
     return [
@@ -90,6 +128,8 @@ def in_lightning(kind: str) -> float:
         callbacks: list[Any] = [clock]
         if kind == OURS:
             callbacks.append(HookAdapter(default_hooks(), work_dir=directory))
+        if kind == FLOOR:
+            callbacks.append(ByHand(directory))
         if kind == LIGHTNINGS:
             callbacks += [LearningRateMonitor("step"), Timer(), ModelCheckpoint(directory)]
             options = {"logger": CSVLogger(directory), "log_every_n_steps": INTERVAL}
@@ -142,14 +182,17 @@ def run(rounds: int = 9) -> Bench:
     """Measure all sets in turns."""
     torch.set_num_threads(1)
     cases: dict[str, Callable[[], float]] = {
-        kind: functools.partial(in_lightning, kind) for kind in (BARE, LIGHTNINGS, OURS)
+        kind: functools.partial(in_lightning, kind) for kind in (BARE, LIGHTNINGS, OURS, FLOOR)
     }
     if has("mmcv"):
         cases |= {kind: functools.partial(in_mmcv, kind) for kind in (MMCV_BARE, MMCV)}
     bench = Bench("Default sets", "us per step", in_turns(cases, rounds))
     extra = bench.over(OURS, BARE)
     what = f"{OURS}, over the bare loop"
+    floor = bench.over(FLOOR, BARE)
     bench.compare(what, extra, LIGHTNINGS, bench.over(LIGHTNINGS, BARE), 0.06)
+    bench.compare(FLOOR, floor, LIGHTNINGS, bench.over(LIGHTNINGS, BARE))
     if has("mmcv"):
         bench.compare(what, extra, MMCV, bench.over(MMCV, MMCV_BARE), 0.9)
+        bench.compare(FLOOR, floor, MMCV, bench.over(MMCV, MMCV_BARE))
     return bench

@@ -60,14 +60,13 @@ class LogBuffer:
         """
         if not isinstance(vars, (dict, Mapping)):  # the first alone is asked for without a call
             raise TypeError(f"vars must be a dict, got {vars!r}")
-        values: list[Any] = [None]
         for key, value in vars.items():
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 value = value.detach()
             values = self.val_history.setdefault(key, [])
             values.append(value)
             self.n_history.setdefault(key, []).append(count)
-        if len(values) % UNREAD == 0:
+        if vars and len(values) % UNREAD == 0:
             self._read(0)
 
     def replace(self, vars: Mapping[str, Any]) -> None:
