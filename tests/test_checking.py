@@ -252,3 +252,58 @@ def test_a_package_by_name_is_not_imported(tmp_path: Path, monkeypatch: pytest.M
         (report,) = check(name)
         assert [hook.name for hook in report.hooks] == ["A"]
         assert findings(report) == []
+
+
+OWN = "HOOKS = Registry('hook')"
+EMA = "@HOOKS.register_module()\nclass EMAHook(Hook): ..."
+
+
+@pytest.mark.parametrize(
+    ("files", "stops"),
+    [
+        ({"a": f"{OWN}\n{EMA}"}, None),
+        ({"a": f"from .registry import HOOKS\n{EMA}", "registry": OWN}, None),
+        (
+            {"a": f"from mine.made import HOOKS\n{EMA}", "mine/made": OWN, "mine/__init__": ""},
+            None,
+        ),
+        (
+            {
+                "a": f"from .b import H as HOOKS\n{EMA}",
+                "b": "from .c import K as H",
+                "c": f"K = {OWN}",
+            },
+            None,
+        ),
+        ({"a": f"from . import HOOKS\n{EMA}", "__init__": OWN}, None),
+        ({"a": f"from .b import HOOKS\n{EMA}", "b": "from mmcv.runner import HOOKS"}, True),
+        ({"a": f"from .b import HOOKS\n{EMA}", "b": "import os"}, True),
+        ({"a": f"from .elsewhere import HOOKS\n{EMA}"}, False),
+    ],
+)
+def test_a_projects_own_registry_may_have_mmcvs_names(
+    files: dict[str, str], stops: bool | None, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    found = [found for one in read(tmp_path, **files) for found in findings(one)]
+    assert [cannot_run for *_, cannot_run in found] == ([] if stops is None else [stops])
+    assert all("unless HOOKS is a registry" in what for _, what, _, stop in found if not stop)
+
+
+def test_hooks_of_other_things_than_runs_are_none(tmp_path: Path) -> None:
+    reports = read(
+        tmp_path,
+        collate="""
+            class BaseCollateHook(object):
+                def before_collate(self, batch): ...
+            @HOOKS.register_module()
+            class MixupCollateHook(BaseCollateHook):
+                def after_collate(self, batch): ...
+        """,
+    )
+    assert reports == []
+
+
+def test_a_module_that_is_missing_is_told_once(tmp_path: Path) -> None:
+    (report,) = read(tmp_path, old=f"from no_such import a, b\n{EMA.replace('EMA', 'My')}")
+    assert [line for line, *_ in findings(report)] == [1]

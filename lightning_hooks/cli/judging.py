@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from lightning_hooks.cli.reading import HookClass, Import, SourceFile
+from lightning_hooks.cli.registries import is_own
 from lightning_hooks.dialects import DIALECTS
 from lightning_hooks.dialects.detect import MMCV, PACKAGES
 from lightning_hooks.epoch_runner import EpochRunner
@@ -26,6 +27,10 @@ from lightning_hooks.standin.refusals import advice_for
 __all__ = ["FileReport", "Finding", "HookReport", "judge"]
 
 GONE = ("PaviLoggerHook", "SegmindLoggerHook")
+EVERY = MMCV.union(*(dialect.methods for dialect in DIALECTS.values()))
+"""The points of all dialects."""
+DISTRIBUTIONS = {"cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+"""What is installed by another name than it is imported by."""
 MMENGINE_ARGUMENTS = {"batch_idx", "data_batch", "outputs", "metrics", "checkpoint"}
 
 
@@ -88,7 +93,8 @@ def judge(files: Sequence[SourceFile], packages: Iterable[str] = ()) -> list[Fil
             continue
         hooks = tuple(project.report(file, cls) for cls in file.classes if project.is_hook(cls))
         if hooks:
-            reports.append(FileReport(file.path, hooks, tuple(project.imports(file))))
+            told = dict.fromkeys(project.imports(file))  # a module, once for all names of it
+            reports.append(FileReport(file.path, hooks, tuple(told)))
     return reports
 
 
@@ -97,6 +103,7 @@ class _Project:
 
     def __init__(self, files: Sequence[SourceFile], packages: frozenset[str]) -> None:
         self._packages = packages
+        self._sources = files
         self._classes: dict[str, HookClass] = {}
         for file in files:
             self._classes.update({cls.name: cls for cls in file.classes})
@@ -124,6 +131,10 @@ class _Project:
 
     def is_hook(self, cls: HookClass) -> bool:
         """Whether a class is a hook: by its registry, its base, or its points."""
+        lineage = self.lineage(cls)
+        known = {one.name for one in lineage} | {"object"}
+        if not self.bases(cls) - known and not any(EVERY & one.methods.keys() for one in lineage):
+            return False  # all of it is here, and none of it is a point: of data, say
         if cls.is_registered or any(one.endswith(("Hook", "HookBase")) for one in self.bases(cls)):
             return True
         points = [m for name, m in cls.methods.items() if name in MMCV]
@@ -184,6 +195,7 @@ class _Project:
             )
         if dialect == "mmcv":
             yield from _mmcv_findings(cls, self.bases(cls))
+            yield from self._taken_names(cls)
         if cls.raises_stop is not None:
             yield Finding(
                 cls.raises_stop,
@@ -191,6 +203,20 @@ class _Project:
                 "runner.should_stop = True, to end the run",
                 cannot_run=False,
             )
+
+    def _taken_names(self, cls: HookClass) -> Iterator[Finding]:
+        own = is_own(cls.registry, self._files[id(cls)], self._sources) if cls.registry else True
+        for name in () if own else cls.registers:
+            if name in MMCV_HOOKS:
+                registry = ".".join(cls.registry)
+                unless = f", unless {registry} is a registry of the project's own"
+                yield Finding(
+                    cls.line,
+                    f"{name} is a name of mmcv's own, which is registered already"
+                    + unless * (own is None),
+                    f"@{registry}.register_module(force=True)",
+                    cannot_run=own is False,
+                )
 
     def imports(self, file: SourceFile) -> Iterator[Finding]:
         """Judge what a file imports."""
@@ -216,7 +242,7 @@ class _Project:
             yield Finding(
                 imported.line,
                 f"{imported.module} is not installed",
-                instead if dialect and imported.name else f"install {root}, or copy what is used",
+                instead if dialect and imported.name else _install(root),
                 imported.is_needed,
             )
 
@@ -237,13 +263,6 @@ def _mmcv_findings(cls: HookClass, bases: set[str]) -> Iterator[Finding]:
             )
     for base in sorted(bases & {*GONE}):
         yield Finding(cls.line, f"{base}'s service is gone", "another logger as its base")
-    for name in cls.registers:
-        if name in MMCV_HOOKS:
-            yield Finding(
-                cls.line,
-                f"{name} is a name of mmcv's own, which is registered already",
-                "@HOOKS.register_module(force=True)",
-            )
     if cls.calls_backward is not None and not any("OptimizerHook" in base for base in bases):
         yield Finding(
             cls.calls_backward,
@@ -251,6 +270,10 @@ def _mmcv_findings(cls: HookClass, bases: set[str]) -> Iterator[Finding]:
             f"HookAdapter([{cls.name}(...)], owns_backward=True), if it is the training's",
             cannot_run=False,
         )
+
+
+def _install(root: str) -> str:
+    return f"install {DISTRIBUTIONS.get(root, root)}, or copy what is used"
 
 
 def _names(cls: HookClass, kind: str) -> tuple[str, ...]:

@@ -62,11 +62,17 @@ class HookClass:
     uses: tuple[Use, ...]
     registers: tuple[str, ...]
     """The names that a ``register_module`` without ``force=True`` gives it."""
-    is_registered: bool
+    registry: tuple[str, ...]
+    """The dotted name of the registry for hooks that it is put in, if any."""
     calls_backward: int | None
     """The line of the first ``something.backward()``."""
     raises_stop: int | None
     """The line of the first ``raise StopIteration``."""
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether it is put in a registry for hooks."""
+        return bool(self.registry)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +84,8 @@ class SourceFile:
     classes: tuple[HookClass, ...] = ()
     chains: tuple[tuple[tuple[str, ...], int], ...] = ()
     """Dotted names that begin with an imported module, as ``("mmcv", "runner", "Hook")``."""
+    makes: tuple[str, ...] = ()
+    """What the file itself makes by a call, as ``HOOKS = Registry("hook")``."""
     error: str | None = None
     error_line: int = 0
 
@@ -96,7 +104,13 @@ def read_source(path: str, text: str | bytes) -> SourceFile:
         return SourceFile(path, error=getattr(error, "msg", str(error)), error_line=line)
     imports = tuple(_imports(tree.body, needed=True))
     classes = tuple(_class(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    return SourceFile(path, imports, classes, tuple(_chains(tree, imports)))
+    return SourceFile(path, imports, classes, tuple(_chains(tree, imports)), tuple(_made(tree)))
+
+
+def _made(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 def _imports(body: Sequence[ast.stmt], *, needed: bool) -> Iterator[Import]:
@@ -121,7 +135,7 @@ def _imports(body: Sequence[ast.stmt], *, needed: bool) -> Iterator[Import]:
 def _class(node: ast.ClassDef) -> HookClass:
     methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
     uses = {use: None for method in methods for use in _uses(method)}
-    registers, is_registered = _registration(node)
+    registers, registry = _registration(node)
     return HookClass(
         name=node.name,
         line=node.lineno,
@@ -129,7 +143,7 @@ def _class(node: ast.ClassDef) -> HookClass:
         methods={method.name: _method(method) for method in methods},
         uses=tuple(sorted(uses, key=lambda use: use.line)),
         registers=registers,
-        is_registered=is_registered,
+        registry=registry,
         calls_backward=_first(node, _is_backward),
         raises_stop=_first(node, _is_stop),
     )
@@ -176,8 +190,8 @@ def _is_load(node: ast.Attribute) -> bool:
     return isinstance(node.ctx, ast.Load)
 
 
-def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], bool]:
-    """Return the names that a registry is given, and whether there is one for hooks."""
+def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names that a registry for hooks is given, and the registry's own."""
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         dotted = _dotted(call.func if call else decorator)
@@ -188,12 +202,12 @@ def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], bool]:
         keywords = {word.arg: word.value for word in call.keywords} if call else {}
         force = keywords.get("force")
         if isinstance(force, ast.Constant) and force.value:
-            return (), True
+            return (), dotted[:-1]
         given = keywords.get("name", call.args[0] if call and call.args else None)
         names = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
         found = [str(name.value) for name in names if isinstance(name, ast.Constant)]
-        return tuple(found or [node.name]), True
-    return (), False
+        return tuple(found or [node.name]), dotted[:-1]
+    return (), ()
 
 
 def _first(node: ast.AST, is_it: object) -> int | None:
