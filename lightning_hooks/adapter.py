@@ -46,7 +46,8 @@ class HookAdapter(Participant):
         meta: mmcv's ``runner.meta`` at the start.
         model: Picks what ``runner.model.module`` is: ``lambda module: module.backbone``; the
             LightningModule itself by default, the inner model of a ``TrainStepModule``.
-        attributes: Set on the runner for old hooks that expect them there.
+        attributes: Set on the runner for old hooks that expect them there. A ``data_loader`` is
+            what ``before_run`` sees; what the epochs iterate is the Trainer's.
         owns_backward: Whether the hooks call ``loss.backward()`` and ``optimizer.step()``;
             ``"auto"``: when there is an OptimizerHook among them that does.
 

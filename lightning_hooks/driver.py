@@ -215,6 +215,9 @@ class Driver(Callback):
         self._calls.now("before_run")
         self._model.takes_at_once = False
         self._buffers.added(pl_module, keys)
+        shown = (self._wishes.attributes or {}).get("data_loader")
+        if shown is not None and runner.__dict__.get("_new_data_loader") is shown:
+            del runner._new_data_loader  # for before_run alone, as one set before mmcv's run()
         self._run_loader = runner.__dict__.get("_new_data_loader")
         host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
         mute([self, *self._participants(trainer)])

@@ -95,6 +95,21 @@ def test_a_replaced_loader_is_iterated_from_the_first_epoch_on(point: str, tmp_p
     assert hook.lengths == [(2, 4)] * 4
 
 
+def test_loaders_among_the_attributes_are_for_before_run_alone(tmp_path: Path) -> None:
+    class Asks(Hook):
+        def before_run(self, runner: Any) -> None:
+            self.steps = len(runner.data_loader[0])  # as self-supervised hooks of EasyCV ask
+
+        def before_train_epoch(self, runner: Any) -> None:
+            assert runner.data_loader is data
+
+    module, data, hook = Seen(), loader(), Asks()
+    adapter = HookAdapter([hook], attributes={"data_loader": [data]})
+    make_trainer(tmp_path, adapter, max_epochs=2).fit(module, data)
+    assert hook.steps == 4
+    assert module.epochs == [[float(i) for i in range(8)]] * 2
+
+
 def test_a_replaced_loader_is_iterated_by_iteration(tmp_path: Path) -> None:
     class Replace(Hook):
         def before_run(self, runner: Any) -> None:

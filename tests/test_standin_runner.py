@@ -250,6 +250,26 @@ def test_a_hook_ends_the_run_early_and_changes_the_data(tmp_path: Path) -> None:
     assert runner.epoch == 3
 
 
+def test_before_run_sees_the_loaders_that_a_script_has_set(tmp_path: Path) -> None:
+    from mmcv.runner import Hook
+
+    class Seen(Hook):
+        def before_run(self, runner: Any) -> None:
+            self.steps = len(runner.data_loader[0])
+
+        def before_train_epoch(self, runner: Any) -> None:
+            assert runner.data_loader is data[0]
+
+    for kind in ("EpochBasedRunner", "IterBasedRunner"):
+        data, hook = loaders(3), Seen()
+        runner = make(kind, 2, tmp_path)
+        runner.register_hook(hook)
+        runner.data_loader = data  # as easycv's own runner has them
+        runner.run(data, [("train", 1)])
+        assert hook.steps == 3
+        assert runner.iter == (6 if kind == "EpochBasedRunner" else 2)
+
+
 def test_run_iter_may_be_overridden_and_the_loops_may_not(tmp_path: Path) -> None:
     from mmcv.runner import EpochBasedRunner
 

@@ -27,6 +27,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
     _steps: Iterator[tuple[str, Any]] = iter(())
     _rest: Iterator[Any] = iter(())
     _taken = 0
+    _left: Any = None  # the data_loader that was there before run()
 
     def run(
         self, data_loaders: Any, workflow: Any, max_epochs: int | None = None, **kwargs: Any
@@ -55,10 +56,17 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         ]
         self._steps = self._plan(list(zip(workflow, data_loaders, strict=True)))
         self._step_kwargs = kwargs
+        self._left = self.__dict__.get("_data_loader")
         self.data_loader = (training or data_loaders)[0]
         if training:
             self._max_iters = self._max_epochs * len(training[0])
         self._fit(workflow, f"{self._max_epochs} epochs")
+
+    def announce(self) -> None:
+        """Log what is about to be run; ``before_run`` sees the loader that was set before."""
+        super().announce()
+        if self._left is not None:
+            self.data_loader, self._left = self._left, None
 
     def _plan(self, parts: list[tuple[tuple[str, int], Any]]) -> Iterator[tuple[str, Any]]:
         """Yield the epochs to run, as long as there are any to train."""
