@@ -466,3 +466,25 @@ def test_a_loaders_own_generator_draws_as_in_a_for_loop(loaders: int, tmp_path: 
         for loader in plain:
             expected += [int(i) for batch in loader for i in batch]
     assert model.order == expected
+
+
+@pytest.mark.parametrize("name", ["TextLoggerHook", "TensorboardLoggerHook", "Mine"])
+def test_the_values_of_a_validation_stay_until_the_next_epoch(name: str, tmp_path: Path) -> None:
+    from mmcv import runner as mmcv_runner
+
+    class Mine(mmcv_runner.LoggerHook):
+        def log(self, runner: Any) -> None: ...
+
+    class Later(mmcv_runner.Hook):
+        def after_val_epoch(self, runner: Any) -> None:
+            self.seen = [*runner.log_buffer.val_history], dict(runner.log_buffer.output)
+
+        def before_train_epoch(self, runner: Any) -> None:
+            assert not runner.log_buffer.val_history
+
+    later = Later()
+    runner = make("EpochBasedRunner", 2, tmp_path)
+    runner.register_hook(getattr(mmcv_runner, name, Mine)(), "VERY_LOW")
+    runner.register_hook(later, "LOWEST")
+    runner.run(loaders(3, 2), [("train", 1), ("val", 1)])
+    assert later.seen == (["loss"], {})

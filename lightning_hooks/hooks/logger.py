@@ -105,7 +105,9 @@ class LoggerHook(Hook):
         """Average and log the validation."""
         runner.log_buffer.average()
         self.log(runner)
-        if self.reset_flag:
+        if self.reset_flag and runner.fills_log_buffer:
+            runner.log_buffer.clear_output()  # the workflow's next epoch forgets the rest
+        elif self.reset_flag:
             runner.log_buffer.clear()
 
     def _log_if_ready(self, runner: Any) -> None:

@@ -23,16 +23,6 @@ class TextLoggerHook(text.TextLoggerHook):
         """Whether the lines go to a file of their own: in mmcv the script's logger does that."""
         return not writes_mmcv_files(runner) and super().writes_lines(runner)
 
-    def after_val_epoch(self, runner: Any) -> None:
-        """Average and log the validation; its values stay until the next epoch, as in mmcv."""
-        if not writes_mmcv_files(runner):
-            super().after_val_epoch(runner)
-            return
-        runner.log_buffer.average()
-        self.log(runner)
-        if self.reset_flag:
-            runner.log_buffer.clear_output()
-
     def get_epoch(self, runner: Any) -> int:
         """The number of the epoch, from 1; before any, of a validation, 0."""
         if writes_mmcv_files(runner) and runner.mode == "val":
