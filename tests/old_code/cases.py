@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-EVAL = "<loader>"  # a loader to evaluate on, in arguments
-CHECKPOINTS = ("mmcv", "CheckpointHook", {"interval": 4}, "NORMAL")
-EPOCH_CHECKPOINTS = ("mmcv", "CheckpointHook", {"interval": 2}, "NORMAL")
-TIMER = ("mmcv", "IterTimerHook", {}, "LOW")
-WANDB = dict(
-    init_kwargs=dict(project="p"),
-    interval=2,
-    log_checkpoint=True,
-    log_checkpoint_metadata=True,
-    log_artifact=False,
+from case import (
+    EPOCH_CHECKPOINTS,
+    EVAL,
+    TIMER,
+    WANDB,
+    Case,
+    evaluating,
+    evaluation,
 )
+from cases_easycv import EASYCV
+from cases_openmixup import OPENMIXUP
 
-
-def evaluation(package: str, **arguments: Any) -> tuple[str, str, dict[str, Any], str]:
-    """The evaluation hook of a package, beside another hook."""
-    file = f"{package}/core/evaluation/eval_hooks.py"
-    return file, "EvalHook", {"dataloader": EVAL, **arguments}, "LOW"
-
-
-def evaluating(
-    package: str, by_epoch: bool = True, name: str = "EvalHook", **arguments: Any
-) -> Any:
-    """The case of an evaluation hook."""
-    file = f"{package}/core/evaluation/eval_hooks.py"
-    return Case(file, name, {"dataloader": EVAL, **arguments}, by_epoch, priority="LOW")
-
+__all__ = ["CASES", "NOT_RUN", "Case"]
 
 DET, CLS, SELF = "mmdet/core/hook", "mmcls/core/hook", "mmselfsup/core/hooks"
-
-
-class Case(NamedTuple):
-    """One hook class, and the run that it is tried in."""
-
-    file: str
-    name: str
-    arguments: dict[str, Any]
-    by_epoch: bool = True
-    steps: bool = False  # it does backward and step itself
-    val: bool = False
-    priority: Any = "NORMAL"
-    in_trainer: bool = True  # also in a Trainer
-    beside: tuple[Any, ...] = ()  # other hooks: (file or mmcv, class, arguments, priority)
-
 
 CASES = {
     f"{case.file.partition('/')[0]}.{case.name}": case
@@ -326,6 +296,15 @@ CASES = {
             dict(target_lr=0.0, start=1, interval=2, by_epoch=False),
             priority="VERY_HIGH",
         ),
+        evaluating("mmhuman3d", interval=2, save_best="acc", rule="greater"),
+        Case(
+            "mmhuman3d/utils/dist_utils.py",
+            "DistOptimizerHook",
+            dict(grad_clip=dict(max_norm=0.5)),
+            steps=True,
+        ),
+        *OPENMIXUP,
+        *EASYCV,
     )
 }
 
@@ -336,6 +315,10 @@ NOT_RUN = {
     "mmaction.LongShortCycleHook": "builds new loaders by mmaction's own builder, for videos",
     "mmgen.TranslationEvalHook": "wants mmgen's translation models of two domains",
     "mmpose.Fp16OptimizerHook, mmtrack.SiameseRPNFp16OptimizerHook": "need a GPU",
+    "openmixup.SSLMetricHook": "draws with seaborn and umap",
+    "openmixup.StepScheduleHook": "cannot be made: it compares a list with a number",
+    "easycv.MixupCollateHook": "is a hook of batches that are put together, not of runners",
+    "easycv.AddLrLogHook": "is a hook of ModelScope's trainer",
     "mmedit.VisualizationHook": "is MMEditVisualizationHook by its old name",
     "mmpose.WeightNormClipHook, OutputHook": "are hooks of torch modules, not of runners",
 }

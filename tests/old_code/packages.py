@@ -27,7 +27,12 @@ PACKAGES = (
     "mmflow==0.5.2",
     "mmfewshot==0.1.0",
     "mmgen==0.7.3",
+    "mmhuman3d==0.11.0",
+    "openmixup==0.2.9",
+    "pai-easycv==0.11.7",
 )
+ROOTS = ("mm", "openmixup", "easycv")
+"""How the names of what they hold begin."""
 
 
 def fetch(directory: Path, only: Collection[str] = ()) -> None:
@@ -37,12 +42,12 @@ def fetch(directory: Path, only: Collection[str] = ()) -> None:
         name, _, version = package.partition("==")
         if only and name not in only:
             continue
-        if not [*directory.glob(f"{name}-{version}*")]:
+        if not [*directory.glob(f"{name.replace('-', '_')}-{version}*")]:
             options = ["--no-deps", "--no-build-isolation", "-q", "-d", str(directory)]
             command = [sys.executable, "-m", "pip", "download", *options, package]
             subprocess.run(command, check=True, timeout=300)
     target = directory / "src"
-    for archive in sorted(directory.glob("mm*-*")):
+    for archive in sorted(directory.glob("*-*")):
         if archive.suffix == ".whl":
             with zipfile.ZipFile(archive) as opened:
                 opened.extractall(target)
@@ -71,7 +76,7 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     Args:
         source: The directory.
-        names: The packages; all whose names begin as those of OpenMMLab, but mmcv, by default.
+        names: The packages; all whose names begin as in ``ROOTS``, but mmcv, by default.
     """
 
     def __init__(self, source: Path, names: tuple[str, ...] = ()) -> None:
@@ -80,7 +85,7 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def _is_one(self, package: str) -> bool:
         if self.names:
             return package in self.names
-        return package.startswith("mm") and not package.startswith("mmcv")
+        return package.startswith(ROOTS) and not package.startswith("mmcv")
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Find a package; its files are found by their path then."""

@@ -7,6 +7,7 @@ the stand-in, so that what a hook calls can be compared.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import types
 from pathlib import Path
@@ -152,6 +153,8 @@ class Noted:
         if ["finish"] not in CALLS:
             CALLS.append(["finish"])
 
+    join = finish  # the old name
+
 
 def _wandb() -> types.ModuleType:
     module = types.ModuleType("wandb")
@@ -227,7 +230,55 @@ def _mmedit(source: Path) -> None:
     )
 
 
-PARTS = (_mmdet, _mmflow, _mmfewshot, _mmselfsup, _mmgen, _mmaction, _mmedit)
+def _collected(function: Any, loader: Any, length: int) -> dict[str, Any]:
+    """Return what a function gives of each batch, put together."""
+    with torch.no_grad():
+        found = [function(**batch) for batch in loader]
+    return {key: np.concatenate([one[key].numpy() for one in found]) for key in found[0]}
+
+
+class Batches(torch.utils.data.DataLoader[Any]):
+    """What openmixup builds of a data set: batches as dicts."""
+
+    def __iter__(self) -> Any:
+        for images, _ in super().__iter__():
+            yield {"img": images}
+
+
+def _openmixup(source: Path) -> None:
+    utils = importlib.import_module("openmixup.utils")
+    for file in ("registry", "logger"):
+        utils.__dict__.update(vars(load(source, f"openmixup/utils/{file}.py")))
+    utils.nondist_forward_collect, utils.dist_forward_collect = _collected, None
+    importlib.import_module("openmixup").datasets = types.SimpleNamespace(
+        build_dataloader=lambda data, size, workers, **kwargs: Batches(data, size)
+    )
+    importlib.import_module("openmixup.models.utils")
+    parts = importlib.import_module("openmixup.third_party")
+    parts.clustering = types.SimpleNamespace(Kmeans=Kmeans)
+
+
+def _copied(source: str, target: str) -> None:
+    assert Path(source).is_file(), source
+    CALLS.append(["safe_copy", re.sub(r"[\d_]{15}", "<time>", target)])
+
+
+def _easycv(source: Path) -> None:
+    for name in ("registry", "dist_utils", "py_util", "logger"):
+        load(source, f"easycv/utils/{name}.py")
+    _module("easycv.file", io=types.SimpleNamespace(safe_copy=_copied))
+    _module("easycv.utils.config_tools", validate_export_config=lambda config: config)
+    _module("easycv.apis.export", export=lambda config, **kwargs: CALLS.append(
+        ["export", Path(kwargs["filename"]).name, type(kwargs["model"]).__name__]))  # fmt: skip
+    importlib.import_module("easycv.apis").single_gpu_test = test_scores
+    evaluation = load(source, "easycv/hooks/eval_hook.py")
+    evaluation.DaliLoaderWrapper = Client  # type: ignore[attr-defined]  # only there with a GPU
+    dino = load(source, "easycv/hooks/dino_hook.py")
+    dino.time = types.SimpleNamespace(sleep=lambda seconds: None)  # type: ignore[attr-defined]
+
+
+PARTS = (_mmdet, _mmflow, _mmfewshot, _mmselfsup, _mmgen, _mmaction, _mmedit,
+         _openmixup, _easycv)  # fmt: skip
 
 
 def install(source: Path) -> None:
@@ -239,11 +290,13 @@ def install(source: Path) -> None:
     _module("pycocotools.mask")
     _module("pycocotools", mask=sys.modules["pycocotools.mask"])
     _module("torchvision.utils", save_image=_save_image)
+    _module("cv2")
     _module("petrel_client.client", Client=Client)
     _module("petrel_client", client=sys.modules["petrel_client.client"])
     sys.modules["wandb"] = _wandb()
     there = {package.name for package in source.iterdir()}
-    for package in there & {"mmdet", "mmseg", "mmpose", "mmaction", "mmedit", "mmtrack"}:
+    tested = {"mmdet", "mmseg", "mmpose", "mmaction", "mmedit", "mmtrack", "mmhuman3d"}
+    for package in there & tested:
         importlib.import_module(f"{package}.apis").single_gpu_test = test_scores
     for package in there & {"mmdet", "mmseg"}:
         hooks = load(source, f"{package}/core/evaluation/eval_hooks.py")

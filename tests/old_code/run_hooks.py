@@ -27,6 +27,8 @@ from packages import load  # noqa: E402
 from parents import CALLS, install, test_scores  # noqa: E402
 
 EPOCHS, ITERATIONS = 4, 10
+SET = ("switch_ema", "save", "save_name", "queue_path", "cur_epoch")
+"""What hooks of one package set on the model."""
 
 
 class Digits(TensorDataset):
@@ -142,7 +144,7 @@ class Head(nn.Linear):
     queue: Any = None
     use_queue: Any = None
 
-    def init_weights(self) -> None:
+    def init_weights(self, **kwargs: Any) -> None:
         """DeepCluster begins anew."""
         nn.init.constant_(self.weight, 0.01)
 
@@ -151,6 +153,7 @@ class Model(nn.Module):
     """A small network that has what the hooks of all packages look for."""
 
     CLASSES = Digits.CLASSES
+    switch_ema, save_name, config = False, "plots", {"queue_length": 8, "epoch_queue_starts": 9}
 
     def __init__(self, drop_path: type) -> None:
         super().__init__()
@@ -171,9 +174,27 @@ class Model(nn.Module):
         """What the classes get."""
         return self.head(self.net(self.drop_path(self.backbone(images))))  # type: ignore[no-any-return]
 
-    def forward(self, *args: Any, num_batches: int = 1, **kwargs: Any) -> torch.Tensor:
-        """Make images up."""
+    def forward(self, *args: Any, num_batches: int = 1, mode: str = "", **kwargs: Any) -> Any:
+        """Make images up; or by mode, tell scores or features."""
+        if mode == "test":
+            return {"head": self.scores(kwargs["img"])}
+        if mode == "extract":
+            return [self.backbone(kwargs["img"])]
+        if "img" in kwargs:
+            return self.scores(kwargs["img"])
         return torch.zeros(num_batches, 1, 5, 5)
+
+    def neck(self, features: list[Any]) -> list[Any]:
+        """Nothing more."""
+        return features
+
+    def init_before_train(self) -> None:
+        """Note the call."""
+        self.called.append(["init_before_train"])
+
+    def momentum_update_key_encoder(self, momentum: float) -> None:
+        """Note the call."""
+        self.called.append(["momentum_update_key_encoder", float(momentum)])
 
     def set_reweight(self, *args: Any) -> None:
         """Note the call."""
@@ -193,7 +214,9 @@ class Model(nn.Module):
 
     def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Compute the loss of a batch."""
-        images, labels = data
+        images, labels = data.values() if isinstance(data, dict) else data
+        if "count" in vars(self):
+            self.count += len(images)
         scores = self.scores(images)
         loss = nn.functional.cross_entropy(scores, labels) * (1 + self.loss_lambda)
         return {
@@ -219,6 +242,8 @@ class Model(nn.Module):
                 [p.requires_grad for p in self.backbone.parameters()],
             ],
             "called": list(self.called),
+            **{name: vars(self)[name] for name in SET if name in vars(self)},
+            **({"use_l1": True} if getattr(self.head, "use_l1", None) else {}),
         }
 
 
@@ -234,8 +259,8 @@ class Lines(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def recorder(hook_class: type, notes: list[Any]) -> Any:
-    """Make a hook that notes rates and weights at every point."""
+def recorder(hook_class: type, notes: list[Any], logs: bool) -> Any:
+    """Make a hook that notes rates and weights, and what is logged, at every point."""
 
     def note(point: str) -> Any:
         def method(self: Any, runner: Any) -> None:
@@ -244,6 +269,9 @@ def recorder(hook_class: type, notes: list[Any]) -> Any:
             model = getattr(runner.model, "module", runner.model)
             at = [point, runner.epoch, runner.iter, runner.inner_iter]
             notes.append({"at": at, "lr": runner.current_lr(), **model.state()})
+            if logs:
+                buffer = runner.log_buffer
+                notes[-1]["log"] = [sorted(buffer.val_history), sorted(buffer.output)]
 
         return method
 
@@ -256,7 +284,7 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
     from mmcv import runner as mmcv_runner
     from mmcv.cnn.bricks import DropPath
     from mmcv.parallel import MMDataParallel
-    from mmcv.runner import HOOKS, EpochBasedRunner, Hook, IterBasedRunner, OptimizerHook
+    from mmcv.runner import HOOKS, EpochBasedRunner, Hook, IterBasedRunner, LogBuffer, OptimizerHook
     from mmcv.utils import ConfigDict
 
     torch.manual_seed(0)
@@ -275,9 +303,14 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
     HOOKS.module_dict.clear()  # packages have different hooks of one name
     HOOKS.module_dict.update(known)
     notes: list[Any] = []
-    train = DataLoader(Digits(), batch_size=4, sampler=Shuffled())
+    as_dicts = case.file.startswith("openmixup") and case.name == "PreciseBNHook"
+    train = (EvalLoader if as_dicts else DataLoader)(Digits(), batch_size=4, sampler=Shuffled())
     val = DataLoader(Digits(1), batch_size=8)
-    given: dict[str, Any] = {"<loader>": EvalLoader(Digits(2), batch_size=8), "<train>": train}
+    given: dict[str, Any] = {
+        "<loader>": EvalLoader(Digits(2), batch_size=8),
+        "<train>": train,
+        "<data>": Digits(2),
+    }
     searched: list[str] = []
     epochs: set[int] = set()
     logger = logging.Logger("old_code")
@@ -315,7 +348,15 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
         if not case.steps:
             hooks.append((OptimizerHook(), "ABOVE_NORMAL"))
         hooks += [(make(*beside), priority) for *beside, priority in case.beside]
-        return [*hooks, (recorder(Hook, notes), "LOWEST")]
+        return [*hooks, (recorder(Hook, notes, case.logs), "LOWEST")]
+
+    attributes = {
+        "search_subnet": searched.append,
+        "data_loaders": [train],
+        "visualization_buffer": LogBuffer(),
+    }
+    if case.name == "DINOHook":
+        attributes["data_loader"] = [train]
 
     if which == "trainer":
         import lightning as L
@@ -327,11 +368,7 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
             work_dir=work_dir,
             by_epoch=case.by_epoch,
             meta={},
-            attributes={
-                "search_subnet": searched.append,
-                "logger": logger,
-                "data_loaders": [train],
-            },
+            attributes={"logger": logger, **attributes},
         )
         limit = {"max_epochs": EPOCHS} if case.by_epoch else {"max_steps": ITERATIONS}
         trainer = L.Trainer(
@@ -357,8 +394,8 @@ def run(case: Case, which: str, source: Path, work_dir: str) -> dict[str, Any]:
             meta={},
             **limit,
         )
-        runner.search_subnet = searched.append
-        runner.data_loaders = [train]
+        for name, value in attributes.items():
+            setattr(runner, name, value)
         given["<runner>"] = runner
         for one, priority in make_hooks():
             runner.register_hook(one, priority)
@@ -396,7 +433,8 @@ def main(which: str, source: Path, out: Path, only: list[str]) -> None:
             continue
         with tempfile.TemporaryDirectory() as work_dir:
             try:
-                results[name] = run(case, which, source, work_dir)
+                found = json.dumps(run(case, which, source, work_dir))
+                results[name] = json.loads(found.replace(work_dir, "<work_dir>"))
             except Exception as error:
                 traceback.print_exc()
                 results[name] = {"error": f"{type(error).__name__}: {error}"}

@@ -15,7 +15,7 @@ buffers, what is set on the model, calls of it and files are those under real mm
 recorded in `tests/golden/old_code.json`. Nothing of the packages is in this repository. What a hook
 file imports of its own package or of a service's client (test functions, data sets, W&B) is made
 up for the test, the same for both, and notes what is called (`parents.py`). "Under a runner only":
-W&B's hooks want the checkpoint's file within the epoch, which Lightning writes after it.
+W&B's and OSS's hooks want the checkpoint's file within the epoch, which Lightning writes after it.
 
 """
 

@@ -1,0 +1,46 @@
+"""``Case``: one hook class of a real package, and the run that it is tried in."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+EVAL = "<loader>"  # a loader to evaluate on, in arguments
+EPOCH_CHECKPOINTS = ("mmcv", "CheckpointHook", {"interval": 2}, "NORMAL")
+TIMER = ("mmcv", "IterTimerHook", {}, "LOW")
+TEXT = ("mmcv", "TextLoggerHook", {"interval": 2}, "VERY_LOW")
+WANDB = dict(
+    init_kwargs=dict(project="p"),
+    interval=2,
+    log_checkpoint=True,
+    log_checkpoint_metadata=True,
+    log_artifact=False,
+)
+
+
+class Case(NamedTuple):
+    """One hook class, and the run that it is tried in."""
+
+    file: str
+    name: str
+    arguments: dict[str, Any]
+    by_epoch: bool = True
+    steps: bool = False  # it does backward and step itself
+    val: bool = False
+    priority: Any = "NORMAL"
+    in_trainer: bool = True  # also in a Trainer
+    beside: tuple[Any, ...] = ()  # other hooks: (file or mmcv, class, arguments, priority)
+    logs: bool = False  # what the log buffer holds is compared, too
+
+
+def evaluation(package: str, **arguments: Any) -> tuple[str, str, dict[str, Any], str]:
+    """The evaluation hook of a package, beside another hook."""
+    file = f"{package}/core/evaluation/eval_hooks.py"
+    return file, "EvalHook", {"dataloader": EVAL, **arguments}, "LOW"
+
+
+def evaluating(
+    package: str, by_epoch: bool = True, name: str = "EvalHook", **arguments: Any
+) -> Any:
+    """The case of an evaluation hook."""
+    file = f"{package}/core/evaluation/eval_hooks.py"
+    return Case(file, name, {"dataloader": EVAL, **arguments}, by_epoch, priority="LOW")
