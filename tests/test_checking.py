@@ -103,6 +103,13 @@ def test_what_a_hook_touches_is_listed(tmp_path: Path) -> None:
             "from lightning_hooks.dialects.detectron2 import HookBase",
             True,
         ),
+        (
+            "from detectron2.solver import build_optimizer",
+            1,
+            "detectron2.solver is not installed",
+            "install detectron2, or copy",
+            True,
+        ),
     ],
 )
 def test_imports_that_would_fail_are_told(

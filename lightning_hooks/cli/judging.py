@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import difflib
 import functools
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -237,12 +238,10 @@ class _Project:
             if missing is not None:
                 yield Finding(imported.line, *missing, imported.is_needed)
         elif not _is_there(imported.module):
-            dialect = PACKAGES.get(root)
-            instead = f"from lightning_hooks.dialects.{dialect} import {imported.name}"
             yield Finding(
                 imported.line,
                 f"{imported.module} is not installed",
-                instead if dialect and imported.name else _install(root),
+                _instead_of(imported),
                 imported.is_needed,
             )
 
@@ -272,7 +271,13 @@ def _mmcv_findings(cls: HookClass, bases: set[str]) -> Iterator[Finding]:
         )
 
 
-def _install(root: str) -> str:
+def _instead_of(imported: Import) -> str:
+    """Say what to write in the place of a module that is not installed."""
+    root = imported.module.partition(".")[0]
+    if root in PACKAGES:
+        ours = importlib.import_module(f"lightning_hooks.dialects.{PACKAGES[root]}")
+        if imported.name in ours.__all__:
+            return f"from {ours.__name__} import {imported.name}"
     return f"install {DISTRIBUTIONS.get(root, root)}, or copy what is used"
 
 
