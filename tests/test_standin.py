@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import lightning_hooks
 from lightning_hooks import HookAdapter, standin
@@ -39,7 +40,8 @@ mmcv.runner.hooks.evaluation: EvalHook DistEvalHook
 mmcv.parallel: is_module_wrapper MMDistributedDataParallel MMDataParallel collate scatter
 mmcv.utils: print_log Registry is_seq_of _BatchNorm is_tuple_of scandir TORCH_VERSION digit_version
 mmcv.utils: build_from_cfg Config ConfigDict
-mmcv.utils.parrots_wrapper: _BatchNorm
+mmcv.utils.parrots_wrapper: _BatchNorm _get_dataloader
+mmcv.cnn.bricks.wrappers: NewEmptyTensorOp obsolete_torch_version
 mmcv.fileio.file_client: FileClient
 mmcv.cnn.bricks: DropPath
 mmcv: ProgressBar mkdir_or_exist is_tuple_of is_list_of print_log track_iter_progress runner dump
@@ -359,3 +361,13 @@ def test_a_hook_of_the_stand_in_in_a_trainer_is_the_native_one(tmp_path: Path) -
     [path] = [p for p in (tmp_path / "work").glob("*.pth") if not p.is_symlink()]
     assert path.name == "epoch_2.pth"
     assert "pytorch-lightning_version" in torch.load(path, weights_only=False)
+
+
+def test_gradients_go_through_an_empty_tensor_of_another_shape() -> None:
+    from mmcv.cnn.bricks.wrappers import NewEmptyTensorOp
+
+    given = torch.empty(0, 3, requires_grad=True)
+    made = NewEmptyTensorOp.apply(given, [0, 5, 5])
+    assert made.shape == (0, 5, 5)
+    made.sum().backward()
+    assert given.grad.shape == (0, 3)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 import lightning_hooks
 from lightning_hooks.standin.versions import MMCV_VERSION
@@ -40,6 +41,11 @@ TORCH_VERSION = torch.__version__
 IS_CUDA_AVAILABLE = torch.cuda.is_available()
 IS_MPS_AVAILABLE = torch.backends.mps.is_available()
 IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = False  # Lightning is the engine
+
+
+def _get_dataloader() -> tuple[type, type]:
+    """Return the loader's class, once more in the place of another torch's."""
+    return DataLoader, DataLoader
 
 
 def is_cuda_available() -> bool:

@@ -129,8 +129,8 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.utils.parrots_jit": {f"{STANDIN}.environment": "jit skip_no_elena"},
     "mmcv.utils.parrots_wrapper": {
-        f"{STANDIN}.environment": "IS_CUDA_AVAILABLE TORCH_VERSION get_build_config "
-        "is_cuda_available is_rocm_pytorch",
+        f"{STANDIN}.environment": "IS_CUDA_AVAILABLE TORCH_VERSION _get_dataloader "
+        "get_build_config is_cuda_available is_rocm_pytorch",
         "torch.nn": "SyncBatchNorm",
         "torch.nn.modules.batchnorm": "_BatchNorm",
         "torch.nn.modules.conv": "_ConvNd _ConvTransposeMixin=_ConvTransposeNd",
@@ -208,7 +208,8 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.cnn.bricks.swish": {f"{STANDIN}.layers": "Swish"},
     "mmcv.cnn.bricks.upsample": {f"{STANDIN}.bricks": "PixelShufflePack build_upsample_layer"},
     "mmcv.cnn.bricks.wrappers": {
-        "torch.nn": "Conv2d Conv3d ConvTranspose2d ConvTranspose3d Linear MaxPool2d MaxPool3d"
+        f"{STANDIN}.empty_tensors": "NewEmptyTensorOp obsolete_torch_version",
+        "torch.nn": "Conv2d Conv3d ConvTranspose2d ConvTranspose3d Linear MaxPool2d MaxPool3d",
     },
     "mmcv.cnn.utils.fuse_conv_bn": {f"{STANDIN}.bricks": "fuse_conv_bn"},
     "mmcv.cnn.utils.sync_bn": {f"{STANDIN}.bricks": "revert_sync_batchnorm"},

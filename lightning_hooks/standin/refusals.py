@@ -100,6 +100,11 @@ _REFUSED = (
         '("s3://bucket/file"), or register your own by FileClient.register_backend',
     ),
     (
+        "mmcv.transforms",
+        "that is of mmcv 2.x, which came with MMEngine: take it (`pip install mmcv-lite`, if its "
+        "compiled operators are not needed)",
+    ),
+    (
         "mmcv.model_zoo mmcv.runner.checkpoint.get_deprecated_model_names "
         "mmcv.runner.checkpoint.get_external_models mmcv.runner.checkpoint.get_mmcls_models "
         "mmcv.runner.checkpoint.get_torchvision_models mmcv.runner.checkpoint.load_from_ceph "
