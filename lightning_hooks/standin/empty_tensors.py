@@ -29,6 +29,6 @@ class NewEmptyTensorOp(torch.autograd.Function):
         return x.new_empty(tuple(new_shape))
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return the gradient, as empty, in the shape of what was given."""
-        return NewEmptyTensorOp.apply(grad, ctx.shape), None
+        return NewEmptyTensorOp.apply(grad, ctx.shape), None  # type: ignore[no-untyped-call]
