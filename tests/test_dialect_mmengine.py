@@ -426,3 +426,36 @@ def test_the_librarys_own_code_finds_the_message_hub(tmp_path: Path, monkeypatch
     fit(tmp_path, Reads(), max_epochs=1)
     assert len(found) == 1
     assert library.MessageHub._instance_dict == {}
+
+
+def test_the_loops_are_told_apart_as_mmengines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("EpochBasedTrainLoop", "IterBasedTrainLoop", "ValLoop", "TestLoop")
+    theirs = {name: type(name, (), {}) for name in names}
+    module = types.ModuleType("mmengine.runner")
+    module.__dict__.update(theirs)
+    monkeypatch.setitem(sys.modules, "mmengine.runner", module)
+
+    class Asks(Hook):
+        def after_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        ) -> None:
+            loops = (runner.train_loop, runner.val_loop, runner.test_loop)
+            self.kinds = [n for one in loops for n in names if isinstance(one, theirs[n])]
+
+    hook = Asks()
+    fit(tmp_path, hook)
+    assert hook.kinds == ["EpochBasedTrainLoop", "ValLoop", "TestLoop"]
+    fit(tmp_path, hook, max_epochs=-1, max_steps=2, adapter={"by_epoch": False})
+    assert hook.kinds == ["IterBasedTrainLoop", "ValLoop", "TestLoop"]
+
+
+def test_a_loop_that_a_hook_would_run_itself_says_who_runs_it(tmp_path: Path) -> None:
+    class Again(Hook):
+        def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
+            assert not hasattr(runner.train_loop, "evaluator")
+            runner.val_loop.run_iter(0, next(iter(runner.val_loop.dataloader)))
+
+    with pytest.raises(AttributeError, match=r"ValLoop has no 'run_iter' here, .*\.validate"):
+        fit(tmp_path, Again())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from lightning_hooks import loops
@@ -14,9 +15,30 @@ class _Loop:
     def __init__(self, runner: Any) -> None:
         self._runner = runner
 
+    @property
+    def _stands_for(self) -> str:
+        return type(self).__name__
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """mmengine's own, where a hook has imported it: ``isinstance(runner.train_loop, ...)``."""
+        return getattr(sys.modules.get("mmengine.runner"), self._stands_for, type(self))
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self).__name__
+        known = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
+        raise AttributeError(
+            f"mmengine's {kind} has no {name!r} here, only {known}: Lightning's own loop runs the "
+            "batches. What goes over them once more can do it by trainer.validate after the fit"
+        )
+
 
 class TrainLoop(_Loop):
     """``runner.train_loop``."""
+
+    @property
+    def _stands_for(self) -> str:
+        return f"{'Iter' if isinstance(self._runner, IterRunner) else 'Epoch'}BasedTrainLoop"
 
     @property
     def iter(self) -> int:
