@@ -233,6 +233,19 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def plain_groups(state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's state with numpy's numbers in its groups, as old hooks set, plain.
+
+    >>> plain_groups({"param_groups": [{"weight_decay": np.float64(0.1), "params": [0]}]})
+    {'param_groups': [{'weight_decay': 0.1, 'params': [0]}]}
+    """
+    groups = [
+        {k: v.item() if isinstance(v, np.generic) else v for k, v in group.items()}
+        for group in state.get("param_groups", ())
+    ]
+    return {**state, "param_groups": groups} if groups else state
+
+
 def to_cpu(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state dict whose tensors are on the CPU."""
     return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in state.items()}

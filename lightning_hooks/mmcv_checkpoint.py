@@ -77,9 +77,9 @@ def save(
     optimizer = runner.optimizer
     if save_optimizer and optimizer is not None:
         checkpoint["optimizer"] = (
-            {name: o.state_dict() for name, o in optimizer.items()}
+            {name: files.plain_groups(o.state_dict()) for name, o in optimizer.items()}
             if isinstance(optimizer, dict)
-            else optimizer.state_dict()
+            else files.plain_groups(optimizer.state_dict())
         )
     files.save_torch(checkpoint, files.join(out_dir, filename))
     if create_symlink and files.is_local(out_dir):

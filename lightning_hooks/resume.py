@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks import loops, manifest, mmcv_checkpoint, rng
+from lightning_hooks import files, loops, manifest, mmcv_checkpoint, rng
 from lightning_hooks.data import generators_of
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.runner import Runner
@@ -18,7 +18,7 @@ KEY = "lightning_hooks"
 
 
 def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: bool) -> None:
-    """Add mmcv's ``meta`` and our own entry to a checkpoint.
+    """Add mmcv's ``meta`` and our own entry to a checkpoint, of types that any loader reads.
 
     =============  =======================================================================
     key            value
@@ -46,6 +46,8 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     meta = mmcv_checkpoint.run_meta(runner)
     meta.update(epoch=runner.epoch + (not closed), iter=done)
     checkpoint["meta"] = meta
+    if "optimizer_states" in checkpoint:
+        checkpoint["optimizer_states"] = [*map(files.plain_groups, checkpoint["optimizer_states"])]
     states: list[Any] = [rng.get_rng_state()]
     if runner.world_size > 1 and not alone:
         states = [None] * runner.world_size

@@ -256,6 +256,26 @@ def test_meta_and_its_hook_messages_survive_in_plain_types(tmp_path: Path) -> No
     assert look.meta["exp_name"] == "digits"
 
 
+def test_numbers_of_numpys_that_a_hook_gives_the_optimizer_are_saved_as_pythons(
+    tmp_path: Path,
+) -> None:
+    class Decay(Hook):
+        def before_train_iter(self, runner: Any) -> None:
+            for group in runner.optimizer.param_groups:  # as the schedules of DINO's hooks
+                group["weight_decay"] = np.linspace(0.1, 0.2, 100)[runner.iter]
+
+        def after_train_epoch(self, runner: Any) -> None:
+            runner.save_checkpoint(str(tmp_path), "mmcvs.pth")
+
+    path = tmp_path / "a.ckpt"
+    run(tmp_path, Decay(), SaveAt("on_train_epoch_end", path))
+    [ours] = torch.load(path, weights_only=True)["optimizer_states"]
+    mmcvs = torch.load(tmp_path / "mmcvs.pth", weights_only=True)["optimizer"]
+    for state in (ours, mmcvs):
+        assert type(state["param_groups"][0]["weight_decay"]) is float
+    run(tmp_path, Decay(), ckpt=path)
+
+
 def test_counters_are_written_once_whatever_the_number_of_callbacks(tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     run(

@@ -258,7 +258,9 @@ def save_checkpoint(
         "state_dict": files.to_cpu(get_state_dict(model)),
     }
     if isinstance(optimizer, dict):
-        checkpoint["optimizer"] = {name: one.state_dict() for name, one in optimizer.items()}
+        checkpoint["optimizer"] = {
+            name: files.plain_groups(one.state_dict()) for name, one in optimizer.items()
+        }
     elif optimizer is not None:
-        checkpoint["optimizer"] = optimizer.state_dict()
+        checkpoint["optimizer"] = files.plain_groups(optimizer.state_dict())
     files.save_torch(checkpoint, filename)
