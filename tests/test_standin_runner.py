@@ -292,6 +292,29 @@ def test_run_iter_may_be_overridden_and_the_loops_may_not(tmp_path: Path) -> Non
         runner.train(loaders(1)[0])
 
 
+def test_run_may_be_overridden_if_it_calls_ours(tmp_path: Path) -> None:
+    from mmcv.runner import EpochBasedRunner
+
+    class Twice(EpochBasedRunner):
+        def run(self, data_loaders: Any, workflow: Any, **kwargs: Any) -> None:
+            self.call_hook("before_all")
+            super().run([*data_loaders] * 2, workflow * 2, **kwargs)
+
+    class Looping(EpochBasedRunner):
+        def run(self, data_loaders: Any, workflow: Any, **kwargs: Any) -> None:
+            self.call_hook("before_run")
+            for loader in data_loaders:
+                self.train(loader)
+
+    model = Idle()
+    arguments = dict(work_dir=str(tmp_path), logger=silent_logger(), max_epochs=2)
+    runner = Twice(model, **arguments)
+    runner.run(loaders(3), [("train", 1)])
+    assert runner.iter == 6
+    with pytest.raises(TypeError, match=r"Looping overrides run\(\) .*super\(\)\.run"):
+        Looping(model, **arguments)
+
+
 def test_a_batch_processor_runs_the_model(tmp_path: Path) -> None:
     from mmcv.runner import EpochBasedRunner
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import os
 import warnings
@@ -61,8 +62,8 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         trainer_kwargs: Further arguments of the Trainer: ``dict(precision="bf16-mixed")``.
 
     Raises:
-        TypeError: for an argument of the wrong type, or a subclass that overrides ``train`` or
-            ``val``.
+        TypeError: for an argument of the wrong type, or a subclass that overrides ``train``,
+            ``val``, or ``run`` without a call of this one.
         ValueError: for both ``max_iters`` and ``max_epochs``.
 
     Note:
@@ -99,6 +100,11 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
                     f"{type(self).__name__} overrides {name}(), which is Lightning's loop here: "
                     "override run_iter(data_batch, train_mode, **kwargs), or write a hook"
                 )
+        if _loops_itself(type(self).run):
+            raise TypeError(
+                f"{type(self).__name__} overrides run() with a loop of its own, which is "
+                "Lightning's here: call super().run(data_loaders, workflow) in it, or write a hook"
+            )
         _check(model, batch_processor, optimizer, logger, meta)
         if max_epochs is not None and max_iters is not None:
             raise ValueError("Only one of `max_epochs` or `max_iters` can be set.")
@@ -341,6 +347,12 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         if resume_optimizer:
             self._resume_optimizers(found)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
+
+
+def _loops_itself(run: Any) -> bool:
+    """Whether a ``run`` calls the hooks in place of ours: it names them, and no ``run``."""
+    names = getattr(getattr(inspect.unwrap(run), "__code__", None), "co_names", ())
+    return "call_hook" in names and "run" not in names
 
 
 def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: Any) -> None:
