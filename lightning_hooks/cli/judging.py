@@ -11,11 +11,12 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lightning_hooks.cli.classes import PLAIN, Classes
 from lightning_hooks.cli.importing import Imports, packages_of, unreadable
-from lightning_hooks.cli.reading import HookClass, Import, Method, SourceFile, Use
+from lightning_hooks.cli.reading import HookClass, Method, SourceFile, Use
 from lightning_hooks.cli.reports import TORCH, FileReport, Finding, HookReport
 from lightning_hooks.dialects import DIALECTS
-from lightning_hooks.dialects.detect import MMCV, PACKAGES
+from lightning_hooks.dialects.detect import MMCV
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.points import GENERIC, STAGES
@@ -24,16 +25,6 @@ from lightning_hooks.registry import MMCV_HOOKS
 __all__ = ["judge"]
 
 GONE = ("PaviLoggerHook", "SegmindLoggerHook")
-HOOK = ("Hook", "HookBase")
-PLAIN = {"Hook", "HookBase"}
-"""Bases with points that do nothing."""
-ROOTS = {"object", "ABC", "Protocol", "Generic"}
-MODULE_HOOKS = {"Module", "PytorchModuleHook"}
-"""Bases of what is called by torch."""
-HOOKED = {"hook", "hook_type", "hook_func"}
-"""Methods of what is called by torch, as mmpose and mmaction have them."""
-EVERY_POINT = MMCV.union(*(dialect.methods for dialect in DIALECTS.values()))
-MMENGINE_ARGUMENTS = {"batch_idx", "data_batch", "outputs", "metrics", "checkpoint"}
 
 
 def judge(
@@ -51,7 +42,8 @@ def judge(
         beside it cannot be either.
     """
     imports = Imports(read, roots)
-    project = _Project(files, read, imports)
+    classes = Classes(files, read, imports)
+    project = _Project(files, classes)
     reports = []
     packages: dict[Path, Finding | None] = {}
     stopped: dict[str, Finding] = {}
@@ -59,7 +51,7 @@ def judge(
         if file.error is not None:
             reports.append(FileReport(file.path, (), unreadable(file)))
             continue
-        hooks = tuple(project.report(cls) for cls in file.classes if project.is_hook(cls))
+        hooks = tuple(project.report(cls) for cls in file.classes if classes.is_hook(cls))
         if not hooks:
             continue
         reports.append(FileReport(file.path, hooks, tuple(imports.findings(path))))
@@ -88,16 +80,8 @@ def _stop(findings: Iterable[Finding]) -> Finding | None:
 class _Project:
     """What is known of all the files together."""
 
-    def __init__(
-        self,
-        files: Mapping[Path, SourceFile],
-        read: Callable[[Path], SourceFile],
-        imports: Imports,
-    ) -> None:
-        self._read = read
-        self._imports = imports
-        self._paths = {id(cls): path for path, file in files.items() for cls in file.classes}
-        self._classes = {cls.name: cls for file in files.values() for cls in file.classes}
+    def __init__(self, files: Mapping[Path, SourceFile], classes: Classes) -> None:
+        self._classes = classes
         self._written = {
             use.attribute
             for file in files.values()
@@ -111,98 +95,20 @@ class _Project:
             for name, line in file.points
         }
 
-    def _bases(self, cls: HookClass) -> Iterator[tuple[str, HookClass | None]]:
-        """Yield the names of a class's bases, as they are where they come from, and the classes."""
-        path = self._paths[id(cls)]
-        file = self._read(path)
-        imported = {one.bound: one for one in file.imports if one.name}
-        own = {one.name: one for one in file.classes}
-        for base in cls.bases:
-            if base in imported:
-                yield imported[base].name, self._imported(path, imported[base])
-            else:
-                found = own.get(base, self._classes.get(base))
-                yield base, None if found is cls else found
-
-    def _imported(self, path: Path, imported: Import) -> HookClass | None:
-        """Return a class that a file imports from one of the project's own."""
-        files = self._imports.own(path, imported)
-        for inner in reversed(files):
-            classes = self._read(inner).classes
-            self._paths.update((id(cls), inner) for cls in classes)
-            found = next((cls for cls in classes if cls.name == imported.name), None)
-            if found is not None:
-                return found
-        return self._classes.get(imported.name) if files else None  # passed on by an __init__
-
-    def lineage(self, cls: HookClass) -> list[HookClass]:
-        """Return a class and those that it is derived from, as far as they are in the files."""
-        found, wanted = [], [cls]
-        while wanted:
-            one = wanted.pop(0)
-            if one not in found:
-                found.append(one)
-                wanted += [base for _, base in self._bases(one) if base is not None]
-        return found
-
-    def bases(self, cls: HookClass, *, outside: bool = False) -> set[str]:
-        """Return the names of all that a class is derived from, or only of what is outside."""
-        found = [base for one in self.lineage(cls) for base in self._bases(one)]
-        return {name for name, inside in found if not (outside and inside)} - ROOTS
-
-    def is_hook(self, cls: HookClass) -> bool:
-        """Whether a class is a hook: by its registry, its base, or its points."""
-        if cls.is_registered or any(one.endswith(HOOK) for one in self.bases(cls)):
-            return True
-        points = [m for name, m in cls.methods.items() if name in MMCV]
-        return not self.bases(cls) and any(m.arguments for m in points)
-
-    def is_of_runner(self, cls: HookClass) -> bool:
-        """Whether a runner calls it, and not a torch module."""
-        outside = self.bases(cls, outside=True) - MODULE_HOOKS
-        if any(base.endswith(HOOK) for base in outside) or EVERY_POINT & self._methods(cls).keys():
-            return True
-        return not (self.bases(cls) & MODULE_HOOKS or HOOKED & self._methods(cls).keys())
-
-    def _methods(self, cls: HookClass) -> dict[str, Method]:
-        lineage = reversed(self.lineage(cls))
-        return {name: method for one in lineage for name, method in one.methods.items()}
-
-    def dialect(self, cls: HookClass) -> str:
-        """Tell the dialect by the package of the base, else by the points and what they take."""
-        lineage = self.lineage(cls)
-        for one in lineage:
-            for imported in self._read(self._paths[id(one)]).imports:
-                if imported.bound in one.bases:
-                    ours = imported.module.removeprefix("lightning_hooks.dialects.")
-                    known = PACKAGES.get(ours.partition(".")[0])
-                    if known is not None:
-                        return known
-        methods = self._methods(cls)
-        if any("trainner" in method.arguments for method in methods.values()):
-            return "pointrix"  # its own spelling
-        if {"before_step", "after_step"} & methods.keys():
-            step = methods.get("after_step", methods.get("before_step"))
-            assert step is not None
-            return "pet" if step.takes_any or step.arguments else "detectron2"
-        if any({*m.arguments} & MMENGINE_ARGUMENTS for n, m in methods.items() if n in STAGES):
-            return "mmengine"
-        return "mmcv"
-
     def report(self, cls: HookClass) -> HookReport:
         """Judge one hook."""
-        if not self.is_of_runner(cls):
+        if not self._classes.is_of_runner(cls):
             found = Finding(
                 cls.line,
                 "is a hook of torch's modules, which no runner calls",
-                _as_module_hook(cls.name, self._methods(cls)),
+                _as_module_hook(cls.name, self._classes.methods(cls)),
                 cannot_run=False,
             )
             return HookReport(cls.name, cls.line, TORCH, (), (), (), (found,))
-        dialect = self.dialect(cls)
+        dialect = self._classes.dialect(cls)
         known = _points_of(dialect)
         order = [*STAGES, *GENERIC.values()]
-        lineage = [one for one in self.lineage(cls) if one is cls or one.name not in PLAIN]
+        lineage = [one for one in self._classes.lineage(cls) if one is cls or one.name not in PLAIN]
         points = list({name for one in lineage for name in one.methods if name in known})
         points.sort(key=lambda name: (order.index(name) if name in order else len(order), name))
         uses = [use for one in lineage for use in one.uses]
@@ -235,7 +141,7 @@ class _Project:
             )
         yield from self._never_called(cls, dialect)
         if dialect == "mmcv":
-            yield from _mmcv_findings(cls, self.bases(cls))
+            yield from _mmcv_findings(cls, self._classes.bases(cls))
         if cls.raises_stop is not None:
             yield Finding(
                 cls.raises_stop,
@@ -247,7 +153,7 @@ class _Project:
     def _never_called(self, cls: HookClass, dialect: str) -> Iterator[Finding]:
         """Find methods that look like points, and that neither a runner nor the class calls."""
         known = _points_of(dialect)
-        lineage = self.lineage(cls)
+        lineage = self._classes.lineage(cls)
         called = {name for one in lineage for name in one.calls}
         for method in cls.methods.values():
             looks = method.name.startswith(("before_", "after_")) and method.required == 1
@@ -260,7 +166,10 @@ class _Project:
                 what = f"{method.name} is called by {where}, which is not the runner here"
             due = f"runner.call_hook({method.name!r}), in the point of a hook where it is due"
             write = f"def {close[0]}({', '.join(('self', *method.arguments))})" if close else due
-            others = known & self._methods(cls).keys() or self.bases(cls, outside=True) - PLAIN
+            others = (
+                known & self._classes.methods(cls).keys()
+                or self._classes.bases(cls, outside=True) - PLAIN
+            )
             yield Finding(method.line, what, write, cannot_run=not others)
 
 
