@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.cli.judging import judge
-from lightning_hooks.cli.reading import SourceFile, read_source
+from lightning_hooks.cli.reading import read_source
 from lightning_hooks.cli.reports import FileReport
+from lightning_hooks.cli.source import SourceFile
 
 __all__ = ["as_dicts", "check", "show"]
 

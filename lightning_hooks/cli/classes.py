@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from lightning_hooks.cli.importing import Imports
-from lightning_hooks.cli.reading import HookClass, Import, Method, SourceFile
+from lightning_hooks.cli.source import HookClass, Import, Method, SourceFile
 from lightning_hooks.dialects import DIALECTS
 from lightning_hooks.dialects.detect import MMCV, PACKAGES
 from lightning_hooks.points import STAGES
 
-__all__ = ["PLAIN", "Classes"]
+__all__ = ["EVERY_POINT", "PLAIN", "Classes"]
 
 HOOK = ("Hook", "HookBase")
 PLAIN = {"Hook", "HookBase"}

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from lightning_hooks.cli.reading import Import, SourceFile
+from lightning_hooks.cli.missing import Mmcv, is_there, missing, run_by
 from lightning_hooks.cli.reports import Finding
-from lightning_hooks.dialects.detect import PACKAGES
-from lightning_hooks.standin.names import PACKAGES as MODULES
-from lightning_hooks.standin.names import names_of
-from lightning_hooks.standin.refusals import advice_for
-from lightning_hooks.standin.versions import MMCV_VERSION, digit_version
+from lightning_hooks.cli.source import Import, SourceFile
 
 __all__ = ["Imports", "packages_of", "unreadable"]
-
-DISTRIBUTIONS = {
-    "PIL": "pillow",
-    "cv2": "opencv-python",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-"""What to install for a module of another name."""
 
 
 class Imports:
@@ -40,15 +23,16 @@ class Imports:
     def __init__(self, read: Callable[[Path], SourceFile], roots: Sequence[Path]) -> None:
         self._read = read
         self._roots = roots
+        self._mmcv = Mmcv.found()
 
     def findings(self, path: Path) -> Iterator[Finding]:
         """Judge what a file imports, and what that runs of the project's other files."""
         file = self._read(path)
         found = list(self._missing(path))
         for chain, line in file.chains:
-            missing = _missing_of_mmcv(chain)
-            if missing is not None:
-                found.append(Finding(line, *missing))
+            told = self._mmcv.missing(chain)
+            if told is not None:
+                found.append(Finding(line, *told))
         yield from found
         blocked = None if any(one.cannot_run for one in found) else self.blocked(path)
         if blocked is not None:
@@ -80,10 +64,13 @@ class Imports:
         if dots:
             package = mine if path.stem == "__init__" else mine[:-1]
             parts = [*package[: len(package) - dots + 1], *parts]
-        # what is installed comes before the project's other folders
-        elsewhere = [] if dots or not parts or _is_there(parts[0]) else self._roots
-        for root in [top, *elsewhere]:
-            found = list(_run_by(root, parts))
+        roots = [top, *self._roots]
+        if dots or parts[:1] == mine[:1]:
+            roots = [top]
+        elif is_there(parts[0]):  # not to be followed, though it lie beside in site-packages
+            roots = []
+        for root in roots:
+            found = list(run_by(root, parts))
             if found:
                 return found
         return []
@@ -92,16 +79,18 @@ class Imports:
         """Say what one file cannot have."""
         file = self._read(path)
         yield from unreadable(file)
-        for name, version, line in file.mmcv_limits:
-            if _excludes(name, version):
+        for name, bound, line in file.mmcv_limits:
+            if self._mmcv.is_excluded(name, bound):
                 yield Finding(
                     line,
-                    f"{name} = {version!r}, and the stand-in says to be mmcv {MMCV_VERSION}",
-                    f"{name} = {MMCV_VERSION!r}",
+                    f"{name} = {bound!r}, and mmcv says to be {self._mmcv.version}",
+                    f"{name} = {self._mmcv.version!r}",
                 )
         for imported in file.imports:
             if not imported.module.startswith(".") and not self.own(path, imported):
-                yield from _missing(imported)
+                told = missing(imported, self._mmcv)
+                if told is not None:
+                    yield Finding(imported.line, *told, imported.is_needed)
 
 
 def unreadable(file: SourceFile) -> tuple[Finding, ...]:
@@ -131,86 +120,9 @@ def _place(path: Path) -> tuple[Path, list[str]]:
     return top, parts
 
 
-def _run_by(root: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """Yield the files below a folder that importing a dotted name runs."""
-    folder = root
-    for part in parts:
-        folder = folder / part
-        module = folder.parent / f"{part}.py"
-        if (folder / "__init__.py").is_file():
-            yield folder / "__init__.py"
-        elif module.is_file():
-            yield module
-            return
-        elif not folder.is_dir():
-            return
-
-
 def _elsewhere(origin: Import, file: SourceFile, found: Finding) -> Finding:
     where = f"{file.path}:{found.line}" if found.line else file.path
     name = origin.module if origin.module.strip(".") else f"{origin.module}{origin.name}"
     return Finding(
         origin.line, f"importing {name} runs {where}, and there {found.what}", found.write
     )
-
-
-def _excludes(name: str, version: str) -> bool:
-    """Whether a bound like ``mmcv_maximum_version`` excludes the stand-in's mmcv."""
-    try:
-        bound, ours = digit_version(version), digit_version(MMCV_VERSION)
-    except ValueError:
-        return False
-    return ours < bound if "min" in name.lower() else ours > bound
-
-
-def _missing(imported: Import) -> Iterator[Finding]:
-    root = imported.module.partition(".")[0]
-    if root == "mmcv":
-        name = (imported.name,) if imported.name not in ("", "*") else ()
-        missing = _missing_of_mmcv((*imported.module.split("."), *name))
-        if missing is not None:
-            yield Finding(imported.line, *missing, imported.is_needed)
-    elif not _is_there(imported.module):
-        dialect = PACKAGES.get(root)
-        instead = f"from lightning_hooks.dialects.{dialect} import {imported.name}"
-        yield Finding(
-            imported.line,
-            f"{imported.module} is not installed",
-            instead
-            if dialect and imported.name
-            else f"install {DISTRIBUTIONS.get(root, root)}, or copy what is used",
-            imported.is_needed,
-        )
-
-
-def _missing_of_mmcv(dotted: Sequence[str]) -> tuple[str, str] | None:
-    """Say what the stand-in has not of a dotted name of mmcv's, and what to write instead."""
-    if dotted[0] != "mmcv":
-        return None
-    module = "mmcv"
-    for part in dotted[1:]:
-        if f"{module}.{part}" in MODULES:
-            module = f"{module}.{part}"
-        elif part in names_of(module) or part.startswith("__"):
-            return None
-        else:
-            what = f"the stand-in has no {module}.{part}"
-            advice = advice_for(f"{module}.{part}")
-            if advice is not None:
-                return what, advice
-            close = difflib.get_close_matches(part, names_of(module), n=1)
-            meant = f"{close[0]}, if that was meant; else " if close else ""
-            return what, f"{meant}a copy of it in your project, or install mmcv itself"
-    return None
-
-
-@functools.cache
-def _is_there(module: str) -> bool:
-    """Whether a module can be imported; of packages that are not loaded only the first part."""
-    root = module.partition(".")[0]
-    if root in sys.stdlib_module_names or root in sys.builtin_module_names:
-        return True
-    try:
-        return importlib.util.find_spec(module if root in sys.modules else root) is not None
-    except (ImportError, ValueError, AttributeError):
-        return False

@@ -11,10 +11,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lightning_hooks.cli.classes import PLAIN, Classes
+from lightning_hooks.cli.classes import EVERY_POINT, PLAIN, Classes
 from lightning_hooks.cli.importing import Imports, packages_of, unreadable
-from lightning_hooks.cli.reading import HookClass, Method, SourceFile, Use
 from lightning_hooks.cli.reports import TORCH, FileReport, Finding, HookReport
+from lightning_hooks.cli.source import HookClass, Method, SourceFile, Use
 from lightning_hooks.dialects import DIALECTS
 from lightning_hooks.dialects.detect import MMCV
 from lightning_hooks.epoch_runner import EpochRunner
@@ -140,6 +140,12 @@ class _Project:
                 cannot_run=False,
             )
         yield from self._never_called(cls, dialect)
+        if not (self._classes.bases(cls) or EVERY_POINT & self._classes.methods(cls).keys()):
+            yield Finding(
+                cls.line,
+                "has neither a hook as its base nor a point, so that nothing calls it",
+                f"class {cls.name}(Hook), with the points that it needs",
+            )
         if dialect == "mmcv":
             yield from _mmcv_findings(cls, self._classes.bases(cls))
         if cls.raises_stop is not None:
@@ -199,6 +205,14 @@ def _mmcv_findings(cls: HookClass, bases: set[str]) -> Iterator[Finding]:
                 f"{method.name} takes no runner",
                 f"def {method.name}(self, runner)",
             )
+    if cls.reads_checkpoint is not None:
+        yield Finding(
+            cls.reads_checkpoint,
+            "looks for a checkpoint's file, which in a Trainer is written after after_train_epoch "
+            "and after_train_iter",
+            "that part in before_train_epoch or before_train_iter, which come next, and after_run",
+            cannot_run=False,
+        )
     for base in sorted(bases & {*GONE}):
         yield Finding(cls.line, f"{base}'s service is gone", "another logger as its base")
     built = cls.methods.get("__init__")

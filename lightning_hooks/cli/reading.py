@@ -3,93 +3,18 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Literal, TypeGuard
+from typing import TypeGuard
 
+from lightning_hooks.cli.source import HookClass, Import, Method, SourceFile, Use
 from lightning_hooks.dialects.detect import MMCV
 
-__all__ = ["HookClass", "Import", "Method", "SourceFile", "Use", "read_source"]
+__all__ = ["read_source"]
 
 HOLDERS = ("runner", "trainer", "trainner")
 """What hooks call the object that they are given."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Import:
-    """One imported name."""
-
-    module: str
-    name: str
-    """The name in the module; empty for the module itself."""
-    bound: str
-    """What it is called in the file."""
-    line: int
-    is_needed: bool
-    """Whether the file cannot be imported without it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Use:
-    """One touch of an attribute of the runner."""
-
-    attribute: str
-    line: int
-    kind: Literal["reads", "writes", "asks"]
-    """``"asks"``: by ``hasattr`` or with a default, so that it may be missing."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """A method and what it takes."""
-
-    name: str
-    line: int
-    arguments: tuple[str, ...]
-    """Those by position, without ``self``."""
-    required: int
-    """How many of them have no default."""
-    takes_any: bool
-    """Whether it has ``*args`` or ``**kwargs``."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HookClass:
-    """A class, which may be a hook."""
-
-    name: str
-    line: int
-    bases: tuple[str, ...]
-    methods: dict[str, Method]
-    uses: tuple[Use, ...]
-    registers: tuple[str, ...]
-    """The names that a ``register_module`` without ``force=True`` gives it."""
-    is_registered: bool
-    calls_backward: int | None
-    """The line of the first ``something.backward()``."""
-    raises_stop: int | None
-    """The line of the first ``raise StopIteration``."""
-    calls: frozenset[str]
-    """The names of the methods that it calls, of whatever."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SourceFile:
-    """A Python file."""
-
-    path: str
-    imports: tuple[Import, ...] = ()
-    classes: tuple[HookClass, ...] = ()
-    chains: tuple[tuple[tuple[str, ...], int], ...] = ()
-    """Dotted names that begin with an imported module, as ``("mmcv", "runner", "Hook")``."""
-    points: tuple[tuple[str, int], ...] = ()
-    """What it gives ``call_hook``, as a runner of one's own does."""
-    mmcv_limits: tuple[tuple[str, str, int], ...] = ()
-    """Names like ``mmcv_maximum_version`` with the version that they are given."""
-    error: str | None = None
-    error_line: int = 0
 
 
 def read_source(path: str, text: str | bytes) -> SourceFile:
@@ -154,6 +79,7 @@ def _class(node: ast.ClassDef) -> HookClass:
         is_registered=is_registered,
         calls_backward=_first(node, _is_backward),
         raises_stop=_first(node, _is_stop),
+        reads_checkpoint=_first(node, _is_out_dir),
         calls=frozenset(
             part.func.attr
             for part in ast.walk(node)
@@ -232,6 +158,11 @@ def _first(node: ast.AST, is_it: object) -> int | None:
 def _is_backward(node: ast.AST) -> bool:
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     return is_method and node.func.attr == "backward"  # type: ignore[attr-defined]
+
+
+def _is_out_dir(node: ast.AST) -> bool:
+    dotted = _dotted(node)
+    return dotted[-1:] == ("out_dir",) and bool(re.search("ckpt|checkpoint", ".".join(dotted[:-1])))
 
 
 def _is_stop(node: ast.AST) -> bool:
