@@ -300,6 +300,7 @@ def test_points_of_a_base_in_the_files_are_a_classs_own(tmp_path: Path) -> None:
     assert (counts.points, counts.writes) == (("before_run", "after_run"), ("seen",))
     assert (more.points[:2], more.reads) == (("before_run", "before_val_iter"), ("iter",))
     assert steps.points == ("after_train_iter",)
+    assert [hook.inherits for hook in report.hooks] == [False, False, True]
     assert findings(report) == []
 
 

@@ -153,7 +153,7 @@ def _table(report: FileReport) -> Any:
         wrong = any(finding.cannot_run for finding in hook.findings) or report.cannot_run
         style = "red" if wrong else "yellow" if hook.findings else "green"
         touched = [*hook.reads, *(f"{name} =" for name in hook.writes)]
-        points = ", ".join(hook.points) or ("its base's" if hook.is_of_runner else "none")
+        points = ", ".join(hook.points) or ("its base's" if hook.inherits else "none")
         name = f"[{style}]{escape(hook.name)}[/{style}]"
         table.add_row(name, hook.dialect, points, ", ".join(touched))
     return table

@@ -121,6 +121,7 @@ class _Project:
             reads=tuple(dict.fromkeys([*touched["reads"], *touched["asks"]])),
             writes=touched["writes"],
             findings=tuple(sorted(self._findings(cls, dialect), key=lambda found: found.line)),
+            inherits=bool(self._classes.bases(cls, outside=True) - PLAIN),
         )
 
     def _findings(self, cls: HookClass, dialect: str) -> Iterator[Finding]:

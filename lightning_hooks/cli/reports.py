@@ -34,6 +34,8 @@ class HookReport:
     """Attributes of the runner."""
     writes: tuple[str, ...]
     findings: tuple[Finding, ...]
+    inherits: bool = False
+    """Whether a base outside of the files may have further points."""
 
     @property
     def is_of_runner(self) -> bool:
