@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from lightning_hooks.hooks.gradient_norms import (
@@ -26,7 +25,6 @@ __all__ = [
     "by_norm",
     "by_value",
     "clip_flattened",
-    "is_flattened",
     "summed_up",
 ]
 
@@ -165,11 +163,6 @@ def summed_up(found: Sequence[Clipped]) -> Clipped:
 
 
 # -- FSDP's flattened gradients ----------------------------------------------------------------
-
-
-def is_flattened(model: Any) -> bool:
-    """Whether a model is FSDP's, each rank of which has a slice of every gradient."""
-    return isinstance(model, FullyShardedDataParallel)
 
 
 def clip_flattened(
