@@ -14,12 +14,24 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-__all__ = ["has_slices", "in_forward", "is_flattened", "shares_state"]
+__all__ = ["has_slices", "in_forward", "is_flattened", "shares_state", "slices_of", "state_here"]
 
 
 def is_flattened(model: Any) -> bool:
     """Whether a model is wrapped by FSDP as a whole, as ``FSDPStrategy`` does it."""
     return isinstance(model, FullyShardedDataParallel)
+
+
+def state_here(module: nn.Module) -> dict[str, Any]:
+    """Return a module's state dict; what FSDP has wrapped in it as it is on this rank.
+
+    FSDP's own would gather it, and take a part for the whole if it is asked before the first step.
+    """
+    if not any(isinstance(part, FullyShardedDataParallel) for part in module.modules()):
+        return module.state_dict()
+    parameters = module.named_parameters(remove_duplicate=False)
+    found = {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
+    return {key.replace("_fsdp_wrapped_module.", ""): value for key, value in found.items()}
 
 
 def has_slices(model: nn.Module, parameters: Iterable[torch.Tensor]) -> bool:
@@ -30,8 +42,18 @@ def has_slices(model: nn.Module, parameters: Iterable[torch.Tensor]) -> bool:
         parameters: Of a part of it, or of another module.
     """
     cut = [h for h in _handles(model) if h.uses_sharded_strategy or not h._use_orig_params]
-    mine = {id(p) for h in cut for p in (h.flat_param, *(h.flat_param._params or ()))}
+    mine = {id(parameter) for handle in cut for parameter in _parameters(handle)}
     return any(id(parameter) in mine for parameter in parameters)
+
+
+def slices_of(model: nn.Module) -> dict[int, Any]:
+    """Return by the id of each parameter that is a slice here the process group with the others."""
+    return {
+        id(parameter): handle.process_group
+        for handle in _handles(model)
+        if handle.uses_sharded_strategy
+        for parameter in _parameters(handle)
+    }
 
 
 def shares_state(model: nn.Module) -> bool:
@@ -47,6 +69,10 @@ def _handles(model: nn.Module) -> Iterator[Any]:
         handle = module._handle if isinstance(module, FullyShardedDataParallel) else None
         if handle is not None:
             yield handle
+
+
+def _parameters(handle: Any) -> Iterable[Any]:
+    return handle.flat_param, *(handle.flat_param._params or ())
 
 
 def in_forward(trainer: L.Trainer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

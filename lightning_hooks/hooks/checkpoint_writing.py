@@ -85,6 +85,8 @@ def write_checkpoint(
         meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
         _note(target, meta, save_optimizer, None, None)
         done()
+    if loops.writes_directories(trainer.strategy):  # before that no rank finds it
+        trainer.strategy.barrier("write_checkpoint")
 
 
 def check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> None:
@@ -99,9 +101,8 @@ def check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> 
     if loops.writes_directories(strategy):
         if not files.is_local(directory):
             raise ValueError(
-                f"{name} writes checkpoints as directories, and torch writes local ones only, not "
-                f"{directory}: give a local out_dir, or have it write files "
-                '(state_dict_type="full", save_distributed_checkpoint=False)'
+                f"{name} writes checkpoints as directories, and local ones only, not {directory}: "
+                "give a local out_dir, and take them elsewhere with on_saved"
             )
     elif save_optimizer and trainer.model is not None and shares_state(trainer.model):
         raise ValueError(
