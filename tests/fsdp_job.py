@@ -239,21 +239,28 @@ def resumes(kind: str, out: Path, module: Any = Module, **kwargs: Any) -> dict[s
 
 
 def saves(kind: str, out: Path) -> dict[str, Any]:
-    """Both kinds of checkpoint."""
-    if kind == "ddp":
-        return {}
+    """Both kinds of checkpoint; those of FSDP2 are in shards_job.py."""
+    return {} if kind != "fsdp" else both_kinds(kind, out)
+
+
+def both_kinds(kind: str, out: Path) -> dict[str, Any]:
+    return {
+        what: resumes(kind, out / what, strategy=strategy, save_best="val_loss")
+        for what, strategy in written(kind).items()
+    }
+
+
+def written(kind: str) -> dict[str, dict[str, Any]]:
+    """The arguments of a strategy that writes directories, and of one that writes files."""
     name = "state_dict_type" if kind == "fsdp" else "save_distributed_checkpoint"
     values = ("sharded", "full") if kind == "fsdp" else (True, False)
-    return {
-        what: resumes(kind, out / what, strategy={name: value}, save_best="val_loss")
-        for what, value in zip(("directory", "file"), values, strict=True)
-    }
+    return {what: {name: value} for what, value in zip(("directory", "file"), values, strict=True)}
 
 
 def saves_all(kind: str, out: Path) -> dict[str, Any]:
     """Every way in which FSDP shards and wraps, and a thread that writes."""
     if kind != "fsdp":
-        return {}
+        return both_kinds(kind, out) if kind == "fsdp2" else {}
     found = {}
     for state in ("sharded", "full"):
         cases: dict[str, Any] = {
@@ -273,11 +280,9 @@ def weights(kind: str, out: Path) -> dict[str, Any]:
     """Files without the optimizer's state are not gone on from; the model's alone."""
     if kind == "ddp":
         return {}
-    name = "state_dict_type" if kind == "fsdp" else "save_distributed_checkpoint"
-    values = ("sharded", "full") if kind == "fsdp" else (True, False)
     found: dict[str, Any] = {}
-    for what, value in zip(("directory", "file"), values, strict=True):
-        strategy, here = {name: value}, out / what
+    for what, strategy in written(kind).items():
+        here = out / what
         hook = lh.CheckpointHook(save_optimizer=False, max_keep_ckpts=1)
         trainer = fit(kind, here, hook, strategy=strategy)
         last = str(here / "epoch_2.pth")
