@@ -97,7 +97,9 @@ class CheckpointHook(ModelCheckpointHook):
     Raises:
         TypeError: for an argument of the wrong type.
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
-            storage that is not a path of fsspec's.
+            storage that is not a path of fsspec's; before the first iteration, for a remote
+            ``out_dir`` where the strategy writes directories, or ``use_orig_params=False`` of
+            FSDP's where it does not.
         ImportError: if the package for a remote ``out_dir`` is missing.
         OSError: before the first iteration, if the directory cannot be made or written to.
 
