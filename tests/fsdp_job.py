@@ -16,9 +16,11 @@ import lightning as L
 import torch
 from fsdp_on_cpu import FSDPOnCPU
 from helpers import TinyNormModule, make_loader
+from lightning.pytorch.plugins.precision import FSDPPrecision
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MeanSquaredError
@@ -210,6 +212,30 @@ def owns(kind: str, out: Path) -> dict[str, Any]:
     return {name: whole(fit(kind, out, hook, owns=True)) for name, hook in hooks.items()}
 
 
+def scales(kind: str, out: Path) -> dict[str, Any]:
+    """The norms of gradients that FSDP's scaler has unscaled; of DDP's, as they are."""
+    if kind == "fsdp2":
+        return {}
+    hook: Any = lh.OptimizerHook({"max_norm": 0.05})
+    kwargs: dict[str, Any] = {}
+    if kind == "fsdp":
+        hook = lh.Fp16OptimizerHook(grad_clip={"max_norm": 0.05}, loss_scale=512.0)
+        precision = FSDPPrecision("16-mixed")
+        precision.scaler = ShardedGradScaler(device="cpu")  # its own is for a GPU
+        kwargs["plugins"] = [precision]
+    norms: list[float] = []
+
+    class Look(lh.Hook):
+        priority = "LOWEST"
+
+        def after_train_iter(self, runner: Any) -> None:
+            norms.append(float(runner.log_buffer.val_history["grad_norm"][-1]))
+
+    trainer = fit(kind, out, hook, Look(), **kwargs)
+    scaler: Any = getattr(trainer.precision_plugin, "scaler", None)
+    return {"norms": norms, "scale": None if scaler is None else scaler.get_scale()}
+
+
 # -- what is saved -----------------------------------------------------------------------------
 
 
@@ -353,6 +379,7 @@ def refuses(kind: str, out: Path) -> dict[str, Any]:
         cases |= {
             "EMA": lambda: _said(kind, out, lh.EMAHook()),
             "SWA": lambda: _said(kind, out, lh.StochasticWeightAverageHook()),
+            "backward": lambda: _said(kind, out, lh.GradientCumulativeOptimizerHook(2)),
             "groups": lambda: _said(kind, out, lh.OptimizerHook(groups)),
             "parts": lambda: _said(
                 kind, out, lh.OptimizerHook({"max_norm": 1.0}), module=InParts()
@@ -367,7 +394,7 @@ def main(out: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     standin.install()
     warnings.simplefilter("ignore")
-    parts = (acts, measures, clips, owns, saves, saves_all, weights, refuses)
+    parts = (acts, measures, clips, owns, scales, saves, saves_all, weights, refuses)
     found: dict[str, Any] = {
         part.__name__: {kind: part(kind, out / part.__name__ / kind) for kind in KINDS}
         for part in parts

@@ -35,7 +35,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 @pytest.fixture(scope="module")
 def more(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run(tmp_path_factory.mktemp("more"), "acts", "owns", "weights")
+    return run(tmp_path_factory.mktemp("more"), "acts", "owns", "scales", "weights")
 
 
 def same(a: list[torch.Tensor], b: list[torch.Tensor], parameters: int = 6) -> None:
@@ -84,6 +84,14 @@ def test_hooks_own_backward_with_fsdp2_but_not_with_fsdp(name: str, more: Found)
         same(owns["fsdp2"][name], owns["ddp"][name])
         assert owns["fsdp"][name].startswith("ValueError in step 0: ")
         assert "ModelParallelStrategy" in owns["fsdp"][name]
+
+
+@pytest.mark.slow
+def test_gradients_are_clipped_when_fsdp_has_unscaled_them(more: Found) -> None:
+    for rank in more:
+        ddp, fsdp = rank["scales"]["ddp"], rank["scales"]["fsdp"]
+        assert fsdp["scale"] == 512
+        assert fsdp["norms"] == pytest.approx(ddp["norms"], rel=0.1)  # in half precision
 
 
 def went_on(run: dict[str, Any], out: str) -> None:
@@ -137,6 +145,7 @@ def test_the_whole_is_exported_or_nothing(more: Found) -> None:
         ("fsdp", "SWA", "StochasticWeightAverageHook does not work with FSDPOnCPU"),
         ("fsdp", "mmcv's EMA", "use lightning_hooks.EMAHook with ModelParallelStrategy"),
         ("fsdp2", "mmcv's EMA", "use lightning_hooks.EMAHook with ModelParallelStrategy"),
+        ("fsdp", "backward", "Trainer(accumulate_grad_batches=...)"),
         ("fsdp", "groups", "clip all of them by norm or value"),
         ("fsdp", "parts", r"auto_wrap_policy=..."),
         ("fsdp", "scaled", 'precision="16-mixed"'),
