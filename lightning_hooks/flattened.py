@@ -12,13 +12,16 @@ from typing import Any
 import lightning as L
 import torch
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel
 
 __all__ = ["has_slices", "in_forward", "is_flattened", "shares_state", "slices_of", "state_here"]
 
 
 def is_flattened(model: Any) -> bool:
     """Whether a model is wrapped by FSDP as a whole, as ``FSDPStrategy`` does it."""
+    if not torch.distributed.is_available():
+        return False
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
     return isinstance(model, FullyShardedDataParallel)
 
 
@@ -27,7 +30,7 @@ def state_here(module: nn.Module) -> dict[str, Any]:
 
     FSDP's own would gather it, and take a part for the whole if it is asked before the first step.
     """
-    if not any(isinstance(part, FullyShardedDataParallel) for part in module.modules()):
+    if not any(map(is_flattened, module.modules())):
         return module.state_dict()
     parameters = module.named_parameters(remove_duplicate=False)
     found = {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
@@ -65,10 +68,8 @@ def shares_state(model: nn.Module) -> bool:
 
 
 def _handles(model: nn.Module) -> Iterator[Any]:
-    for module in model.modules():
-        handle = module._handle if isinstance(module, FullyShardedDataParallel) else None
-        if handle is not None:
-            yield handle
+    wrapped: Iterable[Any] = filter(is_flattened, model.modules())
+    return (module._handle for module in wrapped if module._handle is not None)
 
 
 def _parameters(handle: Any) -> Iterable[Any]:
