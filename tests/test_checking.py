@@ -503,7 +503,6 @@ def test_what_newer_pythons_say_of_old_literals_is_no_matter(tmp_path: Path) -> 
 def test_what_cannot_be_checked_is_one_line_and_one_object(
     name: str, text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("jsonargparse")
     target = tmp_path / name
     if text is not None:
         target.write_text(text)
@@ -522,6 +521,7 @@ def test_what_cannot_be_checked_is_one_line_and_one_object(
 
 
 def run(*arguments: str) -> int:
+    pytest.importorskip("jsonargparse")
     with pytest.raises(SystemExit) as stopped:
         main(["check", *arguments])
     return int(stopped.value.code or 0)
@@ -530,7 +530,6 @@ def run(*arguments: str) -> int:
 def test_the_exit_code_says_whether_all_can_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("jsonargparse")
     monkeypatch.setenv("COLUMNS", "200")
     old = tmp_path / "old.py"
     old.write_text(dedent(FINE))
