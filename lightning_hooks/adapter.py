@@ -21,6 +21,7 @@ from lightning_hooks.participants import Participant
 from lightning_hooks.priority import default_priority, get_priority
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.settings import Settings
+from lightning_hooks.trainer_arguments import warn_of_unheard
 
 __all__ = ["HookAdapter"]
 
@@ -199,6 +200,8 @@ class HookAdapter(Participant):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen to what concerns other dialects only where there is such a hook."""
+        if stage == "fit" and self.trainer_kwargs:
+            warn_of_unheard(self.trainer_kwargs, trainer)
         if not any("before_val_epoch" in h.dialect.points for h in self._of_other_dialects()):
             self.__dict__.update(on_validation_start=None, on_validation_end=None)
         if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):

@@ -52,6 +52,8 @@ def register_training_hooks(
         hooks = register_training_hooks(lr_config=dict(policy="step", step=[8, 11]), ...)
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
 
+    A fit warns where the Trainer has its own defaults in their place.
+
     ===================  ===================  ==================================================
     config               priority             in ``trainer_kwargs``
     ===================  ===================  ==================================================

@@ -42,6 +42,7 @@ from lightning_hooks.calls import Calls
 from lightning_hooks.console import default_logger
 from lightning_hooks.data import Iteration, what_repeats
 from lightning_hooks.epoch_runner import EpochRunner
+from lightning_hooks.flattened import state_here
 from lightning_hooks.hook_buffers import HookBuffers
 from lightning_hooks.hook_order import check_wishes
 from lightning_hooks.iter_runner import IterRunner
@@ -556,11 +557,11 @@ def _weights_kept(module: torch.nn.Module) -> Iterator[None]:
     """
     before = {
         name: value.detach().clone()
-        for name, value in module.state_dict().items()
+        for name, value in state_here(module).items()
         if isinstance(value, torch.Tensor)
     }
     yield
     with torch.no_grad():
-        for name, value in module.state_dict().items():
+        for name, value in state_here(module).items():
             if name in before and isinstance(value, torch.Tensor):
                 value.copy_(before[name])

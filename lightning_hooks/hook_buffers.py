@@ -14,6 +14,7 @@ from typing import Any
 import lightning as L
 import torch
 
+from lightning_hooks.flattened import state_here
 from lightning_hooks.listening import Listening
 
 __all__ = ["HookBuffers"]
@@ -46,7 +47,7 @@ class HookBuffers:
             self._saving = None
 
     def _sort(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        own = set(module.state_dict())
+        own = set(state_here(module))
         kept = (checkpoint.get("lightning_hooks") or {}).get("buffers") or {}
         self._waiting = {name: value for name, value in kept.items() if name not in own}
         state = checkpoint.get("state_dict")
@@ -55,11 +56,11 @@ class HookBuffers:
 
     def keys(self, module: L.LightningModule) -> set[str]:
         """The keys of the module's state dict, to compare with those after ``before_run``."""
-        return set(module.state_dict())
+        return set(state_here(module))
 
     def added(self, module: L.LightningModule, before: set[str]) -> None:
         """Note what hooks have added, and give it the values that a checkpoint had for it."""
-        state = module.state_dict()
+        state = state_here(module)
         self._names(module).update(set(state) - before)
         if self._saving is None:
             take_out = partial(self.take_out, module)

@@ -14,6 +14,7 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.data import extract_batch_size
@@ -61,6 +62,7 @@ __all__ = [
     "unscales_itself",
     "val_metrics",
     "validates_next",
+    "writes_directories",
 ]
 
 
@@ -402,6 +404,15 @@ def quiet(module: L.LightningModule) -> Iterator[None]:
 def in_training_step(module: L.LightningModule) -> bool:
     """Whether Lightning is calling the module's ``training_step``, not a hook."""
     return bool(module._current_fx_name == "training_step")
+
+
+# -- checkpoints -------------------------------------------------------------------------------
+
+
+def writes_directories(strategy: Strategy) -> bool:
+    """Whether each rank writes a part of a checkpoint, into a directory."""
+    by_fsdp = getattr(strategy, "_state_dict_type", "full") == "sharded"
+    return by_fsdp or bool(getattr(strategy, "_save_distributed_checkpoint", False))
 
 
 # -- precision ---------------------------------------------------------------------------------

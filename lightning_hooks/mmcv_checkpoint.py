@@ -15,9 +15,11 @@ from uuid import uuid4
 import torch
 
 from lightning_hooks import files, manifest, verification
+from lightning_hooks.flattened import has_slices
 from lightning_hooks.locks import locked
 from lightning_hooks.model import unwrap
 from lightning_hooks.optimizer_steps import start_at
+from lightning_hooks.shards import any_sharded
 
 if TYPE_CHECKING:
     from lightning_hooks.runner import Runner
@@ -67,9 +69,11 @@ def save(
 
     Raises:
         TypeError: if ``meta`` is neither a dict nor None.
+        ValueError: if the parameters are spread over the ranks.
     """
     if meta is not None and not isinstance(meta, dict):
         raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+    _refuse_parts(runner, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
     checkpoint: dict[str, Any] = {
         "meta": run_meta(runner, meta),
         "state_dict": files.to_cpu(unwrap(runner.model).state_dict()),
@@ -108,7 +112,9 @@ def load(
 
     Raises:
         RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
+        ValueError: if the parameters are spread over the ranks.
     """
+    _refuse_parts(runner, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
     checkpoint = verification.load(filename, map_location)
     state = checkpoint.get("state_dict", checkpoint)
     # Lightning's files keep what hooks have added to the model apart
@@ -132,6 +138,18 @@ def load(
         if keys:
             runner.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
     return checkpoint
+
+
+def _refuse_parts(runner: Runner, method: str, instead: str) -> None:
+    """Refuse what would take the part of one rank for the whole."""
+    trainer = runner.trainer
+    parameters = [*unwrap(runner.model).parameters()]
+    model = trainer.model or runner.module
+    if any_sharded(parameters) or has_slices(model, parameters):
+        raise ValueError(
+            f"runner.{method}() works on one rank, and with {type(trainer.strategy).__name__} each "
+            f"has parts of the parameters only: use lightning_hooks.CheckpointHook, or {instead}"
+        )
 
 
 def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:

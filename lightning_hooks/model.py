@@ -12,6 +12,7 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks import loops
+from lightning_hooks.flattened import in_forward
 from lightning_hooks.traceless import without_trace
 
 __all__ = ["ModelWrapper", "as_outputs", "takes_batch_idx", "unwrap"]
@@ -74,7 +75,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         device = runner.trainer.strategy.root_device
         inputs, kwargs = move_data_to_device((inputs, kwargs), device)
         with without_trace(runner), runner.trainer.precision_plugin.forward_context():
-            return self.module(*inputs, **kwargs)
+            return in_forward(runner.trainer, self.module, *inputs, **kwargs)
 
     @property
     def _runner(self) -> Any:
@@ -100,10 +101,11 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
             data = loops.prepare_batch(trainer, data)
         with without_trace(runner), trainer.precision_plugin.forward_context():
             if hasattr(self.module, ours):
-                return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
+                own = getattr(self.module, ours)
+                return as_outputs(in_forward(trainer, own, data, optimizer, **kwargs))
             step = getattr(type(host), lightning)  # the class's: the driver listens to the other
             args = (data, 0) if takes_batch_idx(step) else (data,)
-            return as_outputs(step(host, *args))
+            return as_outputs(in_forward(trainer, step, host, *args))
 
 
 def takes_batch_idx(step: Callable[..., Any]) -> bool:

@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks import loops
+from lightning_hooks.flattened import is_flattened
 from lightning_hooks.notes import class_name
 from lightning_hooks.priority import is_family
 from lightning_hooks.runner import Runner
@@ -128,7 +129,8 @@ class Ownership:
         """Give the hooks the optimizer whose steps Lightning counts, and the loss class.
 
         Raises:
-            ValueError: if a hook is to clip gradients that the Trainer's precision scales.
+            ValueError: if a hook is to clip gradients that the Trainer's precision scales, or FSDP
+                wraps the module as a whole.
         """
         runner = self._runner
         if not self.is_taken:
@@ -140,6 +142,13 @@ class Ownership:
                     "its parts in DistributedDataParallel"
                 )
             return
+        if is_flattened(runner.trainer.model):
+            raise ValueError(
+                f"{self._names()} would do backward inside of the training step, and so inside of "
+                f"the forward pass that {type(runner.trainer.strategy).__name__} wraps, where FSDP "
+                "cannot: use ModelParallelStrategy with torch's fully_shard(), or a "
+                "LightningModule with an OptimizerHook and Trainer(accumulate_grad_batches=...)"
+            )
         for config in runner.trainer.lr_scheduler_configs:
             rank_zero_warn(
                 f"{type(config.scheduler).__name__} is never stepped where hooks own backward; "

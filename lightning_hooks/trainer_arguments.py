@@ -6,9 +6,25 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import lightning as L
+from lightning.pytorch.utilities import rank_zero_warn
+
 from lightning_hooks.suggest import UnknownNameError, suggest
 
-__all__ = ["evaluates_every", "run_length", "validation"]
+__all__ = ["DEFAULTS", "evaluates_every", "run_length", "unheard", "validation", "warn_of_unheard"]
+
+DEFAULTS: dict[str, Any] = {
+    "max_epochs": 1000,
+    "max_steps": -1,
+    "check_val_every_n_epoch": 1,
+    "val_check_interval": 1.0,
+    "limit_val_batches": 1.0,
+}
+"""What a Trainer has that was given none of these."""
+
+LENGTH = ("max_epochs", "max_steps")
+TOGETHER = (LENGTH, ("check_val_every_n_epoch", "val_check_interval"), ("limit_val_batches",))
+"""Who gives one of these has decided on the others."""
 
 
 def run_length(
@@ -97,6 +113,54 @@ def validation(
         return {"check_val_every_n_epoch": math.gcd(*every)}
     limit = {} if evaluates_every is not None else {"limit_val_batches": steps["val"]}
     return {"check_val_every_n_epoch": None, **limit, "val_check_interval": math.gcd(*every)}
+
+
+def unheard(
+    said: Mapping[str, Any], held: Mapping[str, Any], *, validates: bool
+) -> dict[str, tuple[Any, Any]]:
+    """Return what a config says to the Trainer, where that has only its defaults, and these.
+
+    A value that somebody gave the Trainer is meant so. Left out is what cannot be told from it:
+    ``enable_checkpointing``, as a ModelCheckpoint may be the user's or the Trainer's; and
+    ``precision``, as Fp16OptimizerHook refuses a wrong one and says why.
+
+    Args:
+        said: Arguments of the Trainer.
+        held: What it has, of all in :data:`DEFAULTS`.
+        validates: Whether it validates; if not, nothing is lost with how often it would.
+
+    >>> unheard({"max_epochs": 12, "limit_val_batches": 0}, DEFAULTS, validates=False)
+    {'max_epochs': (12, 1000)}
+    >>> unheard({"max_epochs": 12}, {**DEFAULTS, "max_epochs": 3}, validates=False)
+    {}
+    """
+    return {
+        name: (said[name], held[name])
+        for names in TOGETHER
+        if all(_same(held[other], DEFAULTS[other]) for other in names)
+        and (validates or names is LENGTH)
+        for name in names
+        if name in said and not _same(said[name], held[name])
+    }
+
+
+def warn_of_unheard(said: Mapping[str, Any], trainer: L.Trainer) -> None:
+    """Warn where a fit starts without what a config says to its Trainer; see :func:`unheard`."""
+    if trainer.fast_dev_run:  # type: ignore[attr-defined]
+        return
+    held = {name: getattr(trainer, name) for name in DEFAULTS}
+    lost = unheard(said, held, validates=trainer.enable_validation)
+    if lost:
+        wanted = ", ".join(f"{name}={value!r}" for name, (value, _) in lost.items())
+        default = ", ".join(f"{name}={value!r}" for name, (_, value) in lost.items())
+        rank_zero_warn(
+            f"the hooks' config says {wanted}, and the Trainer has its defaults, {default}: write "
+            "Trainer(callbacks=[hooks], **hooks.trainer_kwargs), or give it values of your own"
+        )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one == other  # 1 is one batch, and 1.0 all of them
 
 
 def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:

@@ -13,6 +13,7 @@ __all__ = [
     "DamagedCheckpointError",
     "WeightsOnlyError",
     "load",
+    "look_at",
     "require_resumable",
 ]
 
@@ -45,6 +46,34 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
     except (EOFError, RuntimeError) as error:  # what torch says of half a file
         raise DamagedCheckpointError(f"{path} cannot be read: {error}{_advice(path)}") from error
     return checkpoint
+
+
+def look_at(path: str, for_fit: bool, weights_only: bool = True) -> None:
+    """Look at a checkpoint that a strategy with shards is about to read by itself.
+
+    Of a directory at what is in it beside the shards.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        DamagedCheckpointError: if it is not as it was written.
+        pickle.UnpicklingError: if there is more in it than tensors and plain types.
+        WeightsOnlyError: if a run is to go on from it and cannot.
+    """
+    if not os.path.isdir(path):
+        checkpoint = load(path, "meta", weights_only)
+        if for_fit:
+            require_resumable(path, checkpoint)
+        return
+    beside = os.path.join(path, "meta.pt")  # without it the strategy takes it for no checkpoint
+    if os.path.exists(beside):
+        rest = files.load_torch(beside, "cpu", weights_only)
+        if for_fit and "lr_schedulers" not in rest:
+            raise WeightsOnlyError(
+                f"{path}: this checkpoint contains only the model (save_optimizer=False), a run "
+                "cannot be resumed from it. To start a new run with its weights, make a file of it "
+                f"(python -m lightning.pytorch.utilities.consolidate_checkpoint {path}) and load "
+                "that before. To resume, save with save_optimizer=True"
+            )
 
 
 def require_resumable(path: str, checkpoint: dict[str, Any]) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import lightning as L
 import torch
+from fsdp_on_cpu import FSDPOnCPU
 from helpers import TinyModule, make_loader
-from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -51,13 +52,6 @@ class Flat(Plain):
     validation_step = None  # type: ignore[assignment]
 
 
-class FSDPOnCPU(FSDPStrategy):
-    """FSDP's strategy, where a Trainer and torch are not asked for a GPU."""
-
-    def _setup_model(self, model: nn.Module) -> nn.Module:
-        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **self.kwargs)
-
-
 class Look(Hook):
     """Writes down what this rank sees."""
 
@@ -83,7 +77,7 @@ def fit(out: Path, grad_clip: Any, flattened: bool = False) -> dict[str, Any]:
         data_parallel_size=2, tensor_parallel_size=1, process_group_backend="gloo"
     )
     if flattened:
-        strategy = FSDPOnCPU(process_group_backend="gloo")
+        strategy = FSDPOnCPU()
     trainer = L.Trainer(
         accelerator="cpu",
         devices=2,

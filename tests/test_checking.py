@@ -11,7 +11,8 @@ import pytest
 
 from lightning_hooks.cli import main
 from lightning_hooks.cli.checking import check
-from lightning_hooks.cli.judging import FileReport, attributes
+from lightning_hooks.cli.judging import attributes
+from lightning_hooks.cli.reports import FileReport
 
 FINE = """
     import torch, mmcv
@@ -148,6 +149,13 @@ def test_imports_that_would_fail_are_told(
             False,
         ),
         ("class A(PaviLoggerHook): ...", "service is gone", "another logger", True),
+        ("@HOOKS.register_module()\nclass A: ...", "neither a hook as its", "class A(Hook)", True),
+        (
+            "class A(Hook):\n    def after_train_epoch(self, r): open(self.ckpt_hook.out_dir)",
+            "looks for a checkpoint's file",
+            "in before_train_epoch or before_train_iter",
+            False,
+        ),
         (
             "@HOOKS.register_module()\nclass EMAHook(Hook): ...",
             "EMAHook is a name of mmcv's own",
@@ -220,7 +228,307 @@ def test_the_runners_attributes_are_those_that_it_has() -> None:
     assert "storage" in attributes("detectron2")
 
 
+# -- what is called a hook and is none of a runner's -----------------------------------------
+
+MODULE_HOOKS = """
+    from abc import ABCMeta
+    from torch import nn
+    from mmcv.runner import HOOKS, Hook
+    from mmcv.utils import Registry
+
+    MODULE_HOOKS = Registry("module hooks")
+
+    class PytorchModuleHook(metaclass=ABCMeta):
+        def hook(self, module, inputs): ...
+        def register(self, module): return module.register_forward_pre_hook(self.hook)
+
+    @HOOKS.register_module()
+    class ClampHook(PytorchModuleHook):
+        hook_type = "forward_pre"
+        def hook(self, module, inputs): ...
+
+    @MODULE_HOOKS.register_module()
+    class Scale:
+        def hook_func(self): return lambda module, inputs: inputs
+
+    class SpyHook(nn.Module):
+        pass
+
+    @HOOKS.register_module()
+    class HooksModules(Hook):
+        def hook(self, module, inputs): ...
+        def before_run(self, runner): runner.model.register_forward_pre_hook(self.hook)
+"""
+
+
+def test_hooks_of_torch_modules_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (report,) = read(tmp_path, old=MODULE_HOOKS)
+    kinds = {hook.name: hook.dialect for hook in report.hooks}
+    assert kinds == {"ClampHook": "torch", "Scale": "torch", "HooksModules": "mmcv"}
+    told = {hook.name: [one.write for one in hook.findings] for hook in report.hooks}
+    assert told["ClampHook"] == ["ClampHook(...).register(module), where the module is made"]
+    assert "register_forward_pre_hook(Scale(...).hook_func())" in told["Scale"][0]
+    assert told["HooksModules"] == []
+    assert run(str(tmp_path)) == 0
+    shown = capsys.readouterr().out
+    assert "ClampHook is a hook of torch's modules, which no runner calls" in shown
+    assert "1 class of hooks in 1 file; all can run" in shown
+    assert "HookAdapter([HooksModules(...)])" in shown
+
+
+def test_a_base_from_another_file_says_what_a_class_is(tmp_path: Path) -> None:
+    read(
+        tmp_path, base=MODULE_HOOKS, mine="from base import ClampHook\nclass MyHook(ClampHook): ..."
+    )
+    (report,) = check(str(tmp_path / "mine.py"))  # which alone is judged
+    assert report.hooks[0].dialect == "torch"
+
+
+# -- bases and points ------------------------------------------------------------------------
+
+
+def test_points_of_a_base_in_the_files_are_a_classs_own(tmp_path: Path) -> None:
+    (report,) = read(
+        tmp_path,
+        old="""
+            from mmcv.runner import Hook as Base, OptimizerHook as Stepping
+            class Counts(Base):
+                def after_run(self, runner): ...
+                def before_run(self, r): r.seen = 0
+            class CountsMore(Counts):
+                def before_val_iter(self, runner): runner.iter
+            class Steps(Stepping):
+                def after_train_iter(self, runner): runner.outputs["loss"].backward()
+        """,
+    )
+    counts, more, steps = report.hooks
+    assert (counts.points, counts.writes) == (("before_run", "after_run"), ("seen",))
+    assert (more.points[:2], more.reads) == (("before_run", "before_val_iter"), ("iter",))
+    assert steps.points == ("after_train_iter",)
+    assert [hook.inherits for hook in report.hooks] == [False, False, True]
+    assert findings(report) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "what", "write", "stops"),
+    [
+        (
+            "after_train_itr(self, runner)",
+            "at no point",
+            "def after_train_iter(self, runner)",
+            True,
+        ),
+        (
+            "before_load_data(self, runner)",
+            "runner.py:4, which is not the runner here",
+            "runner.call_hook('before_load_data'), in the point of a hook",
+            True,
+        ),
+        ("after_run(self, runner): ...\n    def after_lunch(self, runner)", "no point", "", False),
+    ],
+)
+def test_points_that_nobody_calls_are_told(
+    method: str, what: str, write: str, stops: bool, tmp_path: Path
+) -> None:
+    runner = """
+        class OwnRunner(EpochBasedRunner):
+            def train(self):
+                self.call_hook("before_load_data")
+    """
+    (report,) = read(tmp_path, old=f"class A(Hook):\n    def {method}: ...", runner=runner)
+    ((_, found_what, found_write, found_stops),) = findings(report)
+    assert what in found_what
+    assert write in found_write
+    assert found_stops == stops
+
+
+def test_methods_that_the_class_calls_are_no_points(tmp_path: Path) -> None:
+    text = "class A(Hook):\n  def after_run(self, runner): self.after_all(runner)\n"
+    (report,) = read(tmp_path, old=f"{text}  def after_all(self, runner): ...")
+    assert findings(report) == []
+
+
+def test_a_hook_that_is_made_with_the_runner_is_told_where_there_is_one(tmp_path: Path) -> None:
+    text = "class A(LrUpdaterHook):\n    def __init__(self, runner, steps): ..."
+    ((line, what, write, stops),) = findings(read(tmp_path, old=text)[0])
+    assert (line, stops) == (2, False)
+    assert "made with the runner" in what
+    assert write == "runner.register_hook(A(runner, ...)) in another hook's before_run"
+
+
+# -- what importing a file of a package runs -------------------------------------------------
+
+HOOK = "from mmcv.runner import Hook\nclass A(Hook):\n    def after_run(self, runner): ...\n"
+
+
+def package(tmp_path: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = tmp_path / "lab" / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for folder in (tmp_path / "lab", *(tmp_path / "lab").glob("*/")):
+        if folder.is_dir() and not (folder / "__init__.py").exists():
+            (folder / "__init__.py").touch()
+
+
+@pytest.mark.parametrize("target", ["lab", "lab/core", "lab/core/hook.py"])
+def test_a_package_that_cannot_be_imported_is_told_once(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    package(tmp_path, core__hook=HOOK, core__other=HOOK, core__ops="\nfrom mmcv.ops import nms\n")
+    init = tmp_path / "lab" / "core" / "__init__.py"
+    init.write_text("from .hook import A\nfrom .ops import nms\n")
+    package_report, *hooks = check(target)
+    assert package_report.path == "lab/core/__init__.py"
+    ((line, what, write, stops),) = findings(package_report)
+    assert (line, stops) == (2, True)
+    assert what.startswith("importing .ops runs lab/core/ops.py:2, and there the stand-in has no")
+    assert write.startswith("a copy of the hook's file in your project")
+    assert [findings(report) for report in hooks] == [[]] * len(hooks)  # the files alone can run
+    assert len(hooks) == 1 if target.endswith(".py") else len(hooks) == 2
+
+
+def test_what_a_hooks_file_runs_of_its_package_stops_it(tmp_path: Path) -> None:
+    package(
+        tmp_path,
+        hooks__mine=f"from ..tools import draw\nfrom . import names\n{HOOK}",
+        hooks__names="",
+        tools="from lab.deep import plot as draw",
+        deep="import math, no_such_thing, math\nimport lab.hooks.mine",
+    )
+    (report,) = check(str(tmp_path / "lab"))
+    ((line, what, write, stops),) = findings(report)
+    assert (line, stops) == (1, True)
+    assert what.startswith("importing ..tools runs ")
+    assert what.endswith("deep.py:1, and there no_such_thing is not installed")
+    assert write == "install no_such_thing, or copy what is used"
+
+
+@pytest.mark.parametrize(
+    ("text", "bound", "stops"),
+    [
+        ("mmcv_maximum_version = '1.7.0'", "mmcv_maximum_version = '1.7.0'", True),
+        ("MMCV_MIN = '2.0.0rc4'", "MMCV_MIN = '2.0.0rc4'", True),
+        ("mmcv_minimum_version = '1.3.8'\nMMCV_MAX = '1.8'\nmmcv_max = 3", "", False),
+    ],
+)
+def test_a_package_that_wants_another_mmcv_is_told(
+    text: str, bound: str, stops: bool, tmp_path: Path
+) -> None:
+    package(tmp_path, hook=HOOK)
+    (tmp_path / "lab" / "__init__.py").write_text(text)
+    reports = check(str(tmp_path / "lab"))
+    assert len(reports) == 1 + stops
+    if stops:
+        ((line, what, write, _),) = findings(reports[0])
+        assert (line, what.partition(",")[0]) == (1, bound)
+        assert write.endswith("= '1.7.2'")
+
+
+@pytest.mark.parametrize(("version", "stops"), [("1.7.0", 0), ("2.1.0", 2)])
+def test_an_installed_mmcv_has_what_it_has(
+    version: str, stops: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mmcv = tmp_path / "site" / "mmcv"
+    (mmcv / "ops").mkdir(parents=True)
+    for name in ("__init__", "ops/__init__"):
+        (mmcv / f"{name}.py").touch()
+    (mmcv / "version.py").write_text(f'__version__ = "{version}"\n')
+    monkeypatch.syspath_prepend(mmcv.parent)
+    package(tmp_path, hook=f"import mmcv.ops\nfrom mmcv.ops import nms\nimport mmcv\n{HOOK}\n")
+    (tmp_path / "lab" / "__init__.py").write_text("mmcv_maximum_version = '1.7.0'")
+    (tmp_path / "lab" / "draw.py").write_text(f"{HOOK}\nimport mmcv\nmmcv.imshow(1)")
+    reports = check(str(tmp_path / "lab"))
+    told = [what for report in reports for _, what, _, _ in findings(report)]
+    assert len(told) == stops
+    if stops:  # mmcv 2.x has lost its drawing, and is too new for this package
+        assert "mmcv says to be 2.1.0" in told[0]
+        assert "no mmcv.imshow" in told[1]
+
+
+def test_installed_packages_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, hook=f"import others_package\n{HOOK}")
+    (tmp_path / "others_package.py").write_text("import no_such_thing")
+    monkeypatch.syspath_prepend(tmp_path)  # both lie where packages are installed
+    (report,) = check("lab")
+    assert findings(report) == []
+
+
+def test_modules_beside_the_file_or_where_one_is_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "more.py").write_text("x = 1")
+    (tmp_path / "plugins" / "mine.py").write_text(
+        f"import more\nfrom plugins.more import x\n{HOOK}"
+    )
+    monkeypatch.chdir(tmp_path)
+    (report,) = check("plugins/mine.py")
+    assert findings(report) == []
+
+
+# -- what cannot be read ---------------------------------------------------------------------
+
+
+def test_one_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "fine.py").write_text(HOOK)
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "gone.py").symlink_to("nowhere.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "folder.py" / "round").symlink_to(tmp_path)
+    (tmp_path / "deep.py").write_text(f"x = {'-' * 20_000}1")
+    (tmp_path / "binary.py").write_bytes(b"\x7fELF\x00\x01")
+    reports = {Path(report.path).name: report for report in check(str(tmp_path))}
+    assert {*reports} == {"fine.py", "loop.py", "gone.py", "deep.py", "binary.py"}
+    assert not reports["fine.py"].cannot_run
+    assert findings(reports["loop.py"])[0][1].startswith("cannot be read: ")
+    assert findings(reports["gone.py"])[0][1].startswith("cannot be read: ")
+    assert findings(reports["deep.py"])[0][1].startswith("no valid Python: ")
+    assert findings(reports["binary.py"])[0][1].startswith("no valid Python: ")
+
+
+def test_what_newer_pythons_say_of_old_literals_is_no_matter(tmp_path: Path) -> None:
+    (report,) = read(tmp_path, old=f'pattern = "\\d"\nif pattern is 3: ...\n{HOOK}')
+    assert findings(report) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("notes.ipynb", "{}", "is a notebook: jupyter nbconvert --to script"),
+        ("data.bin", "\0", "is no Python file, whose name ends in .py"),
+        ("empty", None, "there is no Python file in"),
+        ("not_there", None, "there is no file, folder or module"),
+        ("sys", None, "sys is built into Python: there is no file to read"),
+    ],
+)
+def test_what_cannot_be_checked_is_one_line_and_one_object(
+    name: str, text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / name
+    if text is not None:
+        target.write_text(text)
+    elif name == "empty":
+        target.mkdir()
+    given = str(target) if name != "sys" else name
+    assert run(given) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert run(given, "--json") == 2
+    captured = capsys.readouterr()
+    assert message in json.loads(captured.out)["error"]
+    assert captured.err.count("\n") == 1
+
+
 def run(*arguments: str) -> int:
+    pytest.importorskip("jsonargparse")
     with pytest.raises(SystemExit) as stopped:
         main(["check", *arguments])
     return int(stopped.value.code or 0)
@@ -229,7 +537,6 @@ def run(*arguments: str) -> int:
 def test_the_exit_code_says_whether_all_can_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("jsonargparse")
     monkeypatch.setenv("COLUMNS", "200")
     old = tmp_path / "old.py"
     old.write_text(dedent(FINE))
@@ -295,20 +602,6 @@ def test_a_projects_own_registry_may_have_mmcvs_names(
     found = [found for one in read(tmp_path, **files) for found in findings(one)]
     assert [cannot_run for *_, cannot_run in found] == ([] if stops is None else [stops])
     assert all("unless HOOKS is a registry" in what for _, what, _, stop in found if not stop)
-
-
-def test_hooks_of_other_things_than_runs_are_none(tmp_path: Path) -> None:
-    reports = read(
-        tmp_path,
-        collate="""
-            class BaseCollateHook(object):
-                def before_collate(self, batch): ...
-            @HOOKS.register_module()
-            class MixupCollateHook(BaseCollateHook):
-                def after_collate(self, batch): ...
-        """,
-    )
-    assert reports == []
 
 
 def test_a_module_that_is_missing_is_told_once(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from lightning_hooks import (
     schedules,
 )
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
+from lightning_hooks.trainer_arguments import DEFAULTS
 
 
 class OldHook:
@@ -219,6 +220,100 @@ def test_a_class_registered_in_the_run(tmp_path: Path) -> None:
 
     with pytest.raises(TypeError, match=r"OldHook is a class; pass an object: OldHook\(\.\.\.\)"):
         fit(tmp_path, Registers())
+
+
+# -- a config that the Trainer was not told of ----------------------------------------------
+
+BY_EPOCH: dict[str, Any] = dict(
+    checkpoint_config={"interval": 1},
+    runner={"type": "EpochBasedRunner", "max_epochs": 2},
+    workflow=[("train", 2), ("val", 1)],
+)
+BY_ITER: dict[str, Any] = dict(
+    runner={"type": "IterBasedRunner", "max_iters": 4}, workflow=[("train", 2), ("val", 1)]
+)
+UNTOLD = "the hooks' config says"
+LIGHTNINGS = "`max_epochs` was not set|have no `val_dataloader`"
+
+
+class StopsAtOnce(L.Callback):
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        trainer.should_stop = True
+
+
+def fit_from(tmp_path: Path, config: dict[str, Any], *, val: bool = True, **kwargs: Any) -> None:
+    hooks = register_training_hooks(**config, work_dir=str(tmp_path))
+    trainer = make_trainer(tmp_path, hooks, StopsAtOnce(), **kwargs)
+    trainer.fit(TinyModule(), make_loader(4), make_loader(1) if val else None)
+
+
+@pytest.mark.parametrize(
+    ("config", "val", "says", "has"),
+    [
+        (
+            BY_EPOCH,
+            True,
+            "max_epochs=2, check_val_every_n_epoch=2",
+            "max_epochs=1000, check_val_every_n_epoch=1",
+        ),
+        (BY_EPOCH, False, "max_epochs=2", "max_epochs=1000"),
+        (
+            BY_ITER,
+            True,
+            "max_epochs=-1, max_steps=4, check_val_every_n_epoch=None, val_check_interval=2, "
+            "limit_val_batches=1",
+            "max_epochs=1000, max_steps=-1, check_val_every_n_epoch=1, val_check_interval=1.0, "
+            "limit_val_batches=1.0",
+        ),
+    ],
+)
+def test_forgotten_arguments_of_a_config(
+    config: dict[str, Any], val: bool, says: str, has: str, tmp_path: Path
+) -> None:
+    lightnings = pytest.warns(UserWarning, match=LIGHTNINGS)
+    with lightnings, pytest.warns(UserWarning, match=UNTOLD) as told:
+        fit_from(tmp_path, config, val=val, max_epochs=None)
+    (message,) = [str(one.message) for one in told if UNTOLD in str(one.message)]
+    assert f"says {says}, and the Trainer has its defaults, {has}: write" in message
+    assert "Trainer(callbacks=[hooks], **hooks.trainer_kwargs)" in message
+
+
+def test_a_length_of_ones_own_says_nothing_of_the_rest(tmp_path: Path) -> None:
+    config = {**BY_EPOCH, "workflow": [("train", 1)]}
+    with pytest.warns(UserWarning, match="limit_val_batches=0, and .* limit_val_batches=1.0: wri"):
+        fit_from(tmp_path, config, max_epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "kwargs"),
+    [
+        (BY_EPOCH, register_training_hooks(**BY_EPOCH).trainer_kwargs),
+        (BY_ITER, register_training_hooks(**BY_ITER).trainer_kwargs),
+        (BY_EPOCH, {"max_epochs": 3, "val_check_interval": 0.5}),
+        (BY_EPOCH, {"max_epochs": None, "max_steps": 3, "check_val_every_n_epoch": 3}),
+        (BY_EPOCH, {"max_epochs": None, "max_time": "00:01:00:00", "limit_val_batches": 0}),
+        (BY_ITER, {"max_epochs": 1, "val_check_interval": 1, "limit_val_batches": 2}),
+        (BY_ITER, {"fast_dev_run": True}),
+        ({**BY_EPOCH, "workflow": [("train", 1), ("val", 1)]}, {"max_epochs": 3}),
+        ({"lr_config": {"policy": "fixed"}}, {"max_epochs": 1}),
+    ],
+)
+def test_arguments_of_ones_own_are_meant(
+    config: dict[str, Any], kwargs: dict[str, Any], tmp_path: Path
+) -> None:
+    fit_from(tmp_path, config, **kwargs)  # a warning is an error here
+
+
+def test_only_a_fit_asks_for_what_a_config_says(tmp_path: Path) -> None:
+    hooks = register_training_hooks(**BY_EPOCH, work_dir=str(tmp_path))
+    make_trainer(tmp_path, hooks).validate(TinyModule(), make_loader(1), verbose=False)
+
+
+def test_what_a_trainer_has_that_was_told_nothing(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, StopsAtOnce(), max_epochs=None)
+    with pytest.warns(UserWarning, match=LIGHTNINGS):
+        trainer.fit(TinyModule(), make_loader(1))
+    assert {name: getattr(trainer, name) for name in DEFAULTS} == DEFAULTS
 
 
 # -- inside of a hook ----------------------------------------------------------------------

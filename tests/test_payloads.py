@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from fsdp_on_cpu import FSDPOnCPU
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import (
@@ -110,6 +111,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
     "validate": lambda p: make_trainer(
         p.parent, CheckpointHook(), enable_checkpointing=True
     ).validate(TinyModule(), make_loader(1), ckpt_path=str(p), verbose=False),
+    "resume with a strategy that reads by itself": lambda p: by_itself(p),
     "EMA, at the start": lambda p: fit(p.parent, EMAHook(resume_from=str(p)), epochs=3),
     "runner.load_checkpoint": lambda p: fit(
         p.parent / "new", Asks(lambda runner: runner.load_checkpoint(str(p)))
@@ -122,6 +124,17 @@ WAYS: dict[str, Callable[[Path], Any]] = {
     "replay": lambda p: replay(str(p), to="tensorboard", log_dir=str(p.parent / "tb")),
     "the list of checkpoints": lambda p: listed(p),
 }
+
+
+def by_itself(path: Path) -> None:
+    """With FSDP's strategy, whose reader is Lightning's own and runs what the file says."""
+    trainer = make_trainer(
+        path.parent, CheckpointHook(), strategy=FSDPOnCPU(), enable_checkpointing=True, max_epochs=3
+    )
+    try:
+        trainer.fit(TinyModule(), make_loader(), make_loader(1), ckpt_path=str(path))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def by_url(path: Path) -> Any:

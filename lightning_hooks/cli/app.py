@@ -41,7 +41,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return commands[given.command](given[given.command])
     except WRONG_INPUT as error:
         reason = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
-        print(f"lightning-hooks: {' '.join(' '.join(reason).split())}", file=sys.stderr)
+        line = " ".join(" ".join(reason).split())
+        if given[given.command].get("json"):  # what reads it is told there too
+            print(json.dumps({"error": line}))
+        print(f"lightning-hooks: {line}", file=sys.stderr)
         return 2
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.cli.judging import FileReport, judge
+from lightning_hooks.cli.judging import judge
 from lightning_hooks.cli.reading import read_source
+from lightning_hooks.cli.reports import FileReport
+from lightning_hooks.cli.source import SourceFile
 
 __all__ = ["as_dicts", "check", "show"]
 
@@ -24,30 +27,50 @@ def check(target: str) -> list[FileReport]:
         target: A path, or a dotted name that Python finds; nothing is imported.
 
     Returns:
-        A report for each file that has hooks or cannot be read.
+        A report for each file that has hooks or cannot be read, or imported.
 
     Raises:
         FileNotFoundError: if there is neither.
         ValueError: if there is no Python file.
     """
-    paths = _paths(target)
-    if not paths:
-        raise ValueError(f"{target} has no Python file")
-    sources = [read_source(_short(path), path.read_bytes()) for path in paths]
-    return judge(sources, {_package(path) for path in paths})
+    found = _found(target)
+    read = functools.cache(_read)
+    files = {path: read(path) for path in _files(found)}
+    if not files:
+        raise ValueError(_no_python(found))
+    folder = found if found.is_dir() else found.parent
+    return judge(files, read, roots=[Path.cwd(), folder])
 
 
-def _paths(target: str) -> list[Path]:
+def _found(target: str) -> Path:
     path = Path(target).expanduser()
-    if not path.exists():
-        path = _module_path(target)
+    return path if target and path.exists() else _module_path(target)
+
+
+def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path] if path.suffix == ".py" else []
     return sorted(
         found
         for found in path.rglob("*.py")
-        if not any(p in SKIPPED or p.startswith(".") for p in found.relative_to(path).parts)
+        if (found.is_file() or found.is_symlink())
+        and not any(p in SKIPPED or p.startswith(".") for p in found.relative_to(path).parts)
     )
+
+
+def _no_python(path: Path) -> str:
+    if path.is_dir():
+        return f"there is no Python file in {path}"
+    if path.suffix == ".ipynb":
+        return f"{path} is a notebook: jupyter nbconvert --to script {path} makes a file to check"
+    return f"{path} is no Python file, whose name ends in .py"
+
+
+def _read(path: Path) -> SourceFile:
+    try:
+        return read_source(_short(path), path.read_bytes())
+    except OSError as error:
+        return SourceFile(_short(path), error=f"cannot be read: {error.strerror or error}")
 
 
 def _module_path(name: str) -> Path:
@@ -59,6 +82,8 @@ def _module_path(name: str) -> Path:
         spec = None
     if spec is None or not (spec.submodule_search_locations or spec.origin):
         raise missing
+    if spec.origin in ("built-in", "frozen"):
+        raise ValueError(f"{name} is built into Python: there is no file to read")
     if not spec.submodule_search_locations:
         if rest:
             raise missing
@@ -68,16 +93,6 @@ def _module_path(name: str) -> Path:
         if found.exists():
             return found
     raise missing
-
-
-def _package(path: Path) -> str:
-    """Return the name of the top-level package, or module, that a file belongs to."""
-    path = path.resolve()
-    top = path.parent
-    name = path.stem
-    while (top / "__init__.py").exists():
-        name, top = top.name, top.parent
-    return name
 
 
 def _short(path: Path) -> str:
@@ -99,25 +114,26 @@ def show(reports: Sequence[FileReport], console: Any) -> None:
             console.print(_table(report))
         for name, finding in _findings(report):
             mark = "[red]cannot run[/red]" if finding.cannot_run else "[yellow]attention[/yellow]"
-            where = f"{report.path}:{finding.line}"
+            where = f"{report.path}:{finding.line}" if finding.line else report.path
             subject = f"{name} " if name else ""
             console.print(
                 f"{escape(where)}: {mark}: {escape(subject + finding.what)}", soft_wrap=True
             )
             console.print(f"    write: {escape(finding.write)}", soft_wrap=True, style="dim")
-    hooks = [hook for report in reports for hook in report.hooks]
-    if not hooks:
-        console.print("no class of a hook found")
-        return
+    hooks = [hook for report in reports for hook in report.hooks if hook.is_of_runner]
+    files = [report for report in reports if any(hook.is_of_runner for hook in report.hooks)]
     stopped = sum(report.cannot_run for report in reports)
-    console.print(
-        f"{_count(len(hooks), 'class', 'classes')} of hooks in {_count(len(reports), 'file')}; "
-        + (f"{_count(stopped, 'file')} cannot run here" if stopped else "all can run")
-    )
-    if any(hook.dialect == "mmcv" for hook in hooks):
+    verdict = f"{_count(stopped, 'file')} cannot run here" if stopped else "all can run"
+    if not hooks:
+        console.print("no class of a hook found" + (f"; {verdict}" if stopped else ""))
+        return
+    counted = f"{_count(len(hooks), 'class', 'classes')} of hooks in {_count(len(files), 'file')}"
+    console.print(f"{counted}; {verdict}")
+    old = [hook.name for hook in hooks if hook.dialect == "mmcv"]
+    if old:
         console.print(
             "write: from lightning_hooks import HookAdapter, standin; standin.install(); then "
-            f"Trainer(callbacks=[HookAdapter([{hooks[0].name}(...)])])",
+            f"Trainer(callbacks=[HookAdapter([{old[0]}(...)])])",
             style="dim",
             soft_wrap=True,
         )
@@ -137,7 +153,7 @@ def _table(report: FileReport) -> Any:
         wrong = any(finding.cannot_run for finding in hook.findings) or report.cannot_run
         style = "red" if wrong else "yellow" if hook.findings else "green"
         touched = [*hook.reads, *(f"{name} =" for name in hook.writes)]
-        points = ", ".join(hook.points) or "its base's"
+        points = ", ".join(hook.points) or ("its base's" if hook.inherits else "none")
         name = f"[{style}]{escape(hook.name)}[/{style}]"
         table.add_row(name, hook.dialect, points, ", ".join(touched))
     return table

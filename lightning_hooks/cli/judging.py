@@ -6,168 +6,114 @@ import ast
 import dataclasses
 import difflib
 import functools
-import importlib
-import importlib.util
 import inspect
-import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from lightning_hooks.cli.reading import HookClass, Import, SourceFile
-from lightning_hooks.cli.registries import is_own
+from lightning_hooks.cli.classes import EVERY_POINT, PLAIN, Classes
+from lightning_hooks.cli.importing import Imports, packages_of, unreadable
+from lightning_hooks.cli.reports import TORCH, FileReport, Finding, HookReport
+from lightning_hooks.cli.source import HookClass, Method, SourceFile, Use
 from lightning_hooks.dialects import DIALECTS
-from lightning_hooks.dialects.detect import MMCV, PACKAGES
+from lightning_hooks.dialects.detect import MMCV
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.registry import MMCV_HOOKS
-from lightning_hooks.standin.names import PACKAGES as MODULES
-from lightning_hooks.standin.names import names_of
-from lightning_hooks.standin.refusals import advice_for
 
-__all__ = ["FileReport", "Finding", "HookReport", "judge"]
+__all__ = ["judge"]
 
 GONE = ("PaviLoggerHook", "SegmindLoggerHook")
-EVERY = MMCV.union(*(dialect.methods for dialect in DIALECTS.values()))
-"""The points of all dialects."""
-DISTRIBUTIONS = {"cv2": "opencv-python-headless", "sklearn": "scikit-learn", "yaml": "pyyaml"}
-"""What is installed by another name than it is imported by."""
-MMENGINE_ARGUMENTS = {"batch_idx", "data_batch", "outputs", "metrics", "checkpoint"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """Something that stops a hook, or that whoever uses it should know."""
-
-    line: int
-    what: str
-    write: str
-    cannot_run: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class HookReport:
-    """One hook class."""
-
-    name: str
-    line: int
-    dialect: str
-    points: tuple[str, ...]
-    reads: tuple[str, ...]
-    """Attributes of the runner."""
-    writes: tuple[str, ...]
-    findings: tuple[Finding, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class FileReport:
-    """A file that has hooks, or cannot be read."""
-
-    path: str
-    hooks: tuple[HookReport, ...]
-    findings: tuple[Finding, ...]
-    """What concerns the file as a whole: its imports."""
-
-    @property
-    def cannot_run(self) -> bool:
-        """Whether something in it stops it."""
-        found = [*self.findings, *(one for hook in self.hooks for one in hook.findings)]
-        return any(finding.cannot_run for finding in found)
-
-
-def judge(files: Sequence[SourceFile], packages: Iterable[str] = ()) -> list[FileReport]:
+def judge(
+    files: Mapping[Path, SourceFile], read: Callable[[Path], SourceFile], roots: Sequence[Path] = ()
+) -> list[FileReport]:
     """Judge files that belong together.
 
     Args:
         files: The files; what one sets on the runner another may read.
-        packages: The top-level packages that they make up.
+        read: Reads a further file, of those that these import.
+        roots: Where the project's modules may lie, besides beside a file's own package.
 
     Returns:
-        A report for each file that has hooks or cannot be read.
+        A report for each file that has hooks, cannot be read, or cannot be imported so that hooks
+        beside it cannot be either.
     """
-    project = _Project(files, frozenset(packages))
+    imports = Imports(read, roots)
+    classes = Classes(files, read, imports)
+    project = _Project(files, classes)
     reports = []
-    for file in files:
+    packages: dict[Path, Finding | None] = {}
+    stopped: dict[str, Finding] = {}
+    for path, file in files.items():
         if file.error is not None:
-            wrong = Finding(file.error_line, f"no valid Python: {file.error}", "Python 3")
-            reports.append(FileReport(file.path, (), (wrong,)))
+            reports.append(FileReport(file.path, (), unreadable(file)))
             continue
-        hooks = tuple(project.report(file, cls) for cls in file.classes if project.is_hook(cls))
-        if hooks:
-            told = dict.fromkeys(project.imports(file))  # a module, once for all names of it
-            reports.append(FileReport(file.path, hooks, tuple(told)))
-    return reports
+        hooks = tuple(project.report(cls) for cls in file.classes if classes.is_hook(cls))
+        if not hooks:
+            continue
+        told = dict.fromkeys(imports.findings(path))  # a module, once for all names of it
+        reports.append(FileReport(file.path, hooks, tuple(told)))
+        for init in packages_of(path):
+            if init not in packages:
+                packages[init] = _stop(imports.findings(init))
+            found = packages[init]
+            if found is not None:  # what is below it is not reached
+                stopped[read(init).path] = found
+                break
+    listed = {report.path for report in reports}
+    return [
+        *(FileReport(path, (), (one,)) for path, one in stopped.items() if path not in listed),
+        *reports,
+    ]
+
+
+def _stop(findings: Iterable[Finding]) -> Finding | None:
+    for found in findings:
+        if found.cannot_run:
+            alone = "a copy of the hook's file in your project, imported from there"
+            return dataclasses.replace(found, write=f"{alone}; or {found.write}")
+    return None
 
 
 class _Project:
     """What is known of all the files together."""
 
-    def __init__(self, files: Sequence[SourceFile], packages: frozenset[str]) -> None:
-        self._packages = packages
-        self._sources = files
-        self._classes: dict[str, HookClass] = {}
-        for file in files:
-            self._classes.update({cls.name: cls for cls in file.classes})
-        self._files = {id(cls): file for file in files for cls in file.classes}
+    def __init__(self, files: Mapping[Path, SourceFile], classes: Classes) -> None:
+        self._classes = classes
         self._written = {
             use.attribute
-            for cls in self._classes.values()
+            for file in files.values()
+            for cls in file.classes
             for use in cls.uses
             if use.kind == "writes"
         }
+        self._points = {
+            name: (file.path, line)
+            for file in reversed(list(files.values()))
+            for name, line in file.points
+        }
 
-    def lineage(self, cls: HookClass) -> list[HookClass]:
-        """Return a class and those that it is derived from, as far as they are in the files."""
-        found, wanted = [], [cls]
-        while wanted:
-            one = wanted.pop(0)
-            if one not in found:
-                found.append(one)
-                wanted += [self._classes[base] for base in one.bases if base in self._classes]
-        return found
-
-    def bases(self, cls: HookClass) -> set[str]:
-        """Return the names of all that a class is derived from, in the files and outside."""
-        return {base for one in self.lineage(cls) for base in one.bases}
-
-    def is_hook(self, cls: HookClass) -> bool:
-        """Whether a class is a hook: by its registry, its base, or its points."""
-        lineage = self.lineage(cls)
-        known = {one.name for one in lineage} | {"object"}
-        if not self.bases(cls) - known and not any(EVERY & one.methods.keys() for one in lineage):
-            return False  # all of it is here, and none of it is a point: of data, say
-        if cls.is_registered or any(one.endswith(("Hook", "HookBase")) for one in self.bases(cls)):
-            return True
-        points = [m for name, m in cls.methods.items() if name in MMCV]
-        return not self.bases(cls) - {"object"} and any(m.arguments for m in points)
-
-    def dialect(self, cls: HookClass) -> str:
-        """Tell the dialect by the package of the base, else by the points and what they take."""
-        lineage = self.lineage(cls)
-        for one in lineage:
-            for imported in self._files[id(one)].imports:
-                if imported.bound in one.bases:
-                    ours = imported.module.removeprefix("lightning_hooks.dialects.")
-                    known = PACKAGES.get(ours.partition(".")[0])
-                    if known is not None:
-                        return known
-        methods = {name: method for one in lineage for name, method in one.methods.items()}
-        if {"before_step", "after_step"} & methods.keys():
-            step = methods.get("after_step", methods.get("before_step"))
-            assert step is not None
-            return "pet" if step.takes_any or step.arguments else "detectron2"
-        if any({*m.arguments} & MMENGINE_ARGUMENTS for n, m in methods.items() if n in STAGES):
-            return "mmengine"
-        return "mmcv"
-
-    def report(self, file: SourceFile, cls: HookClass) -> HookReport:
+    def report(self, cls: HookClass) -> HookReport:
         """Judge one hook."""
-        dialect = self.dialect(cls)
-        known = MMCV if dialect == "mmcv" else DIALECTS[dialect].methods
+        if not self._classes.is_of_runner(cls):
+            found = Finding(
+                cls.line,
+                "is a hook of torch's modules, which no runner calls",
+                _as_module_hook(cls.name, self._classes.methods(cls)),
+                cannot_run=False,
+            )
+            return HookReport(cls.name, cls.line, TORCH, (), (), (), (found,))
+        dialect = self._classes.dialect(cls)
+        known = _points_of(dialect)
         order = [*STAGES, *GENERIC.values()]
-        points = [name for name in cls.methods if name in known]
-        points.sort(key=lambda name: order.index(name) if name in order else len(order))
-        touched = {kind: _names(cls, kind) for kind in ("reads", "writes", "asks")}
+        lineage = [one for one in self._classes.lineage(cls) if one is cls or one.name not in PLAIN]
+        points = list({name for one in lineage for name in one.methods if name in known})
+        points.sort(key=lambda name: (order.index(name) if name in order else len(order), name))
+        uses = [use for one in lineage for use in one.uses]
+        touched = {kind: _names(uses, kind) for kind in ("reads", "writes", "asks")}
         return HookReport(
             name=cls.name,
             line=cls.line,
@@ -176,10 +122,11 @@ class _Project:
             reads=tuple(dict.fromkeys([*touched["reads"], *touched["asks"]])),
             writes=touched["writes"],
             findings=tuple(sorted(self._findings(cls, dialect), key=lambda found: found.line)),
+            inherits=bool(self._classes.bases(cls, outside=True) - PLAIN),
         )
 
     def _findings(self, cls: HookClass, dialect: str) -> Iterator[Finding]:
-        asked = _names(cls, "asks")
+        asked = _names(cls.uses, "asks")
         missing = [
             use
             for use in cls.uses
@@ -194,8 +141,15 @@ class _Project:
                 f"HookAdapter([{cls.name}(...)], attributes={{{use.attribute!r}: ...}})",
                 cannot_run=False,
             )
+        yield from self._never_called(cls, dialect)
+        if not (self._classes.bases(cls) or EVERY_POINT & self._classes.methods(cls).keys()):
+            yield Finding(
+                cls.line,
+                "has neither a hook as its base nor a point, so that nothing calls it",
+                f"class {cls.name}(Hook), with the points that it needs",
+            )
         if dialect == "mmcv":
-            yield from _mmcv_findings(cls, self.bases(cls))
+            yield from _mmcv_findings(cls, self._classes.bases(cls))
             yield from self._taken_names(cls)
         if cls.raises_stop is not None:
             yield Finding(
@@ -206,44 +160,52 @@ class _Project:
             )
 
     def _taken_names(self, cls: HookClass) -> Iterator[Finding]:
-        own = is_own(cls.registry, self._files[id(cls)], self._sources) if cls.registry else True
-        for name in () if own else cls.registers:
-            if name in MMCV_HOOKS:
-                registry = ".".join(cls.registry)
-                unless = f", unless {registry} is a registry of the project's own"
-                yield Finding(
-                    cls.line,
-                    f"{name} is a name of mmcv's own, which is registered already"
-                    + unless * (own is None),
-                    f"@{registry}.register_module(force=True)",
-                    cannot_run=own is False,
-                )
-
-    def imports(self, file: SourceFile) -> Iterator[Finding]:
-        """Judge what a file imports."""
-        for imported in file.imports:
-            yield from self._import(imported)
-        for chain, line in file.chains:
-            missing = _missing_of_mmcv(chain)
-            if missing is not None:
-                yield Finding(line, *missing)
-
-    def _import(self, imported: Import) -> Iterator[Finding]:
-        root = imported.module.partition(".")[0]
-        if not root or root in self._packages:
-            return
-        if root == "mmcv":
-            name = (imported.name,) if imported.name not in ("", "*") else ()
-            missing = _missing_of_mmcv((*imported.module.split("."), *name))
-            if missing is not None:
-                yield Finding(imported.line, *missing, imported.is_needed)
-        elif not _is_there(imported.module):
+        """Find mmcv's names, unless a registry of the project's own is given them."""
+        taken = [name for name in cls.registers if name in MMCV_HOOKS]
+        own = self._classes.has_own_registry(cls) if taken else True
+        for name in () if own else taken:
+            registry = ".".join(cls.registry)
+            unless = f", unless {registry} is a registry of the project's own" * (own is None)
             yield Finding(
-                imported.line,
-                f"{imported.module} is not installed",
-                _instead_of(imported),
-                imported.is_needed,
+                cls.line,
+                f"{name} is a name of mmcv's own, which is registered already{unless}",
+                f"@{registry}.register_module(force=True)",
+                cannot_run=own is False,
             )
+
+    def _never_called(self, cls: HookClass, dialect: str) -> Iterator[Finding]:
+        """Find methods that look like points, and that neither a runner nor the class calls."""
+        known = _points_of(dialect)
+        lineage = self._classes.lineage(cls)
+        called = {name for one in lineage for name in one.calls}
+        for method in cls.methods.values():
+            looks = method.name.startswith(("before_", "after_")) and method.required == 1
+            if not looks or method.name in {*known, *called}:
+                continue
+            close = difflib.get_close_matches(method.name, known, n=1, cutoff=0.9)
+            what = f"{method.name} is called at no point"
+            if method.name in self._points:
+                where = "{}:{}".format(*self._points[method.name])
+                what = f"{method.name} is called by {where}, which is not the runner here"
+            due = f"runner.call_hook({method.name!r}), in the point of a hook where it is due"
+            write = f"def {close[0]}({', '.join(('self', *method.arguments))})" if close else due
+            others = (
+                known & self._classes.methods(cls).keys()
+                or self._classes.bases(cls, outside=True) - PLAIN
+            )
+            yield Finding(method.line, what, write, cannot_run=not others)
+
+
+def _points_of(dialect: str) -> frozenset[str]:
+    return MMCV if dialect == "mmcv" else DIALECTS[dialect].methods
+
+
+def _as_module_hook(name: str, methods: Mapping[str, Method]) -> str:
+    """Say how to give a torch module a hook."""
+    if "register" in methods:
+        return f"{name}(...).register(module), where the module is made"
+    function = "hook_func()" if "hook_func" in methods else "hook"
+    return f"module.register_forward_pre_hook({name}(...).{function}), or the kind that it is of"
 
 
 def _mmcv_findings(cls: HookClass, bases: set[str]) -> Iterator[Finding]:
@@ -260,8 +222,24 @@ def _mmcv_findings(cls: HookClass, bases: set[str]) -> Iterator[Finding]:
                 f"{method.name} takes no runner",
                 f"def {method.name}(self, runner)",
             )
+    if cls.reads_checkpoint is not None:
+        yield Finding(
+            cls.reads_checkpoint,
+            "looks for a checkpoint's file, which in a Trainer is written after after_train_epoch "
+            "and after_train_iter",
+            "that part in before_train_epoch or before_train_iter, which come next, and after_run",
+            cannot_run=False,
+        )
     for base in sorted(bases & {*GONE}):
         yield Finding(cls.line, f"{base}'s service is gone", "another logger as its base")
+    built = cls.methods.get("__init__")
+    if built is not None and "runner" in built.arguments[: built.required]:
+        yield Finding(
+            built.line,
+            "is made with the runner, which there is in a run only",
+            f"runner.register_hook({cls.name}(runner, ...)) in another hook's before_run",
+            cannot_run=False,
+        )
     if cls.calls_backward is not None and not any("OptimizerHook" in base for base in bases):
         yield Finding(
             cls.calls_backward,
@@ -271,18 +249,8 @@ def _mmcv_findings(cls: HookClass, bases: set[str]) -> Iterator[Finding]:
         )
 
 
-def _instead_of(imported: Import) -> str:
-    """Say what to write in the place of a module that is not installed."""
-    root = imported.module.partition(".")[0]
-    if root in PACKAGES:
-        ours = importlib.import_module(f"lightning_hooks.dialects.{PACKAGES[root]}")
-        if imported.name in ours.__all__:
-            return f"from {ours.__name__} import {imported.name}"
-    return f"install {DISTRIBUTIONS.get(root, root)}, or copy what is used"
-
-
-def _names(cls: HookClass, kind: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(use.attribute for use in cls.uses if use.kind == kind))
+def _names(uses: Sequence[Use], kind: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(use.attribute for use in uses if use.kind == kind))
 
 
 @functools.cache
@@ -304,36 +272,3 @@ def attributes(dialect: str) -> frozenset[str]:
             and node.value.id == "self"
         }
     return frozenset(names)
-
-
-def _missing_of_mmcv(dotted: Sequence[str]) -> tuple[str, str] | None:
-    """Say what the stand-in has not of a dotted name of mmcv's, and what to write instead."""
-    if dotted[0] != "mmcv":
-        return None
-    module = "mmcv"
-    for part in dotted[1:]:
-        if f"{module}.{part}" in MODULES:
-            module = f"{module}.{part}"
-        elif part in names_of(module) or part.startswith("__"):
-            return None
-        else:
-            what = f"the stand-in has no {module}.{part}"
-            advice = advice_for(f"{module}.{part}")
-            if advice is not None:
-                return what, advice
-            close = difflib.get_close_matches(part, names_of(module), n=1)
-            meant = f"{close[0]}, if that was meant; else " if close else ""
-            return what, f"{meant}a copy of it in your project, or install mmcv itself"
-    return None
-
-
-@functools.cache
-def _is_there(module: str) -> bool:
-    """Whether a module can be imported; of packages that are not loaded only the first part."""
-    root = module.partition(".")[0]
-    if root in sys.stdlib_module_names or root in sys.builtin_module_names:
-        return True
-    try:
-        return importlib.util.find_spec(module if root in sys.modules else root) is not None
-    except (ImportError, ValueError, AttributeError):
-        return False

@@ -3,91 +3,18 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
+import re
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TypeGuard
 
-__all__ = ["HookClass", "Import", "Method", "SourceFile", "Use", "read_source"]
+from lightning_hooks.cli.source import HookClass, Import, Method, SourceFile, Use
+from lightning_hooks.dialects.detect import MMCV
+
+__all__ = ["read_source"]
 
 HOLDERS = ("runner", "trainer", "trainner")
 """What hooks call the object that they are given."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Import:
-    """One imported name."""
-
-    module: str
-    name: str
-    """The name in the module; empty for the module itself."""
-    bound: str
-    """What it is called in the file."""
-    line: int
-    is_needed: bool
-    """Whether the file cannot be imported without it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Use:
-    """One touch of an attribute of the runner."""
-
-    attribute: str
-    line: int
-    kind: Literal["reads", "writes", "asks"]
-    """``"asks"``: by ``hasattr`` or with a default, so that it may be missing."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """A method and what it takes."""
-
-    name: str
-    line: int
-    arguments: tuple[str, ...]
-    """Those by position, without ``self``."""
-    required: int
-    """How many of them have no default."""
-    takes_any: bool
-    """Whether it has ``*args`` or ``**kwargs``."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HookClass:
-    """A class, which may be a hook."""
-
-    name: str
-    line: int
-    bases: tuple[str, ...]
-    methods: dict[str, Method]
-    uses: tuple[Use, ...]
-    registers: tuple[str, ...]
-    """The names that a ``register_module`` without ``force=True`` gives it."""
-    registry: tuple[str, ...]
-    """The dotted name of the registry for hooks that it is put in, if any."""
-    calls_backward: int | None
-    """The line of the first ``something.backward()``."""
-    raises_stop: int | None
-    """The line of the first ``raise StopIteration``."""
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether it is put in a registry for hooks."""
-        return bool(self.registry)
-
-
-@dataclasses.dataclass(frozen=True)
-class SourceFile:
-    """A Python file."""
-
-    path: str
-    imports: tuple[Import, ...] = ()
-    classes: tuple[HookClass, ...] = ()
-    chains: tuple[tuple[tuple[str, ...], int], ...] = ()
-    """Dotted names that begin with an imported module, as ``("mmcv", "runner", "Hook")``."""
-    makes: tuple[str, ...] = ()
-    """What the file itself makes by a call, as ``HOOKS = Registry("hook")``."""
-    error: str | None = None
-    error_line: int = 0
 
 
 def read_source(path: str, text: str | bytes) -> SourceFile:
@@ -98,13 +25,26 @@ def read_source(path: str, text: str | bytes) -> SourceFile:
     ('A', ('Hook',))
     """
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what newer Pythons say of old literals
+            tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
-        return SourceFile(path, error=getattr(error, "msg", str(error)), error_line=line)
+        what = f"no valid Python: {getattr(error, 'msg', error)}"
+        return SourceFile(path, error=what, error_line=line)
+    except (RecursionError, MemoryError):
+        return SourceFile(path, error="no valid Python: an expression is nested too deeply")
     imports = tuple(_imports(tree.body, needed=True))
     classes = tuple(_class(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    return SourceFile(path, imports, classes, tuple(_chains(tree, imports)), tuple(_made(tree)))
+    return SourceFile(
+        path,
+        imports,
+        classes,
+        chains=tuple(_chains(tree, imports)),
+        points=tuple(_points(tree)),
+        mmcv_limits=tuple(_mmcv_limits(tree)),
+        makes=tuple(_made(tree)),
+    )
 
 
 def _made(tree: ast.Module) -> Iterator[str]:
@@ -146,6 +86,12 @@ def _class(node: ast.ClassDef) -> HookClass:
         registry=registry,
         calls_backward=_first(node, _is_backward),
         raises_stop=_first(node, _is_stop),
+        reads_checkpoint=_first(node, _is_out_dir),
+        calls=frozenset(
+            part.func.attr
+            for part in ast.walk(node)
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
+        ),
     )
 
 
@@ -163,8 +109,8 @@ def _method(node: ast.FunctionDef) -> Method:
 
 
 def _uses(method: ast.FunctionDef) -> Iterator[Use]:
-    given = {argument.arg for argument in (*method.args.posonlyargs, *method.args.args)}
-    holders = given & {*HOLDERS}
+    given = [argument.arg for argument in (*method.args.posonlyargs, *method.args.args)]
+    holders = {*given} & {*HOLDERS} or {*(given[1:2] if method.name in MMCV else ())}
 
     def is_holder(node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
@@ -176,14 +122,15 @@ def _uses(method: ast.FunctionDef) -> Iterator[Use]:
         if isinstance(node, ast.Attribute) and is_holder(node.value):
             yield Use(node.attr, node.lineno, "reads" if _is_load(node) else "writes")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            asks = node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3)
+            gets = node.func.id == "getattr"
+            asks = node.func.id == "hasattr" or (gets and len(node.args) == 3)
             name = node.args[1] if len(node.args) > 1 else None
             if not (is_holder(node.args[0]) and isinstance(name, ast.Constant)):
                 continue
             if node.func.id == "setattr":
                 yield Use(str(name.value), node.lineno, "writes")
-            elif asks:
-                yield Use(str(name.value), node.lineno, "asks")
+            elif gets or asks:
+                yield Use(str(name.value), node.lineno, "asks" if asks else "reads")
 
 
 def _is_load(node: ast.Attribute) -> bool:
@@ -220,11 +167,35 @@ def _is_backward(node: ast.AST) -> bool:
     return is_method and node.func.attr == "backward"  # type: ignore[attr-defined]
 
 
+def _is_out_dir(node: ast.AST) -> bool:
+    dotted = _dotted(node)
+    return dotted[-1:] == ("out_dir",) and bool(re.search("ckpt|checkpoint", ".".join(dotted[:-1])))
+
+
 def _is_stop(node: ast.AST) -> bool:
     if not isinstance(node, ast.Raise) or node.exc is None:
         return False
     raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
     return _dotted(raised) == ("StopIteration",)
+
+
+def _points(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _dotted(node.func)[-1:] == ("call_hook",):
+            yield from ((str(one.value), node.lineno) for one in node.args[:1] if _is_text(one))
+
+
+def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _mmcv_limits(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
+    for node in tree.body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name) and re.match(r"mmcv_(min|max)", target.id.lower()):
+                yield target.id, str(node.value.value), node.lineno
 
 
 def _chains(tree: ast.Module, imports: Sequence[Import]) -> Iterator[tuple[tuple[str, ...], int]]:

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks import files, mmcv_checkpoint, shards
+from lightning_hooks import mmcv_checkpoint, shards
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks.average_files import found_average, write_average
 from lightning_hooks.hooks.module_average import ModuleAverage
@@ -118,13 +118,7 @@ class AveragingHook(Hook):
 
         The whole average, also of sharded parameters: all ranks call this then, rank 0 writes.
         """
-        average = self.ema_state_dict()
-        sharded = shards.any_sharded(average.values())
-        whole = files.to_cpu(shards.gathered(average))
-        if whole:
-            files.save_torch(whole, path)
-        if sharded:
-            torch.distributed.barrier()  # for whoever reads the file next
+        shards.save(self.ema_state_dict(), path)
 
     # -- evaluation ------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from lightning_hooks.driver import Driver
 from lightning_hooks.hooks.best_rules import BestRules
 from lightning_hooks.hooks.best_score import best_name, number, ranked
 from lightning_hooks.hooks.checkpoint_paths import directory_of, make_early
-from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, Target
+from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter, Target, check_strategy
 from lightning_hooks.hooks.kept_files import delete_files
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook, is_lightnings_default
 
@@ -67,6 +67,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
         self._refuse_others_of_the_same_key(runner)
         self._warn_of_lightnings_best(runner.trainer.callbacks)
+        check_strategy(runner.trainer, self.directory(runner), self.save_optimizer)
         if self.out_dir:
             make_early(runner, self.directory(runner))
             runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))

@@ -18,12 +18,13 @@ from lightning_hooks.hooks.checkpoint_paths import (
     make_early,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.checkpoint_writing import Target
+from lightning_hooks.hooks.checkpoint_writing import Target, check_strategy
 from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.hooks.kept_files import keep_last
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.mmcv_checkpoint import link_latest
 from lightning_hooks.registry import HOOKS
+from lightning_hooks.shards import is_sharded
 
 __all__ = ["CheckpointHook"]
 
@@ -96,7 +97,9 @@ class CheckpointHook(ModelCheckpointHook):
     Raises:
         TypeError: for an argument of the wrong type.
         ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
-            storage that is not a path of fsspec's.
+            storage that is not a path of fsspec's; before the first iteration, for a remote
+            ``out_dir`` where the strategy writes directories, or ``use_orig_params=False`` of
+            FSDP's where it does not.
         ImportError: if the package for a remote ``out_dir`` is missing.
         OSError: before the first iteration, if the directory cannot be made or written to.
 
@@ -187,6 +190,7 @@ class CheckpointHook(ModelCheckpointHook):
             # an event of every batch that this hook does not need; the driver puts it back
             self.__dict__["on_train_batch_end"] = None
         directory = self.directory(runner)
+        check_strategy(runner.trainer, directory, self.save_optimizer)
         make_early(runner, directory)
         runner.logger.info("Checkpoints will be saved to %s", directory)
         if runner.rank == 0 and not runner.trainer.fast_dev_run:
@@ -223,7 +227,7 @@ class CheckpointHook(ModelCheckpointHook):
         runner.logger.info("Saving checkpoint at %d %s", number, unit)
         if self.sync_buffer:
             for buffer in runner.module.buffers():
-                if buffer.is_floating_point():
+                if buffer.is_floating_point() and not is_sharded(buffer):
                     mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
                     buffer.copy_(mean)
 

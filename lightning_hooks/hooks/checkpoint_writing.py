@@ -15,10 +15,11 @@ from lightning_hooks import durable, files, loops, manifest
 from lightning_hooks.background import BackgroundSaver
 from lightning_hooks.checkpoint_io import wait_for_writer, writes_atomically
 from lightning_hooks.driver import Driver
+from lightning_hooks.flattened import shares_state
 from lightning_hooks.hook import Hook
 from lightning_hooks.listening import listens
 
-__all__ = ["CheckpointWriter", "Target", "write_checkpoint", "write_note"]
+__all__ = ["CheckpointWriter", "Target", "check_strategy", "write_checkpoint", "write_note"]
 
 
 class Target(NamedTuple):
@@ -84,6 +85,31 @@ def write_checkpoint(
         meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
         _note(target, meta, save_optimizer, None, None)
         done()
+    if loops.writes_directories(trainer.strategy):  # before that no rank finds it
+        trainer.strategy.barrier("write_checkpoint")
+
+
+def check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> None:
+    """Refuse before the first step what the strategy could not write.
+
+    Raises:
+        ValueError: for a directory that is not local, where checkpoints are directories; for the
+            optimizer's state, where torch cannot tell whose it is.
+    """
+    strategy = trainer.strategy
+    name = type(strategy).__name__
+    if loops.writes_directories(strategy):
+        if not files.is_local(directory):
+            raise ValueError(
+                f"{name} writes checkpoints as directories, and local ones only, not {directory}: "
+                "give a local out_dir, and take them elsewhere with on_saved"
+            )
+    elif save_optimizer and trainer.model is not None and shares_state(trainer.model):
+        raise ValueError(
+            f"{name} with use_orig_params=False cannot write the optimizer's state into one file: "
+            'give use_orig_params=True, state_dict_type="sharded", or '
+            "CheckpointHook(save_optimizer=False)"
+        )
 
 
 def write_note(

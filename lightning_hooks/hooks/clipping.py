@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+from lightning_hooks.flattened import slices_of
 from lightning_hooks.hooks.gradient_norms import (
     by_mesh,
     largest,
+    over_group,
     together,
     total_norm,
     unit_norms,
@@ -26,7 +27,6 @@ __all__ = [
     "by_norm",
     "by_value",
     "clip_flattened",
-    "is_flattened",
     "summed_up",
 ]
 
@@ -167,11 +167,6 @@ def summed_up(found: Sequence[Clipped]) -> Clipped:
 # -- FSDP's flattened gradients ----------------------------------------------------------------
 
 
-def is_flattened(model: Any) -> bool:
-    """Whether a model is FSDP's, each rank of which has a slice of every gradient."""
-    return isinstance(model, FullyShardedDataParallel)
-
-
 def clip_flattened(
     model: Any, parameters: Sequence[torch.Tensor], recipe: Mapping[str, Any]
 ) -> Clipped:
@@ -188,13 +183,29 @@ def clip_flattened(
     tensor(1.)
     """
     if recipe.get("type") == "value":
-        reached = model.clip_grad_norm_(float("inf"), float("inf"))  # looks only
-        norm = model.clip_grad_norm_(float("inf"))
+        norm, reached = (_norm_with_others(model, parameters, p) for p in (2.0, float("inf")))
         _clip_values(_gradients(parameters), recipe["clip_value"])
         return Clipped(norm, reached, recipe["clip_value"])
     limit, norm_type = recipe["max_norm"], recipe.get("norm_type", 2.0)
     norm = model.clip_grad_norm_(limit, norm_type)
     return Clipped(norm, norm, limit, norm_type)
+
+
+def _norm_with_others(
+    model: Any, parameters: Sequence[torch.Tensor], norm_type: float
+) -> torch.Tensor:
+    """Return the norm of all gradients; ``clip_grad_norm_`` would change them, where it is inf."""
+    groups = slices_of(model)
+    together_with: dict[Any, list[torch.Tensor]] = {group: [] for group in groups.values()}
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.numel():
+            group = groups.get(id(parameter))  # None: all ranks have the whole
+            together_with.setdefault(group, []).append(parameter.grad)
+    norms = []
+    for group, gradients in together_with.items():
+        norm = total_norm(gradients, norm_type).to(model.compute_device)
+        norms.append(norm if group is None else over_group(norm, norm_type, group))
+    return together(norms, norm_type)
 
 
 # -- parts -------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 
 from lightning_hooks import loops
 from lightning_hooks.driver import Driver
+from lightning_hooks.flattened import is_flattened
 from lightning_hooks.hook import Hook
 from lightning_hooks.hooks import param_groups
-from lightning_hooks.hooks.clipping import KINDS, Clipped, clip_flattened, is_flattened, summed_up
+from lightning_hooks.hooks.clipping import KINDS, Clipped, clip_flattened, summed_up
 from lightning_hooks.hooks.grad_clip import (
     check_grad_clip,
     is_mmcvs,
@@ -95,6 +96,13 @@ class ClippingHook(Hook):
             raise ValueError(
                 f"{name} does not work with {type(trainer.strategy).__name__}, each rank of which "
                 "has slices of flattened gradients: clip all of them by norm or value, or use "
+                "ModelParallelStrategy"
+            )
+        if isinstance(trainer.strategy, FSDPStrategy) and not is_flattened(trainer.model):
+            raise ValueError(
+                f"{name} does not work where configure_model() has wrapped parts of the module by "
+                "itself: no rank knows the gradients of all parts. Leave the wrapping to "
+                f"{type(trainer.strategy).__name__}(auto_wrap_policy=...), or use "
                 "ModelParallelStrategy"
             )
         optimizers = param_groups.optimizers_of(Driver.of(trainer).runner.optimizer)

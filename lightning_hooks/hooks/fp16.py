@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks import loops
@@ -136,6 +137,13 @@ class Fp16OptimizerHook(OptimizerHook):
             )
             return
         self._own = precision in ("32-true", "64-true") and self._may_own(trainer, pl_module)
+        if self._own and isinstance(trainer.strategy, FSDPStrategy):
+            raise ValueError(
+                f"{name} scales the loss itself, and each rank of "
+                f"{type(trainer.strategy).__name__} would judge its own slices of the gradients: "
+                'give Trainer(precision="16-mixed") and a LightningModule, or use '
+                "ModelParallelStrategy"
+            )
         if not self._own:
             raise ValueError(
                 f"{name} trains in half precision with a loss scale, but the Trainer has "

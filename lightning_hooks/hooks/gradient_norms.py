@@ -10,7 +10,15 @@ import torch
 
 from lightning_hooks.shards import held, is_sharded, largest_of_ranks, rows_of
 
-__all__ = ["by_mesh", "largest", "together", "total_norm", "unit_norms", "whole"]
+__all__ = [
+    "by_mesh",
+    "largest",
+    "over_group",
+    "together",
+    "total_norm",
+    "unit_norms",
+    "whole",
+]
 
 
 def total_norm(gradients: Sequence[torch.Tensor], norm_type: float = 2.0) -> torch.Tensor:
@@ -69,6 +77,15 @@ def whole(norm: torch.Tensor) -> torch.Tensor:
         return norm
     full: torch.Tensor = norm.full_tensor()  # type: ignore[attr-defined]
     return full
+
+
+def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor:
+    """Return the norm of what the ranks of a group have parts of; collective."""
+    is_max = norm_type == float("inf")
+    found = norm if is_max else norm**norm_type
+    op = torch.distributed.ReduceOp.MAX if is_max else torch.distributed.ReduceOp.SUM
+    torch.distributed.all_reduce(found, op=op, group=group)
+    return found if is_max else found ** (1.0 / norm_type)
 
 
 def together(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -12,11 +13,13 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks import files, manifest
+from lightning_hooks import manifest, shards, verification
 from lightning_hooks.checkpoint_io import AtomicCheckpointIO, replaced
 from lightning_hooks.driver import Driver
+from lightning_hooks.flattened import has_slices
 from lightning_hooks.hooks.checkpoint_paths import directory_of
 from lightning_hooks.hooks.checkpoint_writing import CheckpointWriter
+from lightning_hooks.listening import Listening
 from lightning_hooks.model import unwrap
 
 __all__ = ["ModelCheckpointHook", "is_lightnings_default"]
@@ -42,15 +45,22 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     out_dir: str | None = None
     _runner: Any = None
     _told_best: str = ""
-    _take_back_io: Any = None
+    _take_back: Sequence[Callable[[], None]] = ()
     _warned = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Have the Trainer read checkpoints as they were written, or not at all."""
         # once for all such hooks: taken back in their order, the first's would stay for good
-        if not getattr(trainer.strategy.checkpoint_io, "knows_fit", False):
+        strategy = trainer.strategy
+        by_itself = strategy.restore_checkpoint_after_setup
+        if by_itself and "load_checkpoint" not in vars(strategy):
+            look = partial(_look_at, trainer)
+            listening = Listening(strategy, "load_checkpoint", look)
+            self._take_back = (*self._take_back, listening.remove)
+        if not getattr(strategy.checkpoint_io, "knows_fit", False):
             io = AtomicCheckpointIO(for_fit=lambda: trainer.state.fn == TrainerFn.FITTING)
-            self._take_back_io = replaced(trainer.strategy, io)
+            restore = replaced(strategy, io)
+            self._take_back = (*self._take_back, *([] if restore is None else [restore]))
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         beside = any(map(is_lightnings_default, callbacks))
         if self.hosted_at is not None and beside and not self._warned:
@@ -75,9 +85,9 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         super().teardown(trainer, pl_module, stage)
 
     def _restore_io(self) -> None:
-        restore, self._take_back_io = self._take_back_io, None
-        if restore is not None:
+        for restore in self._take_back:
             restore()
+        self._take_back = ()
 
     def before_run(self, runner: Any) -> None:
         """Remember the run: its directory is asked for after it."""
@@ -101,6 +111,8 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     ) -> None:
         """Write the weights of the inner model alone, for ``load_state_dict`` and mmcv's loader.
 
+        Of sharded parameters the whole: all ranks call this then, rank 0 writes.
+
         Args:
             path: Where to, local or fsspec's.
             model: The model, or a function that picks it from the LightningModule of the fit; by
@@ -108,13 +120,20 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
         Raises:
             RuntimeError: if there has been no fit, and ``model`` is no model.
+            ValueError: if FSDP (not FSDP2) has flattened the parameters.
         """
         if not isinstance(model, torch.nn.Module):
             if self._runner is None:
                 raise RuntimeError("export() before a fit needs model=, a torch.nn.Module")
             runner = self._runner
             model = unwrap(runner.model) if model is None else model(runner.module)
-        files.save_torch(files.to_cpu(model.state_dict()), os.fspath(path))
+        trained = self._runner and self._runner.trainer.model
+        if trained is not None and has_slices(trained, model.parameters()):
+            raise ValueError(
+                "export() cannot gather parameters that FSDP has flattened: call "
+                "trainer.save_checkpoint(path, weights_only=True) on all ranks"
+            )
+        shards.save(model.state_dict(), os.fspath(path))
 
     # -- where files are -------------------------------------------------------------------
 
@@ -175,8 +194,22 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         return {newest} if newest else set()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_runner", "_take_back_io")
+        mine = ("_runner", "_take_back")
         return {k: v for k, v in super().__getstate__().items() if k not in mine}
+
+
+def _look_at(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:
+    """Have rank 0 look at a checkpoint before all ranks read it, and all raise what it finds."""
+    found: Exception | None = None
+    if trainer.is_global_zero:
+        for_fit = trainer.state.fn == TrainerFn.FITTING
+        try:
+            verification.look_at(os.fspath(path), for_fit, weights_only is not False)
+        except Exception as error:
+            found = error
+    found = trainer.strategy.broadcast(found)
+    if found is not None:
+        raise found
 
 
 def is_lightnings_default(callback: Callback) -> bool:

@@ -81,7 +81,8 @@ class OptimizerHook(ClippingHook):
             unknown type or key; when training starts, if the Trainer is to clip too, its
             ``precision="16-mixed"`` meets an optimizer that unscales gradients itself
             (``fused=True``), optimizers or their groups are others, or with a strategy whose
-            gradients cannot be clipped so: DeepSpeed, and FSDP but for one dict by norm or value.
+            gradients cannot be clipped so: DeepSpeed, and FSDP but for one dict by norm or value
+            of a module that is wrapped as a whole; when it would own backward in such a one.
 
     Source: mmcv's ``OptimizerHook``; ``type`` is MMEngine's idea, for the functions see
     :mod:`~lightning_hooks.hooks.clipping`.

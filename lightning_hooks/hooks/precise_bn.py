@@ -11,6 +11,7 @@ from typing import Any
 from lightning_hooks import loops, put_back
 from lightning_hooks.arguments import check_int
 from lightning_hooks.bar import with_bar
+from lightning_hooks.flattened import in_forward
 from lightning_hooks.hook import Hook
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.model import takes_batch_idx
@@ -134,7 +135,8 @@ class PreciseBNHook(Hook):
         forward = self.forward or _training_step(runner)
 
         def run(module: Any, batch: Any) -> None:
-            forward(module, loops.prepare_batch(runner.trainer, batch))
+            batch = loops.prepare_batch(runner.trainer, batch)
+            in_forward(runner.trainer, forward, module, batch)
 
         with put_back.draws(loader), _as_in_training(runner):
             shown = with_bar(runner.trainer, islice(loader, asked), "Precise BN", asked)

@@ -10,6 +10,7 @@ from torch import nn
 from lightning_hooks.arguments import check_bool
 from lightning_hooks.hook import Hook
 from lightning_hooks.registry import HOOKS
+from lightning_hooks.shards import is_sharded
 
 __all__ = ["SyncBuffersHook", "sync_buffers"]
 
@@ -22,6 +23,8 @@ def sync_buffers(module: nn.Module) -> None:
     """
     kinds: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for buffer in module.buffers():
+        if is_sharded(buffer):  # the ranks hold parts of one value, or equal ones
+            continue
         kinds.setdefault((buffer.device, buffer.dtype), []).append(buffer)
     with torch.no_grad():
         for buffers in kinds.values():

@@ -48,6 +48,12 @@ class EMAHook(Hook):
 
     def before_run(self, runner: Any) -> None:
         """Give the model its buffers, and go on from a checkpoint."""
+        if runner.trainer.strategy.restore_checkpoint_after_setup:
+            name = type(runner.trainer.strategy).__name__
+            raise ValueError(
+                f"the stand-in's EMAHook does not work with {name}, where a rank has parts of the "
+                "parameters; use lightning_hooks.EMAHook with ModelParallelStrategy"
+            )
         model = unwrap(runner.model)
         self.model_parameters = dict(model.named_parameters())
         self.param_ema_buffer = {

@@ -14,6 +14,7 @@ from typing import Any
 import lightning_hooks
 from lightning_hooks.hooks.param_groups import optimizers_of
 from lightning_hooks.hooks.phase_policies import Cyclic, OneCycle
+from lightning_hooks.hooks.policies import Policy
 from lightning_hooks.schedules.legs import ANNEALINGS
 from lightning_hooks.schedules.one_cycles import one_cycle_ends, one_cycle_ratios
 
@@ -27,16 +28,31 @@ __all__ = [
 Anneal = Callable[[float, float, float], float]
 
 
-class _CyclicPhases(Cyclic):
-    """A cycle's ``[start, end, ratio at its start, ratio at its end]``, in iterations."""
+class _Phases(Policy):
+    """A list of phases, by the name that it has in mmcv, and the curve within each."""
 
     phases_as = "lr_phases"
-    max_iter_per_phase: int | None = None
+    anneal_strategy: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.anneal_func: Anneal = ANNEALINGS[self.anneal_strategy]
-        setattr(self, self.phases_as, [])
+        self._phases = []
+
+    @property
+    def _phases(self) -> list[Any]:
+        phases: list[Any] = getattr(self, self.phases_as)
+        return phases
+
+    @_phases.setter
+    def _phases(self, phases: list[Any]) -> None:
+        setattr(self, self.phases_as, phases)
+
+
+class _CyclicPhases(_Phases, Cyclic):
+    """A cycle's ``[start, end, ratio at its start, ratio at its end]``, in iterations."""
+
+    max_iter_per_phase: int | None = None
 
     def before_run(self, runner: Any) -> None:
         """Take the bases, look ahead, and write the phases."""
@@ -44,23 +60,22 @@ class _CyclicPhases(Cyclic):
         length = self.total_of(self.seen(runner)) // self.cyclic_times
         up, (first, last) = int(self.step_ratio_up * length), self.target_ratio
         self.max_iter_per_phase = length
-        setattr(self, self.phases_as, [[0, up, 1, first], [up, length, first, last]])
+        self._phases = [[0, up, 1, first], [up, length, first, last]]
 
     def value(self, base: Any, position: int, total: Any) -> float:
         """Follow the phases; before they are written, compute from the length of the run."""
-        phases = getattr(self, self.phases_as)
-        if not phases or not self.max_iter_per_phase:
+        if not self._phases or not self.max_iter_per_phase:
             return super().value(base, position, total)
         cycle, now = divmod(position, self.max_iter_per_phase)
         scale = self.gamma**cycle
-        for start, end, first, last in phases:
+        for start, end, first, last in self._phases:
             if start <= now < end:
                 if start == 0:
                     last = 1 - scale + last * scale
                 else:
                     first = 1 - scale + first * scale
                 return self.anneal_func(base * first, base * last, (now - start) / (end - start))
-        raise ValueError(f"no phase of {phases} holds iteration {now} of a cycle")
+        raise ValueError(f"no phase of {self._phases} holds iteration {now} of a cycle")
 
 
 class CyclicLrUpdaterHook(_CyclicPhases, lightning_hooks.CyclicLrUpdaterHook):
@@ -73,32 +88,25 @@ class CyclicMomentumUpdaterHook(_CyclicPhases, lightning_hooks.CyclicMomentumUpd
     phases_as = "momentum_phases"
 
 
-class _OneCyclePhases(OneCycle):
+class _OneCyclePhases(_Phases, OneCycle):
     """What each of the phases is, and the iteration at which it ends."""
 
-    phases_as = "lr_phases"
     total_steps: int | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.anneal_func: Anneal = ANNEALINGS[self.anneal_strategy]
-        setattr(self, self.phases_as, [])
 
     def before_run(self, runner: Any) -> None:
         """Take the bases, look ahead, and write the phases."""
         super().before_run(runner)
         total = self.total_steps or self.total_of(self.seen(runner))
         ends, turns = one_cycle_ends(total, self.pct_start, self.three_phase), self._turns()
-        phases = [self._phase(end, *pair) for end, pair in zip(ends, pairwise(turns), strict=True)]
-        setattr(self, self.phases_as, phases)
+        pairs = zip(ends, pairwise(turns), strict=True)
+        self._phases = [self._phase(end, *pair) for end, pair in pairs]
 
     def value(self, base: Any, position: int, total: Any) -> float:
         """Follow the phases; before they are written, compute from the length of the run."""
         begin: float = 0
-        phases = getattr(self, self.phases_as)
-        for phase in phases:
+        for phase in self._phases:
             end, first, last = self._read(phase, base)
-            if position <= end or phase is phases[-1]:
+            if position <= end or phase is self._phases[-1]:
                 share = 1 if position >= end else (position - begin) / (end - begin)
                 return self.anneal_func(first, last, share)
             begin = end

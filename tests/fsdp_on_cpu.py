@@ -1,0 +1,36 @@
+"""FSDP's strategy in processes without a GPU, which Lightning and torch refuse otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import FSDPStrategy
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, _flat_param
+
+__all__ = ["FSDPOnCPU"]
+
+# to_cpu() copies the gathered parameters to the host and frees the memory they came from. What is
+# on the host already is not copied, and a state dict would be read from freed memory
+_flat_param.FlatParamHandle.to_cpu = lambda self: contextlib.nullcontext()  # type: ignore[method-assign]
+
+
+class FSDPOnCPU(FSDPStrategy):
+    """Wraps the module as Lightning does, for this device."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(process_group_backend="gloo", **kwargs)
+
+    def _setup_model(self, model: nn.Module) -> nn.Module:
+        if any(isinstance(part, FullyShardedDataParallel) for part in model.modules()):
+            return model
+        return FullyShardedDataParallel(
+            model,
+            cpu_offload=self.cpu_offload,
+            mixed_precision=self.mixed_precision_config,
+            sharding_strategy=self.sharding_strategy,
+            device_id=torch.device("cpu"),
+            **self.kwargs,
+        )
