@@ -101,3 +101,12 @@ def test_subclasses_that_write_phases_of_their_own(name: str, tmp_path: Path) ->
     import phased
 
     assert train(phased.HOOKS[name](), tmp_path) == GOLDEN["phases"][name]
+
+
+def test_a_second_run_has_phases_of_its_own_length(tmp_path: Path) -> None:
+    from mmcv.runner import HOOKS
+
+    hook = HOOKS.build({"type": "CyclicLrUpdaterHook", "cyclic_times": 3})
+    hook.lr_phases, hook.max_iter_per_phase = [[0, 1, 1, 10]], 1  # as a shorter run has left them
+    train(hook, tmp_path)
+    assert hook.lr_phases == [[0, 2, 1, 10], [2, 6, 10, 1e-4]]

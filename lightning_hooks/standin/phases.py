@@ -39,6 +39,11 @@ class _Phases(Policy):
         self.anneal_func: Anneal = ANNEALINGS[self.anneal_strategy]
         self._phases = []
 
+    def before_run(self, runner: Any) -> None:
+        """Forget the phases of a run before, which may have been of another length."""
+        self._phases = []
+        super().before_run(runner)
+
     @property
     def _phases(self) -> list[Any]:
         phases: list[Any] = getattr(self, self.phases_as)
