@@ -152,10 +152,15 @@ class Saves:
         if self.async_io._executor is not None:
             self.async_io._executor.submit(lambda: None).result()
 
-    def stall(self, case: str) -> float:
-        """Save; return for how long the training waits."""
+    def _tidy(self) -> None:
+        """Remove what is there, and let the disk come to rest: others' writes are not ours."""
         shutil.rmtree(self.directory)
         self.directory.mkdir()
+        os.sync()
+
+    def stall(self, case: str) -> float:
+        """Save; return for how long the training waits."""
+        self._tidy()
         start = time.perf_counter()
         with Peak() as peak:
             waited = timed(self.ways[case])
@@ -166,8 +171,7 @@ class Saves:
 
     def in_a_loop(self, case: str | None) -> float:
         """Return the time of a loop of work that saves once."""
-        shutil.rmtree(self.directory)
-        self.directory.mkdir()
+        self._tidy()
         took = timed(functools.partial(loop, self.ways[case] if case else lambda: None))
         self.wait()
         return took
