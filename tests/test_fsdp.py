@@ -13,6 +13,8 @@ import pytest
 import torch
 from fsdp_job import SHARDINGS
 
+pytestmark = pytest.mark.slow  # FSDP2 is in test_shards.py too, where it is quick
+
 HERE = Path(__file__).parent
 Found = list[dict[str, Any]]
 
@@ -45,7 +47,6 @@ def same(a: list[torch.Tensor], b: list[torch.Tensor], parameters: int = 6) -> N
         torch.testing.assert_close(x, y, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
 @pytest.mark.parametrize("action", ["skip", "restore", "stop"])
 def test_a_loss_that_is_nan_on_one_rank_is_acted_on_as_with_ddp(
@@ -76,7 +77,6 @@ def test_accumulated_gradients_are_clipped_as_with_ddp(
         same(rank["clips"][kind][recipe], rank["clips"]["ddp"][recipe])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cumulative", "scaled", "both"])
 def test_hooks_own_backward_with_fsdp2_but_not_with_fsdp(name: str, more: Found) -> None:
     for rank in more:
@@ -86,7 +86,6 @@ def test_hooks_own_backward_with_fsdp2_but_not_with_fsdp(name: str, more: Found)
         assert "ModelParallelStrategy" in owns["fsdp"][name]
 
 
-@pytest.mark.slow
 def test_gradients_are_clipped_when_fsdp_has_unscaled_them(more: Found) -> None:
     for rank in more:
         ddp, fsdp = rank["scales"]["ddp"], rank["scales"]["fsdp"]
@@ -110,7 +109,6 @@ def test_a_resumed_run_is_the_uninterrupted_one(what: str, found: Found) -> None
         assert one["is directory"] == (what == "directory")
 
 
-@pytest.mark.slow
 def test_in_every_way_that_fsdp_shards(tmp_path: Path) -> None:
     for rank in run(tmp_path, "saves_all"):
         runs = {**rank["saves_all"]["fsdp"], **rank["saves_all"]["fsdp2"]}
@@ -121,7 +119,6 @@ def test_in_every_way_that_fsdp_shards(tmp_path: Path) -> None:
             assert one["is directory"] == (name.split()[0] not in ("file", "full"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
 @pytest.mark.parametrize("what", ["directory", "file"])
 def test_files_of_weights_are_not_gone_on_from(kind: str, what: str, more: Found) -> None:
@@ -131,7 +128,6 @@ def test_files_of_weights_are_not_gone_on_from(kind: str, what: str, more: Found
         assert "save with save_optimizer=True" in said
 
 
-@pytest.mark.slow
 def test_the_whole_is_exported_or_nothing(more: Found) -> None:
     for rank in more:
         assert "cannot gather" in rank["weights"]["fsdp"]["export"]
