@@ -43,7 +43,7 @@ class TrainingStep:
         """Give the module its method back; doing it twice does no harm."""
         if self._listening is not None:
             self._listening.remove()
-            self._listening, self.is_read = None, False
+        self._listening, self.is_read = None, False
 
     def _after(self, outputs: Any) -> None:
         """Take the result; run the hooks that own backward on it."""

@@ -30,6 +30,7 @@ class IterTimerHook(Hook):
 
     reads_step = False
     clock = staticmethod(time.perf_counter)
+    """Seconds, from any moment on."""
 
     t: float | None = None
     """When the iteration before ended, by :attr:`clock`."""

@@ -44,3 +44,22 @@ def evaluating(
     """The case of an evaluation hook."""
     file = f"{package}/core/evaluation/eval_hooks.py"
     return Case(file, name, {"dataloader": EVAL, **arguments}, by_epoch, priority="LOW")
+
+
+# the arguments of hooks that several packages have
+YOLOX_RATE = dict(
+    num_last_epochs=1,
+    min_lr_ratio=0.05,
+    warmup="exp",
+    by_epoch=False,
+    warmup_by_epoch=True,
+    warmup_ratio=1,
+    warmup_iters=1,
+)
+CLUSTERS = dict(
+    centroids_update_interval=2,
+    deal_with_small_clusters_interval=3,
+    evaluate_interval=4,
+    reweight=True,
+    reweight_pow=0.5,
+)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from case import (
+    CLUSTERS,
     EPOCH_CHECKPOINTS,
     EVAL,
     TIMER,
     WANDB,
+    YOLOX_RATE,
     Case,
     evaluating,
     evaluation,
@@ -25,15 +27,7 @@ CASES = {
         Case(
             f"{DET}/yolox_lrupdater_hook.py",
             "YOLOXLrUpdaterHook",
-            dict(
-                num_last_epochs=1,
-                min_lr_ratio=0.05,
-                warmup="exp",
-                by_epoch=False,
-                warmup_by_epoch=True,
-                warmup_ratio=1,
-                warmup_iters=1,
-            ),
+            YOLOX_RATE,
             priority="VERY_HIGH",
         ),
         Case(f"{DET}/yolox_mode_switch_hook.py", "YOLOXModeSwitchHook", dict(num_last_epochs=1)),
@@ -111,13 +105,7 @@ CASES = {
         Case(
             f"{SELF}/odc_hook.py",
             "ODCHook",
-            dict(
-                centroids_update_interval=2,
-                deal_with_small_clusters_interval=3,
-                evaluate_interval=4,
-                reweight=True,
-                reweight_pow=0.5,
-            ),
+            CLUSTERS,
         ),
         Case(
             f"{SELF}/deepcluster_hook.py",

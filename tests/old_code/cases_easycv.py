@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from case import EPOCH_CHECKPOINTS, EVAL, TEXT, TIMER, Case
+from case import EPOCH_CHECKPOINTS, EVAL, TEXT, TIMER, YOLOX_RATE, Case
 
 HOOKS = "easycv/hooks"
 EVALUATION = (f"{HOOKS}/eval_hook.py", "EvalHook", dict(dataloader=EVAL), "LOW")
@@ -26,15 +26,7 @@ EASYCV = (
     Case(
         f"{HOOKS}/yolox_lr_hook.py",
         "YOLOXLrUpdaterHook",
-        dict(
-            num_last_epochs=1,
-            min_lr_ratio=0.05,
-            warmup="exp",
-            by_epoch=False,
-            warmup_by_epoch=True,
-            warmup_ratio=1,
-            warmup_iters=1,
-        ),
+        YOLOX_RATE,
         priority="VERY_HIGH",
     ),
     Case(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from case import TEXT, Case
+from case import CLUSTERS, TEXT, Case
 
 HOOKS = "openmixup/core/hooks"
 LINEAR = dict(warmup="linear", warmup_iters=1, warmup_by_epoch=True)
@@ -105,13 +105,7 @@ OPENMIXUP = (
     Case(
         f"{HOOKS}/odc_hook.py",
         "ODCHook",
-        dict(
-            centroids_update_interval=2,
-            deal_with_small_clusters_interval=3,
-            evaluate_interval=4,
-            reweight=True,
-            reweight_pow=0.5,
-        ),
+        CLUSTERS,
     ),
     Case(f"{HOOKS}/swav_hook.py", "SwAVHook", dict(batch_size=4)),
     Case(f"{HOOKS}/deepcluster_hook.py", "DeepClusterHook", CLUSTERING),
