@@ -61,11 +61,16 @@ class LogBuffer:
         if not isinstance(vars, (dict, Mapping)):  # the first alone is asked for without a call
             raise TypeError(f"vars must be a dict, got {vars!r}")
         for key, value in vars.items():
-            if isinstance(value, torch.Tensor) and value.requires_grad:
+            # most are floats, of which torch's class takes a while to say that they are no tensors
+            if type(value) is not float and isinstance(value, torch.Tensor) and value.requires_grad:
                 value = value.detach()
-            values = self.val_history.setdefault(key, [])
+            try:
+                values, counts = self.val_history[key], self.n_history[key]
+            except KeyError:
+                values = self.val_history.setdefault(key, [])
+                counts = self.n_history.setdefault(key, [])
             values.append(value)
-            self.n_history.setdefault(key, []).append(count)
+            counts.append(count)
         if vars and len(values) % UNREAD == 0:
             self._read(0)
 

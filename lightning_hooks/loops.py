@@ -92,6 +92,11 @@ def batches_processed(trainer: L.Trainer) -> int:
     return int(total.processed)
 
 
+def batch_counts_in_epoch(trainer: L.Trainer) -> Any:
+    """The same within the epoch: ``ready`` has the batch that runs."""
+    return trainer.fit_loop.epoch_loop.batch_progress.current
+
+
 def batch_idx(trainer: L.Trainer) -> int:
     """The index of the training batch in its epoch; the last one's between epochs."""
     return max(trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1, 0)

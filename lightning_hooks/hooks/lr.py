@@ -10,7 +10,6 @@ import torch
 
 from lightning_hooks.hooks.param_groups import Values, of_each
 from lightning_hooks.hooks.updater import Updater
-from lightning_hooks.schedules import warm_up
 
 __all__ = ["LrUpdaterHook"]
 
@@ -85,6 +84,9 @@ class LrUpdaterHook(Updater):
     _plain = False
     """Whether iterations are counted, there is one optimizer and nothing is overridden."""
 
+    _single = False
+    """Whether it has one group, besides."""
+
     # -- the points ---------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
@@ -94,30 +96,28 @@ class LrUpdaterHook(Updater):
         same = all(getattr(cls, name) is getattr(LrUpdaterHook, name) for name in OVERRIDABLE)
         same &= not (own.keys() & OVERRIDABLE or isinstance(self.base, dict))
         self._plain = same and not (self.by_epoch or self.by_step)
+        self._single = self._plain and len(self.base) == 1
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's rates, if counted in iterations or warming up."""
-        if not self._plain:
-            super().before_train_iter(runner)
-            return
-        # the same in one go: this is the way of nearly every run, and of every iteration
-        now = runner.iter
-        bases: Any = self.base
-        total = runner.max_iters if self.needs_length else None
-        factor = None
-        if self.warmup is not None:
-            length = self.warmup_iters or self._warmup_length(runner)
-            if now < length:
-                factor = warm_up(now, length, kind=self.warmup, ratio=self.warmup_ratio)
-        if len(bases) == 1:
-            rate = self.value(bases[0], now, total)
+        # the same in one go: these are the ways of nearly every run, and of every iteration
+        if self._single:
+            now, total = runner.iter, runner.max_iters if self.needs_length else None
+            rate = self.value(self.base[0], now, total)  # type: ignore[index]
             self.regular = [rate]
-            groups = runner.optimizer.param_groups
-            groups[0]["lr"] = rate if factor is None else rate * factor
-            return
-        self.regular = rates = self._of_all(bases, now, total)
-        if factor is not None:
-            rates = list(map(partial(mul, factor), rates))
+            if self.warmup is not None and now < self._warmup_length(runner):
+                rate *= self._factor(now)
+            runner.optimizer.param_groups[0]["lr"] = rate
+        elif self._plain:
+            self._set_plainly(runner)
+        else:
+            super().before_train_iter(runner)
+
+    def _set_plainly(self, runner: Any) -> None:
+        now, total = runner.iter, runner.max_iters if self.needs_length else None
+        self.regular = rates = self._of_all(self.base, now, total)  # type: ignore[arg-type]
+        if self.warmup is not None and now < self._warmup_length(runner):
+            rates = list(map(partial(mul, self._factor(now)), rates))
         for group, rate in zip(runner.optimizer.param_groups, rates):  # noqa: B905
             group["lr"] = rate
 
@@ -131,6 +131,7 @@ class LrUpdaterHook(Updater):
     @base_lr.setter
     def base_lr(self, value: Values) -> None:
         self.base = value
+        self._plain = self._single = False  # there may be others now
 
     @property
     def regular_lr(self) -> Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_hooks import schedules
 from lightning_hooks.arguments import check_number
 from lightning_hooks.hooks.lr import LrUpdaterHook
 from lightning_hooks.hooks.policies import Exp, Fixed, Inv, Poly, Step
@@ -58,6 +59,11 @@ class StepLrUpdaterHook(Step, LrUpdaterHook):
             check_number("min_lr", min_lr, least=0)
         self.min_lr = min_lr
 
+    # what is inherited, by the name it has here, as below: asked for in every iteration
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.step`."""
+        return schedules.step(base, position, step=self.step, gamma=self.gamma, minimum=self.min_lr)
+
 
 @HOOKS.register_module()
 class ExpLrUpdaterHook(Exp, LrUpdaterHook):
@@ -95,6 +101,10 @@ class PolyLrUpdaterHook(Poly, LrUpdaterHook):
         super().__init__(power, **kwargs)
         check_number("min_lr", min_lr, least=0)
         self.min_lr = min_lr
+
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.poly`."""
+        return schedules.poly(base, position, total, power=self.power, minimum=self.min_lr)
 
 
 @HOOKS.register_module()
