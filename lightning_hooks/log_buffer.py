@@ -58,21 +58,20 @@ class LogBuffer:
             vars: A number or a 0-d tensor by key.
             count: The weight of the step, usually its number of samples.
         """
-        if not isinstance(vars, (dict, Mapping)):  # the first alone is asked for without a call
+        # asked of each step: for the usual types there is a quick answer
+        if type(vars) is not dict and not isinstance(vars, Mapping):
             raise TypeError(f"vars must be a dict, got {vars!r}")
         for key, value in vars.items():
-            # most are floats, of which torch's class takes a while to say that they are no tensors
-            if type(value) is not float and isinstance(value, torch.Tensor) and value.requires_grad:
-                value = value.detach()
             try:
                 values, counts = self.val_history[key], self.n_history[key]
             except KeyError:
                 values = self.val_history.setdefault(key, [])
                 counts = self.n_history.setdefault(key, [])
-            values.append(value)
+            is_tensor = type(value) is not float and isinstance(value, torch.Tensor)
+            values.append(value.detach() if is_tensor and value.requires_grad else value)
             counts.append(count)
-        if vars and len(values) % UNREAD == 0:
-            self._read(0)
+            if is_tensor and len(values) % UNREAD == 0:
+                self._read(0)
 
     def replace(self, vars: Mapping[str, Any]) -> None:
         """Forget the values of these keys for new ones, which then are their averages.
@@ -133,7 +132,7 @@ class LogBuffer:
         for values in self.val_history.values():
             for index in range(max(len(values) - n, 0) if n else 0, len(values)):
                 value = values[index]
-                if isinstance(value, torch.Tensor):
+                if type(value) is not float and isinstance(value, torch.Tensor):
                     if value.ndim:
                         values[index] = value = (
                             value.reshape(()) if value.numel() == 1 else value.float().mean()
@@ -141,13 +140,15 @@ class LogBuffer:
                     of_device = places.setdefault(value.device, {})
                     of_device.setdefault(value.dtype, []).append((values, index))
         for device, by_dtype in places.items():
-            # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
-            wide = torch.float64 if device.type != "mps" else torch.float32
             stacks = [
-                torch.stack([values[index] for values, index in found]).to(wide)
+                torch.stack([values[index] for values, index in found])
                 for found in by_dtype.values()
             ]
-            numbers = iter(torch.cat(stacks).tolist())
+            if len(stacks) > 1:
+                # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
+                wide = torch.float64 if device.type != "mps" else torch.float32
+                stacks = [torch.cat([stack.to(wide) for stack in stacks])]
+            numbers = iter(stacks[0].tolist())
             for found in by_dtype.values():
                 for values, index in found:
                     values[index] = next(numbers)

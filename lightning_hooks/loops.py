@@ -23,6 +23,7 @@ from torchmetrics import Metric
 __all__ = [
     "accumulates_gradients",
     "batch_counts",
+    "batch_counts_of_epoch",
     "batch_idx",
     "batch_is_open",
     "batch_size",
@@ -56,6 +57,7 @@ __all__ = [
     "set_max_steps",
     "set_train_length",
     "step_metrics",
+    "step_results",
     "train_as_before_validation",
     "train_data",
     "train_loaders",
@@ -92,14 +94,14 @@ def batches_processed(trainer: L.Trainer) -> int:
     return int(total.processed)
 
 
-def batch_counts_in_epoch(trainer: L.Trainer) -> Any:
-    """The same within the epoch: ``ready`` has the batch that runs."""
+def batch_counts_of_epoch(trainer: L.Trainer) -> Any:
+    """The same within an epoch; ``ready`` has the batch that runs, too."""
     return trainer.fit_loop.epoch_loop.batch_progress.current
 
 
 def batch_idx(trainer: L.Trainer) -> int:
     """The index of the training batch in its epoch; the last one's between epochs."""
-    return max(trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1, 0)
+    return max(int(batch_counts_of_epoch(trainer).ready) - 1, 0)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
@@ -334,6 +336,14 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 # -- logged values -----------------------------------------------------------------------------
 
 
+def step_results(trainer: L.Trainer) -> Any:
+    """Where Lightning keeps what the module logs in training: empty if that is nothing.
+
+    The object stays that of the Trainer's loop.
+    """
+    return trainer.fit_loop.epoch_loop._results
+
+
 def step_metrics(
     trainer: L.Trainer, seen: dict[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
@@ -344,11 +354,9 @@ def step_metrics(
         seen: The values of the steps before, changed: Lightning keeps a value until the next,
             and those are left out.
     """
-    results = trainer.fit_loop.epoch_loop._results
-    if not results:
-        return {}
-    found, seen = {}, {} if seen is None else seen
-    for _, item in results.valid_items():
+    found: dict[str, torch.Tensor] = {}
+    seen = {} if seen is None else seen
+    for _, item in step_results(trainer).valid_items():
         value, name = item._forward_cache if item.meta.on_step else None, item.meta.name
         if isinstance(value, torch.Tensor) and value.numel() == 1 and seen.get(name) is not value:
             seen[name] = value

@@ -70,6 +70,9 @@ class Runner:
     common_dialects: frozenset[str] = frozenset()
     """The dialects besides mmcv's of which every rank has a hook."""
 
+    step_results: Any
+    """What the module logs in training, as Lightning keeps it; empty if that is nothing."""
+
     run_id: str
     """The run's name, which it keeps when it is resumed: its files are known by it."""
 
@@ -87,17 +90,22 @@ class Runner:
         self.log_buffer = LogBuffer()
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
-        self._counts = loops.batch_counts(trainer)
+        self._watch(trainer)
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
         self._stop_requested = False
         self.seen_metrics: dict[str, torch.Tensor] = {}
         self._register_virtually()
 
+    def _watch(self, trainer: L.Trainer) -> None:
+        self._counts = loops.batch_counts(trainer)
+        self._counts_of_epoch = loops.batch_counts_of_epoch(trainer)
+        self.step_results = loops.step_results(trainer)
+
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Take the module of this fit; ``inner`` is what ``runner.model.module`` shall be."""
         self.module = module
-        self._counts = loops.batch_counts(self.trainer)
+        self._watch(self.trainer)
         self.renew()
         if inner is None:
             inner = getattr(module, "inner_model", module)
@@ -142,8 +150,10 @@ class Runner:
     @property
     def inner_iter(self) -> int:
         """The index of the batch in its epoch; between epochs that of the batch last run."""
-        stale = self._stale_inner_iter
-        return loops.batch_idx(self.trainer) if stale is None else stale
+        if self._stale_inner_iter is not None:
+            return self._stale_inner_iter
+        ready: int = self._counts_of_epoch.ready  # the batch that runs is among them
+        return ready - 1 if ready else 0
 
     @property
     def _inner_iter(self) -> int:

@@ -47,7 +47,7 @@ def whole(outputs: dict[str, Any], batches: int) -> dict[str, Any]:
     >>> whole({"loss": torch.tensor(0.25)}, 4)
     {'loss': tensor(1.)}
     """
-    if batches == 1 or outputs.get("loss") is None:
+    if outputs.get("loss") is None:
         return outputs
     return {**outputs, "loss": outputs["loss"] * batches}
 
@@ -63,7 +63,7 @@ def feed_log_buffer(runner: Runner, outputs: dict[str, Any]) -> None:
     loss = outputs.get("loss")
     if loss is not None:
         values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)
-    if runner.mode == "train":
+    if runner.mode == "train" and runner.step_results:
         values.update(loops.step_metrics(runner.trainer, runner.seen_metrics))
     runner.log_buffer.update(values, outputs.get("num_samples", 1))
 

@@ -82,5 +82,6 @@ class TrainingStep:
         if self._listening is not None:
             feed_log_buffer(runner, getattr(runner, "outputs", {}))
         else:
-            feed_log_buffer(runner, whole(outputs, runner.trainer.accumulate_grad_batches))
+            batches = runner.trainer.accumulate_grad_batches
+            feed_log_buffer(runner, outputs if batches == 1 else whole(outputs, batches))
         return calls

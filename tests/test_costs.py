@@ -110,7 +110,7 @@ def test_calls_of_a_step(tmp_path: Path) -> None:
 
     step, guard = calls(), 1  # the model is watched where a hook is not ours
     assert step == 1
-    assert calls(IterTimerHook()) == step + 2 * (2 + 4)
+    assert calls(IterTimerHook()) == step + 2 * (2 + 3)
     assert calls(Light()) == step + guard + 3  # the event, the point, the hook
     assert calls(*[Light() for _ in range(5)]) == step + guard + 2 + 5
     assert calls(HookAdapter([Old() for _ in range(20)])) == step + guard + 2 * (2 + 20)

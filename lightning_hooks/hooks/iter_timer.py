@@ -41,13 +41,11 @@ class IterTimerHook(Hook):
 
     def before_iter(self, runner: Any) -> None:
         """Note the wait for the batch."""
-        runner.log_buffer.update({"data_time": self._until(self.clock())})
+        now = self.clock()
+        runner.log_buffer.update({"data_time": 0.0 if self.t is None else now - self.t})
 
     def after_iter(self, runner: Any) -> None:
         """Note the whole iteration and start the next."""
         now = self.clock()
-        runner.log_buffer.update({"time": self._until(now)})
+        runner.log_buffer.update({"time": 0.0 if self.t is None else now - self.t})
         self.t = now
-
-    def _until(self, now: float) -> float:
-        return now - (now if self.t is None else self.t)

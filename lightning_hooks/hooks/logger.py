@@ -95,11 +95,13 @@ class LoggerHook(Hook):
         every_n = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
         if every_n(runner, self.interval) or (not self.ignore_last and self.end_of_epoch(runner)):
             runner.log_buffer.average(self.interval)
-        self._log_if_ready(runner)
+        if runner.log_buffer.ready:
+            self._log_output(runner)
 
     def after_train_epoch(self, runner: Any) -> None:
         """Log what others have put there."""
-        self._log_if_ready(runner)
+        if runner.log_buffer.ready:
+            self._log_output(runner)
 
     def after_val_epoch(self, runner: Any) -> None:
         """Average and log the validation."""
@@ -110,11 +112,10 @@ class LoggerHook(Hook):
         elif self.reset_flag:
             runner.log_buffer.clear()
 
-    def _log_if_ready(self, runner: Any) -> None:
-        if runner.log_buffer.ready:
-            self.log(runner)
-            if self.reset_flag:
-                runner.log_buffer.clear_output()
+    def _log_output(self, runner: Any) -> None:
+        self.log(runner)
+        if self.reset_flag:
+            runner.log_buffer.clear_output()
 
     # -- what ------------------------------------------------------------------------------
 
