@@ -32,6 +32,7 @@ def run_in_terminal(command: list[str]) -> str:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     environment = {**os.environ, "TERM": "xterm", "PYTHONWARNINGS": "ignore"}
+    environment |= {"COLUMNS": "200", "LINES": "50"}  # others would be believed before the terminal
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     job = subprocess.Popen(command, stdout=slave, stderr=slave, stdin=slave, env=environment)
     os.close(slave)

@@ -117,6 +117,18 @@ def test_calls_of_a_step(tmp_path: Path) -> None:
     assert calls(HookAdapter([Idle() for _ in range(20)])) == step + guard
 
 
+def test_calls_of_a_step_with_the_usual_set(tmp_path: Path) -> None:
+    rate = CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False)
+    hooks = [rate, CheckpointHook(), IterTimerHook(), TextLoggerHook(interval=100)]
+    events = 2 * 2  # each with the point
+    of_rate = 1 + 3  # the counter, the policy, its curve
+    of_timer = 2 * 3
+    of_log = 3 + 3  # taking the step's loss; asking whether a line is due
+    of_checkpoint = 1
+    calls = {*calls_per_step(tmp_path, HookAdapter(hooks))}
+    assert calls == {1 + events + of_rate + of_timer + of_log + of_checkpoint}
+
+
 def usual_hooks() -> list[Hook]:
     return [
         CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False),

@@ -36,9 +36,9 @@ CASES = [
 def test_fault(server: Server, whole: Path, tmp_path: Path, name: str) -> None:
     if not fault_job.can_mount():
         pytest.skip("small disks cannot be mounted here")
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)  # what nobody may do there is the question, not the way to it
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(0o755)  # what nobody may do there is the question, not the way to it
     server.start(job=name, directory=str(tmp_path), whole=str(whole))
     status = server.answer()
     error = tmp_path / "error.txt"
