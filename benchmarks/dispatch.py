@@ -30,7 +30,7 @@ EVENTS = (
     "on_before_optimizer_step",
     "on_train_batch_end",
 )
-REPEATS, TRIES = 100, 8
+REPEATS, TRIES = 100, 20
 MANY = 100
 
 

@@ -85,7 +85,9 @@ class LrUpdaterHook(Updater):
     """Whether iterations are counted, there is one optimizer and nothing is overridden."""
 
     _single = False
-    """Whether it has one group, besides."""
+    """Whether it has one group, besides, whose rate without warm-up is in ``_rate``."""
+
+    _rate: float | None = None
 
     # -- the points ---------------------------------------------------------------------------
 
@@ -96,15 +98,15 @@ class LrUpdaterHook(Updater):
         same = all(getattr(cls, name) is getattr(LrUpdaterHook, name) for name in OVERRIDABLE)
         same &= not (own.keys() & OVERRIDABLE or isinstance(self.base, dict))
         self._plain = same and not (self.by_epoch or self.by_step)
-        self._single = self._plain and len(self.base) == 1
+        self._single, self._rate = self._plain and len(self.base) == 1, None
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's rates, if counted in iterations or warming up."""
         # the same in one go: these are the ways of nearly every run, and of every iteration
         if self._single:
-            now, total = runner.iter, runner.max_iters if self.needs_length else None
-            rate = self.value(self.base[0], now, total)  # type: ignore[index]
-            self.regular = [rate]
+            now = runner.iter
+            rate = self.value(self.base[0], now, runner.max_iters)  # type: ignore[index]
+            self._rate = rate
             if self.warmup is not None and now < self._warmup_length(runner):
                 rate *= self._factor(now)
             runner.optimizer.param_groups[0]["lr"] = rate
@@ -132,15 +134,16 @@ class LrUpdaterHook(Updater):
     def base_lr(self, value: Values) -> None:
         self.base = value
         self._plain = self._single = False  # there may be others now
+        self.regular, self._rate = self.regular_lr, None
 
     @property
     def regular_lr(self) -> Values:
         """The rates without warm-up."""
-        return self.regular
+        return self.regular if self._rate is None else [self._rate]
 
     @regular_lr.setter
     def regular_lr(self, value: Values) -> None:
-        self.regular = value
+        self.regular, self._rate = value, None
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
         """Return the rate of a group, without warm-up."""
@@ -154,7 +157,7 @@ class LrUpdaterHook(Updater):
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        return of_each(partial(mul, self._factor(cur_iters)), self.regular)
+        return of_each(partial(mul, self._factor(cur_iters)), self.regular_lr)
 
     def _set_lr(self, runner: Any, lr_groups: Values) -> None:
         optimizer = runner.optimizer

@@ -110,8 +110,8 @@ class Updater(Hook):
     def value(self, base: Any, position: int, total: Any) -> float:
         """Return the policy's value for a group of this base.
 
-        ``position`` and ``total`` count epochs or iterations; ``total`` is None unless the policy
-        ``needs_length``.
+        ``position`` and ``total`` count epochs or iterations; ``total`` is not to be relied on
+        unless the policy ``needs_length``, without which it may be None.
         """
         raise NotImplementedError(f"{type(self).__name__} has no schedule")
 
