@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
 from lightning_hooks.arguments import check_object
+from lightning_hooks.hook import Hook
 from lightning_hooks.hook_order import WISHES, arranged, wished
 from lightning_hooks.notes import class_name
 from lightning_hooks.points import GENERIC, STAGES
@@ -173,11 +174,19 @@ def method_at(hook: Any, point: str) -> Callable[..., None] | None:
     """
     if point in STAGES and point not in triggered_stages(hook):
         return None
-    for name in (point, GENERIC.get(point, point)):
+    generic = GENERIC.get(point, point)
+    for name in (generic,) if _is_inherited(hook, point) else (point, generic):
         method = getattr(hook, name, None)
         if callable(method):
             return method  # type: ignore[no-any-return]
     return None
+
+
+def _is_inherited(hook: Any, point: str) -> bool:
+    """Whether the method is that of ``Hook``, which would only call the generic one."""
+    stock = getattr(Hook, point, None)
+    is_native = isinstance(hook, Hook) and stock is not None
+    return is_native and getattr(type(hook), point) is stock and point not in vars(hook)
 
 
 def hook_info(hooks: HookList) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from itertools import chain
 from numbers import Integral, Real
 from typing import Any
 
@@ -100,9 +101,9 @@ class LogBuffer:
             raise ValueError(f"n must be at least 0, got {n}")
         self._read(n)
         for key, values in self.val_history.items():
-            counts = np.array(self.n_history[key][-n:])
-            if len(counts):
-                self.output[key] = float(np.sum(np.array(values[-n:]) * counts) / np.sum(counts))
+            counts = self.n_history[key][-n:]
+            if counts:
+                self.output[key] = _mean(values[-n:], counts)
         self.ready = True
         if n:
             self.trim(max(n, KEPT))
@@ -128,30 +129,37 @@ class LogBuffer:
 
     def _read(self, n: int) -> None:
         """Replace the tensors among the last ``n`` values by numbers, with one copy per device."""
-        places: dict[torch.device, dict[torch.dtype, list[tuple[list[Any], int]]]] = {}
+        found: dict[tuple[torch.device, torch.dtype], list[tuple[list[Any], int]]] = {}
         for values in self.val_history.values():
-            for index in range(max(len(values) - n, 0) if n else 0, len(values)):
+            first = max(len(values) - n, 0) if n else 0
+            if {*map(type, values[first:])} <= {float, int}:
+                continue
+            for index in range(first, len(values)):
                 value = values[index]
-                if type(value) is not float and isinstance(value, torch.Tensor):
+                if isinstance(value, torch.Tensor):
                     if value.ndim:
                         values[index] = value = (
                             value.reshape(()) if value.numel() == 1 else value.float().mean()
                         )
-                    of_device = places.setdefault(value.device, {})
-                    of_device.setdefault(value.dtype, []).append((values, index))
-        for device, by_dtype in places.items():
-            stacks = [
-                torch.stack([values[index] for values, index in found])
-                for found in by_dtype.values()
-            ]
+                    found.setdefault((value.device, value.dtype), []).append((values, index))
+        for device in dict.fromkeys(device for device, _ in found):
+            groups = [places for (where, _), places in found.items() if where == device]
+            stacks = [torch.stack([values[index] for values, index in p]) for p in groups]
             if len(stacks) > 1:
                 # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
                 wide = torch.float64 if device.type != "mps" else torch.float32
                 stacks = [torch.cat([stack.to(wide) for stack in stacks])]
-            numbers = iter(stacks[0].tolist())
-            for found in by_dtype.values():
-                for values, index in found:
-                    values[index] = next(numbers)
+            for (values, index), number in zip(chain(*groups), stacks[0].tolist(), strict=True):
+                values[index] = number
+
+
+def _mean(values: list[Any], counts: list[int]) -> float:
+    """Return mmcv's average, to the last bit."""
+    # the usual case takes a third of the time; a weight of 1 changes nothing of a float
+    if counts.count(1) == len(counts) and {*map(type, values)} == {float}:
+        return float(np.sum(values) / len(counts))
+    weights = np.array(counts)
+    return float(np.sum(np.array(values) * weights) / np.sum(weights))
 
 
 def _packed(numbers: list[Any]) -> torch.Tensor:

@@ -110,7 +110,7 @@ def test_calls_of_a_step(tmp_path: Path) -> None:
 
     step, guard = calls(), 1  # the model is watched where a hook is not ours
     assert step == 1
-    assert calls(IterTimerHook()) == step + 2 * (2 + 3)
+    assert calls(IterTimerHook()) == step + 2 * (2 + 2)
     assert calls(Light()) == step + guard + 3  # the event, the point, the hook
     assert calls(*[Light() for _ in range(5)]) == step + guard + 2 + 5
     assert calls(HookAdapter([Old() for _ in range(20)])) == step + guard + 2 * (2 + 20)
@@ -122,7 +122,7 @@ def test_calls_of_a_step_with_the_usual_set(tmp_path: Path) -> None:
     hooks = [rate, CheckpointHook(), IterTimerHook(), TextLoggerHook(interval=100)]
     events = 2 * 2  # each with the point
     of_rate = 1 + 3  # the counter, the policy, its curve
-    of_timer = 2 * 3
+    of_timer = 2 * 2
     of_log = 3 + 3  # taking the step's loss; asking whether a line is due
     of_checkpoint = 1
     calls = {*calls_per_step(tmp_path, HookAdapter(hooks))}
