@@ -29,6 +29,7 @@ from benchmarks.measure import Bench, Ratio, show
 NAMES = (
     "dispatch",
     "defaults",
+    "instructions",
     "ema",
     "precise_bn",
     "checkpoint",

@@ -65,22 +65,37 @@ class Module(L.LightningModule):
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
 
-class Clock(Callback):
-    """The processor time of the steps between two of an epoch; the first of all callbacks."""
+class Meter:
+    """The processor time of the steps between two of an epoch."""
 
-    seconds = 0.0
+    _seconds = 0.0
 
-    def on_train_batch_start(self, trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
-        if index == FIRST:
-            self.seconds = -time.thread_time()
-        if index == LAST:
-            self.seconds += time.thread_time()
-            trainer.should_stop = True
+    def start(self) -> None:
+        """A step begins, the first that counts."""
+        self._seconds = -time.thread_time()
+
+    def stop(self) -> None:
+        """A step begins, the first that counts no more."""
+        self._seconds += time.thread_time()
 
     @property
     def microseconds(self) -> float:
         """Per step."""
-        return self.seconds / (LAST - FIRST) * 1e6
+        return self._seconds / (LAST - FIRST) * 1e6
+
+
+class Metered(Callback):
+    """Starts and stops a meter; the first of all callbacks."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+
+    def on_train_batch_start(self, trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
+        if index == FIRST:
+            self.meter.start()
+        if index == LAST:
+            self.meter.stop()
+            trainer.should_stop = True
 
 
 class Muted(Callback):
@@ -131,12 +146,11 @@ def default_hooks(interval: int) -> list[Any]:
     ]
 
 
-def in_lightning(kind: str) -> float:
+def in_lightning(kind: str, meter: Meter) -> None:
     """Train with one of the sets."""
-    clock = Clock()
     with tempfile.TemporaryDirectory() as directory:
         options: dict[str, Any] = {}
-        callbacks: list[Any] = [clock]
+        callbacks: list[Any] = [Metered(meter)]
         if kind in (OURS, SILENT):
             hooks = default_hooks(INTERVAL if kind == OURS else 10 * LAST)
             callbacks.append(HookAdapter(hooks, work_dir=directory))
@@ -151,10 +165,9 @@ def in_lightning(kind: str) -> float:
         trainer = quiet_trainer(directory, *callbacks, max_epochs=2, **options)
         loader = DataLoader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
         trainer.fit(Module(logs=kind == LIGHTNINGS), loader)
-    return clock.microseconds
 
 
-def in_mmcv(kind: str) -> float:
+def in_mmcv(kind: str, meter: Meter) -> None:
     """Train in mmcv's runner, which always has a hook that steps the optimizer."""
     import oracle  # tests/golden: it makes mmcv import without torchvision
 
@@ -167,17 +180,16 @@ def in_mmcv(kind: str) -> float:
             loss = self.net(data).square().mean()
             return {"loss": loss, "log_vars": {"loss": loss.item()}, "num_samples": 2}
 
-    class Timing(oracle.Hook):  # type: ignore[misc,name-defined]
+    class MeteredHook(oracle.Hook):  # type: ignore[misc,name-defined]
         def before_train_iter(self, runner: Any) -> None:
             if runner.inner_iter == FIRST:
-                self.seconds = -time.thread_time()
+                meter.start()
             if runner.inner_iter == LAST:
-                self.seconds += time.thread_time()
+                meter.stop()
 
-    clock = Timing()
     with tempfile.TemporaryDirectory() as directory:
         runner = oracle.make_runner("EpochBasedRunner", 1, Model(), work_dir=directory)
-        runner.register_hook(clock, "HIGHEST")
+        runner.register_hook(MeteredHook(), "HIGHEST")
         runner.register_optimizer_hook({})
         if kind == MMCV:
             runner.register_lr_hook({"policy": "CosineAnnealing", "min_lr": 0.0, "by_epoch": False})
@@ -188,19 +200,35 @@ def in_mmcv(kind: str) -> float:
             )
         loader = DataLoader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
         oracle.run(runner, [loader], [("train", 1)])
-    seconds: float = clock.seconds
-    return seconds / (LAST - FIRST) * 1e6
+
+
+def cases() -> dict[str, Callable[[Meter], None]]:
+    """Return what trains with each set, while a meter runs."""
+    found: dict[str, Callable[[Meter], None]] = {
+        kind: functools.partial(in_lightning, kind) for kind in KINDS
+    }
+    if has("mmcv"):
+        found |= {kind: functools.partial(in_mmcv, kind) for kind in (MMCV_BARE, MMCV)}
+    return found
 
 
 def run(rounds: int = 15) -> Bench:
     """Measure all sets in turns."""
     torch.set_num_threads(1)
-    cases: dict[str, Callable[[], float]] = {
-        kind: functools.partial(in_lightning, kind) for kind in KINDS
-    }
-    if has("mmcv"):
-        cases |= {kind: functools.partial(in_mmcv, kind) for kind in (MMCV_BARE, MMCV)}
-    bench = Bench("Default sets", "us per step", in_turns(cases, rounds))
+
+    def measure(train: Callable[[Meter], None]) -> float:
+        meter = Meter()
+        train(meter)
+        return meter.microseconds
+
+    turns = {kind: functools.partial(measure, train) for kind, train in cases().items()}
+    bench = Bench("Default sets", "us per step", in_turns(turns, rounds))
+    compare(bench, goals=True)
+    return bench
+
+
+def compare(bench: Bench, goals: bool) -> None:
+    """Add what our set, and each part of it, takes of what the peers' sets take."""
     extra = bench.over(OURS, BARE)
     what = f"{OURS}, over the bare loop"
     peers = [(LIGHTNINGS, BARE, 0.06)]
@@ -208,7 +236,6 @@ def run(rounds: int = 15) -> Bench:
         peers.append((MMCV, MMCV_BARE, 0.9))
     for peer, bare, goal in peers:
         theirs = bench.over(peer, bare)
-        bench.compare(what, extra, peer, theirs, goal)
+        bench.compare(what, extra, peer, theirs, goal if goals else None)
         for part in PARTS:
             bench.compare(part, bench.over(part, BARE), peer, theirs)
-    return bench

@@ -1,0 +1,82 @@
+"""What a usual set of hooks adds to a step, in instructions, whose number no load changes.
+
+The sets are those of ``defaults``; valgrind's callgrind counts what the processor executes between
+two steps of an epoch. One round is enough: it comes out the same to a few thousand. Without
+valgrind this bench does not take part.
+
+    python -m benchmarks instructions
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from benchmarks.defaults import FIRST, LAST, Meter, cases, compare
+from benchmarks.measure import Bench, Figures
+
+
+class Counted(Meter):
+    """Has callgrind, under which this process runs, write what it has counted to a file."""
+
+    def start(self) -> None:
+        """Forget what was counted."""
+        self._control("--zero")
+
+    def stop(self) -> None:
+        """Write it down."""
+        self._control("--dump")
+
+    @staticmethod
+    def _control(what: str) -> None:
+        command = ["callgrind_control", what, str(os.getpid())]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def count() -> Figures:
+    """Train with each set under callgrind; return the thousands of instructions of a step."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory, "counted")
+        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
+        program = [sys.executable, "-W", "ignore", "-m", "benchmarks.instructions"]
+        subprocess.run([*valgrind, *program], check=True, capture_output=True)
+        found = []
+        for number in range(1, len(cases()) + 1):
+            written = out.with_suffix(f".{number}").read_text()
+            summary = re.search(r"^summary: (\d+)$", written, re.MULTILINE)
+            assert summary is not None, "callgrind has written no summary"
+            found.append(int(summary[1]) / (LAST - FIRST) / 1000)
+    return found
+
+
+def run(rounds: int = 1) -> list[Bench]:
+    """Count what each set takes."""
+    if not (shutil.which("valgrind") and shutil.which("callgrind_control")):
+        return []
+    counted = [count() for _ in range(rounds)]
+    figures = dict(zip(cases(), map(list, zip(*counted, strict=True)), strict=True))
+    bench = Bench("Default sets, counted", "thousand instructions per step", figures)
+    compare(bench, goals=False)
+    return [bench]
+
+
+def main() -> None:
+    """Train with each set: the program that is counted."""
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    gc.disable()
+    for train in cases().values():
+        train(Counted())
+
+
+if __name__ == "__main__":
+    main()
