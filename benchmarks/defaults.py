@@ -37,8 +37,9 @@ from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
 INTERVAL, FIRST, LAST = 50, 50, 800
 BARE, LIGHTNINGS, OURS = "Lightning, bare", "Lightning's equivalents", "our default set"
 SILENT = "our default set, no line due"
+EMPTY = "one callback, its two events empty"
 FLOOR, FLOOR_OF_SIX = "floor, one callback", "floor, one callback and five muted"
-PARTS = (SILENT, FLOOR, FLOOR_OF_SIX)
+PARTS = (SILENT, EMPTY, FLOOR, FLOOR_OF_SIX)
 KINDS = (BARE, LIGHTNINGS, OURS, *PARTS)
 MMCV_BARE, MMCV = "mmcv, bare", "mmcv's default set in mmcv"
 
@@ -105,6 +106,17 @@ class Muted(Callback):
         self.__dict__.update({name: None for name in EVENTS if name not in live})
 
 
+class Empty(Muted):
+    """Is called as often as all of our hooks together: at the batch's begin and at its end."""
+
+    def __init__(self) -> None:
+        super().__init__("on_train_batch_start", "on_train_batch_end")
+
+    def on_train_batch_start(self, *given: Any) -> None: ...
+
+    def on_train_batch_end(self, *given: Any) -> None: ...
+
+
 class ByHand(Muted):
     """A cosine, two times, the loss, and their averages in a file: what the set does in a step."""
 
@@ -154,6 +166,8 @@ def in_lightning(kind: str, meter: Meter) -> None:
         if kind in (OURS, SILENT):
             hooks = default_hooks(INTERVAL if kind == OURS else 10 * LAST)
             callbacks.append(HookAdapter(hooks, work_dir=directory))
+        if kind == EMPTY:
+            callbacks.append(Empty())
         if kind in (FLOOR, FLOOR_OF_SIX):
             callbacks.append(ByHand(directory))
         if kind == FLOOR_OF_SIX:
