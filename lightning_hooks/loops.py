@@ -95,7 +95,10 @@ def batches_processed(trainer: L.Trainer) -> int:
 
 
 def batch_counts_of_epoch(trainer: L.Trainer) -> Any:
-    """The same within an epoch; ``ready`` has the batch that runs, too."""
+    """Lightning's count of an epoch's training batches: its ``ready`` has the one that runs, too.
+
+    The object stays that of the Trainer's loop.
+    """
     return trainer.fit_loop.epoch_loop.batch_progress.current
 
 

@@ -148,11 +148,13 @@ def test_a_list_of_groups_that_is_replaced_or_grows(tmp_path: Path) -> None:
         weight = torch.nn.Parameter(torch.zeros(1))
         runner.optimizer.add_param_group({"params": [weight], "lr": 5.0})
 
-    hooks = Halving(), (At(2, regroup), 1), (At(4, add), 1)
-    recorder = ValueRecorder()
-    trainer = make_trainer(tmp_path, HookAdapter([*hooks, (recorder, "LOWEST")]), max_epochs=2)
+    halving, recorder = Halving(), ValueRecorder()
+    scheduled = At(5, lambda runner: halving.base_lr.append(32.0))  # type: ignore[union-attr]
+    hooks = [halving, (At(2, regroup), 1), (At(4, add), 1), (scheduled, 1), (recorder, "LOWEST")]
+    trainer = make_trainer(tmp_path, HookAdapter(hooks), max_epochs=2)
     trainer.fit(Optimizers([{"lr": [1.0]}]), make_loader(3))
-    assert recorder.values == [*([half] for half in HALVES[:4]), [HALVES[4], 5.0], [HALVES[5], 5.0]]
+    assert recorder.values == [*([half] for half in HALVES[:4]), [HALVES[4], 5.0], [HALVES[5], 1.0]]
+    assert halving.regular_lr == [HALVES[5], 1.0]
 
 
 def test_another_optimizer_is_used_from_the_next_iteration(tmp_path: Path) -> None:

@@ -84,10 +84,8 @@ class LrUpdaterHook(Updater):
     _plain = False
     """Whether iterations are counted, there is one optimizer and nothing is overridden."""
 
-    _single = False
-    """Whether it has one group, besides, whose rate without warm-up is in ``_rate``."""
-
     _rate: float | None = None
+    """The rate without warm-up where there is one group: less to make than a list."""
 
     # -- the points ---------------------------------------------------------------------------
 
@@ -98,26 +96,24 @@ class LrUpdaterHook(Updater):
         same = all(getattr(cls, name) is getattr(LrUpdaterHook, name) for name in OVERRIDABLE)
         same &= not (own.keys() & OVERRIDABLE or isinstance(self.base, dict))
         self._plain = same and not (self.by_epoch or self.by_step)
-        self._single, self._rate = self._plain and len(self.base) == 1, None
+        self._rate = None
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's rates, if counted in iterations or warming up."""
-        # the same in one go: these are the ways of nearly every run, and of every iteration
-        if self._single:
-            now = runner.iter
-            rate = self.value(self.base[0], now, runner.max_iters)  # type: ignore[index]
-            self._rate = rate
+        if not self._plain:
+            self._rate = None
+            super().before_train_iter(runner)
+            return
+        # the same in one go: this is the way of nearly every run, and of every iteration
+        now, total = runner.iter, runner.max_iters
+        bases: Any = self.base
+        if len(bases) == 1:
+            self._rate = rate = self.value(bases[0], now, total)
             if self.warmup is not None and now < self._warmup_length(runner):
                 rate *= self._factor(now)
             runner.optimizer.param_groups[0]["lr"] = rate
-        elif self._plain:
-            self._set_plainly(runner)
-        else:
-            super().before_train_iter(runner)
-
-    def _set_plainly(self, runner: Any) -> None:
-        now, total = runner.iter, runner.max_iters if self.needs_length else None
-        self.regular = rates = self._of_all(self.base, now, total)  # type: ignore[arg-type]
+            return
+        self.regular_lr = rates = self._of_all(bases, now, total)
         if self.warmup is not None and now < self._warmup_length(runner):
             rates = list(map(partial(mul, self._factor(now)), rates))
         for group, rate in zip(runner.optimizer.param_groups, rates):  # noqa: B905
@@ -133,8 +129,7 @@ class LrUpdaterHook(Updater):
     @base_lr.setter
     def base_lr(self, value: Values) -> None:
         self.base = value
-        self._plain = self._single = False  # there may be others now
-        self.regular, self._rate = self.regular_lr, None
+        self._plain = self._plain and not isinstance(value, dict)
 
     @property
     def regular_lr(self) -> Values:
