@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from lightning_hooks.participants import Participant
 from lightning_hooks.points import GENERIC, STAGES
 from lightning_hooks.priority import default_priority
 
 __all__ = ["Hook"]
+
+F = TypeVar("F", bound=Callable[..., None])
 
 LIGHTNINGS = ("log", "log_dict")
 """What Lightning sets on every callback: the module's methods of these names."""
@@ -32,6 +34,16 @@ def _keep_own(cls: type) -> None:
 
     __setattr__.keeps = LIGHTNINGS  # type: ignore[attr-defined]
     cls.__setattr__ = __setattr__  # type: ignore[assignment]
+
+
+def _only_calls(generic: str) -> Callable[[F], F]:
+    """Note in a method's ``only_calls`` that nothing is done there but to call another one."""
+
+    def note(method: F) -> F:
+        method.only_calls = generic  # type: ignore[attr-defined]
+        return method
+
+    return note
 
 
 class Hook(Participant):
@@ -93,34 +105,42 @@ class Hook(Participant):
     def after_iter(self, runner: Any) -> None:
         """After each training and each validation step."""
 
+    @_only_calls("before_epoch")
     def before_train_epoch(self, runner: Any) -> None:
         """Before each training epoch."""
         self.before_epoch(runner)
 
+    @_only_calls("before_epoch")
     def before_val_epoch(self, runner: Any) -> None:
         """Before each validation epoch."""
         self.before_epoch(runner)
 
+    @_only_calls("after_epoch")
     def after_train_epoch(self, runner: Any) -> None:
         """After each training epoch, before the validation that ends it."""
         self.after_epoch(runner)
 
+    @_only_calls("after_epoch")
     def after_val_epoch(self, runner: Any) -> None:
         """After each validation epoch."""
         self.after_epoch(runner)
 
+    @_only_calls("before_iter")
     def before_train_iter(self, runner: Any) -> None:
         """Before each training step."""
         self.before_iter(runner)
 
+    @_only_calls("before_iter")
     def before_val_iter(self, runner: Any) -> None:
         """Before each validation step."""
         self.before_iter(runner)
 
+    @_only_calls("after_iter")
     def after_train_iter(self, runner: Any) -> None:
         """After each training step; ``runner.iter`` does not count it yet."""
         self.after_iter(runner)
 
+    @_only_calls("after_iter")
     def after_val_iter(self, runner: Any) -> None:
         """After each validation step."""
         self.after_iter(runner)

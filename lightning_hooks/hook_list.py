@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
 from lightning_hooks.arguments import check_object
-from lightning_hooks.hook import Hook
 from lightning_hooks.hook_order import WISHES, arranged, wished
 from lightning_hooks.notes import class_name
 from lightning_hooks.points import GENERIC, STAGES
@@ -174,19 +173,21 @@ def method_at(hook: Any, point: str) -> Callable[..., None] | None:
     """
     if point in STAGES and point not in triggered_stages(hook):
         return None
-    generic = GENERIC.get(point, point)
-    for name in (generic,) if _is_inherited(hook, point) else (point, generic):
+    for name in (point, GENERIC.get(point, point)):
         method = getattr(hook, name, None)
         if callable(method):
-            return method  # type: ignore[no-any-return]
+            generic = _generic(method)
+            return method if generic is None else getattr(hook, generic)  # type: ignore[no-any-return]
     return None
 
 
-def _is_inherited(hook: Any, point: str) -> bool:
-    """Whether the method is that of ``Hook``, which would only call the generic one."""
-    stock = getattr(Hook, point, None)
-    is_native = isinstance(hook, Hook) and stock is not None
-    return is_native and getattr(type(hook), point) is stock and point not in vars(hook)
+def _generic(method: Any) -> str | None:
+    """The generic method that one of ``Hook``'s own only calls: there is no need to go through it.
+
+    What is wrapped around such a method has its attributes, and is no such method.
+    """
+    name = None if hasattr(method, "__wrapped__") else getattr(method, "only_calls", None)
+    return name if isinstance(name, str) else None
 
 
 def hook_info(hooks: HookList) -> str:

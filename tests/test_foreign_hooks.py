@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import pickle
 from pathlib import Path
@@ -59,6 +60,18 @@ def test_generic_methods_alone_are_called(tmp_path: Path) -> None:
         "after_epoch",
         *["before_epoch", "before_iter", "after_iter", "after_epoch"],
     ]
+
+
+def test_what_is_wrapped_around_an_inherited_method_is_called(tmp_path: Path) -> None:
+    seen = []
+
+    class Wraps(Hook):
+        @functools.wraps(Hook.after_train_iter)
+        def after_train_iter(self, runner: Any) -> None:
+            seen.append(runner.iter)
+
+    make_trainer(tmp_path, Wraps(), max_epochs=1).fit(TinyModule(), make_loader(2))
+    assert seen == [0, 1]
 
 
 # -- the model -----------------------------------------------------------------------------
