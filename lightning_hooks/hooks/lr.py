@@ -106,14 +106,18 @@ class LrUpdaterHook(Updater):
             return
         # the same in one go: this is the way of nearly every run, and of every iteration
         now, total = runner.iter, runner.max_iters
-        bases: Any = self.base
-        if len(bases) == 1:
-            self._rate = rate = self.value(bases[0], now, total)
-            if self.warmup is not None and now < self._warmup_length(runner):
-                rate *= self._factor(now)
-            runner.optimizer.param_groups[0]["lr"] = rate
+        try:
+            [base] = self.base
+        except ValueError:  # there are several groups
+            self._set_several(runner, now, total)
             return
-        self.regular_lr = rates = self._of_all(bases, now, total)
+        self._rate = rate = self.value(base, now, total)
+        if self.warmup is not None and now < self._warmup_length(runner):
+            rate *= self._factor(now)
+        runner.optimizer.param_groups[0]["lr"] = rate
+
+    def _set_several(self, runner: Any, now: int, total: Any) -> None:
+        self.regular_lr = rates = self._of_all(self.base, now, total)  # type: ignore[arg-type]
         if self.warmup is not None and now < self._warmup_length(runner):
             rates = list(map(partial(mul, self._factor(now)), rates))
         for group, rate in zip(runner.optimizer.param_groups, rates):  # noqa: B905
