@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +105,21 @@ def test_departure_tensors_that_nobody_averages_are_read_every_10_000_values() -
     assert kinds == [False] * 10_000 + [True]
     buffer.average()
     assert buffer.output["loss"] == 0.5
+
+
+@pytest.mark.parametrize("number", [1, 7, 8, 9, 50, 129, 1000])
+@pytest.mark.parametrize("kind", [float, np.float32, int])
+@pytest.mark.parametrize("count", [1, 3])
+def test_averages_are_those_of_numpys_weighted_sums_to_the_last_bit(
+    number: int, kind: Any, count: int
+) -> None:
+    values = [kind(value) for value in np.random.default_rng(number).normal(0, 100, number)]
+    buffer = LogBuffer()
+    for value in values:
+        buffer.update({"loss": value}, count)
+    buffer.average()
+    weights = np.array([count] * number)
+    assert buffer.output["loss"] == np.sum(np.array(values) * weights) / np.sum(weights)
 
 
 def test_a_history_rewritten_in_place_is_averaged_anew() -> None:

@@ -106,8 +106,6 @@ def json_line(record: Mapping[str, Any], rounding: Callable[[Any], Any] = rounde
 
 def _jsonable(value: Any) -> Any:
     """Plain types only, and no NaN."""
-    if type(value) in (str, int):
-        return value
     if isinstance(value, torch.Tensor):
         value = value.tolist()
     value = plain(value)
