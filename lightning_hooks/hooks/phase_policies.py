@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lightning_hooks import schedules
 from lightning_hooks.arguments import check_bool, check_number, is_finite
 from lightning_hooks.hooks.policies import Policy, is_int
 from lightning_hooks.hooks.updater import Updater
 from lightning_hooks.schedules import checks
-from lightning_hooks.schedules.cycles import cyclic_leg
-from lightning_hooks.schedules.legs import along
 
 __all__ = ["Cyclic", "OneCycle", "by_iteration"]
 
@@ -61,15 +60,16 @@ class Cyclic(Policy):
 
     def value(self, base: float, position: int, total: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.cyclic`."""
-        leg = cyclic_leg(
+        return schedules.cyclic(
+            base,
             position,
             total,
             target_ratio=self.target_ratio,
             cyclic_times=self.cyclic_times,
             step_ratio_up=self.step_ratio_up,
+            anneal_strategy=self.anneal_strategy,
             gamma=self.gamma,
         )
-        return along(leg, base, self.anneal_strategy)
 
     def check(self, total: int) -> Iterator[str]:
         """Look for cycles without length."""

@@ -68,7 +68,7 @@ def cosine(
     [1.0, 0.8536, 0.5, 0.1464]
     """
     end = minimum if ratio is None else base * ratio
-    return end + 0.5 * (base - end) * (cos(pi * (position / total)) + 1)  # annealing_cos, faster
+    return end + 0.5 * (base - end) * (cos(pi * (position / total)) + 1.0)  # annealing_cos, faster
 
 
 def linear(

@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-from lightning_hooks.schedules.legs import Leg, along
+from math import cos, floor, pi
 
-__all__ = ["cyclic", "cyclic_leg"]
+from lightning_hooks.schedules.anneal import annealing_linear
 
-
-def cyclic_leg(
-    position: int,
-    total: int,
-    *,
-    target_ratio: tuple[float, float],
-    cyclic_times: int,
-    step_ratio_up: float,
-    gamma: float,
-) -> Leg:
-    """Return the leg of :func:`cyclic` at a position, which is that of all groups.
-
-    >>> cyclic_leg(1, 10, target_ratio=(10, 0.1), cyclic_times=2, step_ratio_up=0.4, gamma=0.5)
-    (1, 10.0, 0.5)
-    """
-    length = total // cyclic_times
-    up = int(step_ratio_up * length)
-    cycle, now = divmod(position, length)
-    scale = gamma**cycle
-    first, last = target_ratio
-    # mmcv's order of operations: the last bit depends on it
-    if now < up:
-        return 1, 1 - scale + first * scale, now / up
-    if up == 0:
-        last = 1 - scale + last * scale
-    else:
-        first = 1 - scale + first * scale
-    return first, last, (now - up) / (length - up)
+__all__ = ["cyclic"]
 
 
 def cyclic(
@@ -68,12 +41,20 @@ def cyclic(
     ...  for t in range(10)]
     [1.0, 5.5, 10.0, 7.525, 2.575, 1.0, 3.25, 5.5, 4.15, 1.45]
     """
-    leg = cyclic_leg(
-        position,
-        total,
-        target_ratio=target_ratio,
-        cyclic_times=cyclic_times,
-        step_ratio_up=step_ratio_up,
-        gamma=gamma,
-    )
-    return along(leg, base, anneal_strategy)
+    length = total // cyclic_times
+    up, now = floor(step_ratio_up * length), position % length
+    first, last = target_ratio
+    # mmcv's order of operations: the last bit depends on it
+    if gamma != 1.0:
+        scale = gamma ** (position // length)
+        if up:
+            first = 1 - scale + first * scale
+        else:
+            last = 1 - scale + last * scale
+    if now < up:
+        start, end, factor = base, base * first, now / up
+    else:
+        start, end, factor = base * first, base * last, (now - up) / (length - up)
+    if anneal_strategy == "cos":
+        return end + 0.5 * (start - end) * (cos(pi * factor) + 1.0)  # annealing_cos, faster
+    return annealing_linear(start, end, factor)
