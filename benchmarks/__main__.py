@@ -34,6 +34,7 @@ NAMES = (
     "precise_bn",
     "checkpoint",
     "logging",
+    "device",
     "lr",
     "invalid_loss",
     "imports",
@@ -58,7 +59,9 @@ def run_apart(name: str, rounds: int | None) -> list[dict[str, Any]]:
         command = [sys.executable, "-m", "benchmarks", name, "--into", str(path)]
         command += [] if rounds is None else ["--rounds", str(rounds)]
         python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "golden")])
-        environment = {**os.environ, "PYTHONPATH": python_path, "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**os.environ, "PYTHONPATH": python_path}
+        if name != "device":
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         subprocess.run(command, check=True, cwd=directory, env=environment)
         found: list[dict[str, Any]] = json.loads(path.read_text())
     return found

@@ -28,7 +28,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader
 
-from benchmarks.dispatch import EVENTS
+from benchmarks.dispatch import Muted
 from benchmarks.measure import Bench, has, in_turns, quiet_trainer
 from lightning_hooks import HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.hooks.checkpoint import CheckpointHook
@@ -97,13 +97,6 @@ class Metered(Callback):
         if index == LAST:
             self.meter.stop()
             trainer.should_stop = True
-
-
-class Muted(Callback):
-    """Has none of a step's events but those of its class, as Lightning can see."""
-
-    def __init__(self, *live: str) -> None:
-        self.__dict__.update({name: None for name in EVENTS if name not in live})
 
 
 class Empty(Muted):

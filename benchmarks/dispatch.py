@@ -38,6 +38,13 @@ class Stock(Callback):
     """A callback that does nothing: Lightning pays for each of its events all the same."""
 
 
+class Muted(Callback):
+    """Has none of the events but the live ones: Lightning asks for each, and skips the others."""
+
+    def __init__(self, *live: str) -> None:
+        self.__dict__.update({name: None for name in EVENTS if name not in live})
+
+
 class Light(Hook):
     """One live point, and no use for the step's outputs."""
 
@@ -68,17 +75,14 @@ class Idle:
     def before_run(self, runner: Any) -> None: ...
 
 
-class Bare(Callback):
-    """The floor: bare lists of bound methods, and the other events of the batch set to None.
-
-    Lightning skips those, as it does for our hooks.
-    """
+class Bare(Muted):
+    """The floor: bare lists of bound methods."""
 
     def __init__(self, *hooks: Any) -> None:
         self.before = [h.before_train_iter for h in hooks if isinstance(h, Both)]
         self.after = [h.after_train_iter for h in hooks]
         live = {"on_train_batch_start": self.before, "on_train_batch_end": self.after}
-        self.__dict__.update({name: None for name in EVENTS if not live.get(name)})
+        super().__init__(*[name for name, methods in live.items() if methods])
 
     def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
         for method in self.before:
@@ -97,6 +101,7 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     "20 stock callbacks": lambda: [Stock() for _ in range(20)],
     "1 native hook, one live point": lambda: [Light()],
     "floor, 1 hook with one live point": lambda: [Bare(Light())],
+    "the same beside a muted callback": lambda: [Bare(Light()), Muted()],
     "20 native hooks, one live point each": lambda: [Light() for _ in range(20)],
     "adapter, 1 old hook and 99 idle ones": lambda: [
         HookAdapter([Both(), *(Idle() for _ in range(MANY - 1))])
@@ -237,6 +242,7 @@ def run(rounds: int = 15) -> Bench:
         ("floor, 20 old hooks, both points", "20 stock callbacks", None),
         ("1 native hook, one live point", "1 stock callback", 0.3),
         ("floor, 1 hook with one live point", "1 stock callback", None),
+        ("the same beside a muted callback", "1 stock callback", None),
     ):
         bench.compare(ours_, bench.over(ours_, none), peer, bench.over(peer, none), goal)
     return bench

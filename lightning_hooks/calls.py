@@ -61,7 +61,7 @@ class Calls:
         if runner.optimizer is not runner._known_optimizer:
             runner.take_optimizer()
         # nothing has been evaluated in nearly every batch
-        if not runner.module.training or getattr(runner._model, "flags_before_eval", None):
+        if runner.flags_before_eval or not runner.module.training:
             self._put_flags_back()
 
     def now(self, point: str) -> None:
@@ -103,7 +103,7 @@ class Calls:
         runner = self._runner
         # a module that trains as in mmcv gets its train() with the next epoch, as there
         if runner.mode != "val" and not trains_like_mmcv(runner.module):
-            self._flags.put_back(runner.module, runner.model)
+            self._flags.put_back(runner)
 
     def settle_stop(self) -> None:
         """Tell the Trainer of ``runner.should_stop``, on all ranks if it is set on one."""

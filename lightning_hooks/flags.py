@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from lightning_hooks.model import ModelWrapper
+from lightning_hooks.model import unwrap
+from lightning_hooks.runner import Runner
 
 __all__ = ["TrainFlags"]
 
@@ -23,19 +24,18 @@ class TrainFlags:
         """Remember the flags as they are."""
         self._flags = {part: part.training for part in module.modules()}
 
-    def put_back(self, module: torch.nn.Module, model: object) -> None:
+    def put_back(self, runner: Runner) -> None:
         """Undo an evaluation, of the whole module or of the model inside that hooks see.
 
         The flags that the wrapper saw before its ``eval()`` come before those captured.
         """
-        before: dict[torch.nn.Module, bool] | None = None
-        if isinstance(model, ModelWrapper) and model.flags_before_eval is not None:
-            before, model.flags_before_eval = model.flags_before_eval, None
-            if model.module.training:  # the hook has put it back itself
-                before = None
+        before, runner.flags_before_eval = runner.flags_before_eval or {}, None
+        if before and unwrap(runner.model).training:  # the hook has put it back itself
+            before = {}
+        module = runner.module
         if not module.training:
             for part in module.modules():
                 part.training = self._flags.get(part, True)
             module.training = True
-        for part, flag in (before or {}).items():
+        for part, flag in before.items():
             part.training = flag

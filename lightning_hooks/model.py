@@ -33,16 +33,10 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         self.device_ids: list[int] = []
         self.dim = 0
         self._runner_ref: weakref.ref[Any] | None = weakref.ref(runner)
-        self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         self.wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "_runner_ref": None,
-            "wrap_outputs": None,
-            "flags_before_eval": None,
-        }
+        return {**self.__dict__, "_runner_ref": None, "wrap_outputs": None}
 
     @property
     def host(self) -> L.LightningModule | None:
@@ -61,9 +55,10 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         """``train()`` reaches the module itself."""
 
     def train(self, mode: bool = True) -> ModelWrapper:
-        """Switch the module; remember its flags when a hook leaves training mode."""
-        if not mode and self.module.training:
-            self.flags_before_eval = {m: m.training for m in self.module.modules()}
+        """Switch the module; tell the runner of its flags when a hook leaves training mode."""
+        runner = self._runner
+        if runner is not None and not mode and self.module.training:
+            runner.flags_before_eval = {m: m.training for m in self.module.modules()}
         super().train(mode)
         return self
 

@@ -94,6 +94,8 @@ class Runner:
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
         self._stop_requested = False
+        self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
+        """The train flags that ``model`` had when a hook switched it to evaluation."""
         self.seen_metrics: dict[str, torch.Tensor] = {}
         self._register_virtually()
 

@@ -13,7 +13,8 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from helpers import make_trainer
+from helpers import TinyNormModule, make_loader, make_trainer
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 import lightning_hooks
@@ -163,6 +164,37 @@ def test_memory_does_not_grow_with_a_run(tmp_path: Path, caplog: pytest.LogCaptu
     counted = [count for count in looked if count]
     assert len(counted) == 6
     assert abs(counted[-1] - counted[1]) < 10
+
+
+class Reads(TorchFunctionMode):
+    """Counts what waits for the device where a tensor is on one."""
+
+    names = ("__bool__", "__float__", "__format__", "__int__", "cpu", "item", "tolist")
+    count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += any(func is getattr(torch.Tensor, name) for name in self.names)
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_is_read_from_the_device_in_a_step_after_which_nothing_is_due(
+    tmp_path: Path,
+) -> None:
+    class Quiet(TinyNormModule):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            counts.append(reads.count)
+            return self.loss(batch)
+
+    reads, counts = Reads(), list[int]()
+    saving = {"interval": 10, "by_epoch": False, "background": True}
+    hooks = [*usual_hooks(), CheckpointHook(**saving, out_dir=str(tmp_path / "saved"))]
+    adapter = HookAdapter(hooks, work_dir=str(tmp_path / "work"))
+    with reads:
+        make_trainer(tmp_path, adapter).fit(Quiet(), make_loader(31), make_loader(1))
+    found = [later - one for one, later in itertools.pairwise(counts)]
+    of_losses, of_log, of_what_ema_left_out = 2, 1, 1  # the losses once more before a file
+    due = {9: of_losses + of_log + of_what_ema_left_out}
+    assert found == [due.get(step % 10, 0) for step in range(30)]
 
 
 def test_importing_us_imports_only_us_and_the_standard_library() -> None:

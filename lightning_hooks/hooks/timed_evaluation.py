@@ -151,5 +151,4 @@ def _left_as_it_was(runner: Any) -> Iterator[None]:
     finally:
         for part, flag in flags:
             part.training = flag
-        if hasattr(runner.model, "flags_before_eval"):
-            runner.model.flags_before_eval = None
+        runner.flags_before_eval = None
