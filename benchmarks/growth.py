@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.checkpoint import resident
-from benchmarks.dispatch import Old, measure
+from benchmarks.dispatch import Both, measure
 from benchmarks.measure import Bench, Figures, in_turns, quiet_trainer
 from lightning_hooks import CheckInvalidLossHook, EMAHook, Hook, HookAdapter, IterTimerHook
 from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
@@ -109,7 +109,7 @@ def run(rounds: int = 5, iterations: int = ITERATIONS) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as directory:
 
         def hooks(count: int) -> list[Any]:
-            return [HookAdapter([Old() for _ in range(count)])]
+            return [HookAdapter([Both() for _ in range(count)])]
 
         cases = {
             f"{count} hooks": functools.partial(measure, functools.partial(hooks, count), directory)

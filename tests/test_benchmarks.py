@@ -1,0 +1,29 @@
+"""Every bench can be run: that it still finds what it takes from us and from the others."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich")
+
+ROOT = Path(__file__).parents[1]
+SHARED = {"__main__", "measure", "readme", "report"}
+NAMES = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bench_imports_and_runs_without_arguments(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    bench = importlib.import_module(f"benchmarks.{name}")
+    inspect.signature(bench.run).bind()
+
+
+def test_the_command_knows_all_benches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    assert sorted(importlib.import_module("benchmarks.__main__").NAMES) == NAMES
