@@ -73,7 +73,7 @@ golden-check: .oracle/recipe
 	tests/golden/oracle.sh traces
 
 # ours beside their peers: tables, and docs/results/ with figures, goals and a picture
-bench: .oracle/recipe
+bench: $(INSTALLED) .oracle/recipe
 	benchmarks/peers.sh
 	.bench/bin/python -m benchmarks $(ARGS)
 

@@ -41,6 +41,8 @@ NAMES = (
     "growth",
 )
 ROOT = Path(__file__).parents[1]
+CLIENTS = ROOT / ".venv" / "bin" / "python"
+"""Has the clients of all backends, which would not go with the other peers."""
 
 
 def run_here(name: str, rounds: int | None) -> list[Bench]:
@@ -56,7 +58,8 @@ def run_apart(name: str, rounds: int | None) -> list[dict[str, Any]]:
     """Run one bench in a process of its own, which prints its tables; return what it found."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "found.json")
-        command = [sys.executable, "-m", "benchmarks", name, "--into", str(path)]
+        python = CLIENTS if name == "logging" and CLIENTS.exists() else sys.executable
+        command = [str(python), "-m", "benchmarks", name, "--into", str(path)]
         command += [] if rounds is None else ["--rounds", str(rounds)]
         python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "golden")])
         environment = {**os.environ, "PYTHONPATH": python_path}

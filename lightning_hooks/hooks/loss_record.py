@@ -176,7 +176,8 @@ def _terms(
     """Return a step's numbers by name, on their device."""
     named = outputs.get("log_vars")
     if named is None:
-        named = loops.step_metrics(runner.trainer, seen)
+        # asked of each step: most modules log nothing
+        named = loops.step_metrics(runner.trainer, seen) if runner.step_results else {}
         if len(outputs) > 1:
             named = {**outputs, **named}
     if not named:

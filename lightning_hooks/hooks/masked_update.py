@@ -10,7 +10,7 @@ from lightning_hooks.finite import over_ranks
 
 __all__ = ["MaskedUpdate"]
 
-TENSORS, NUMBERS, SHARE = 1024, 2**16, 32  # what a look at the values takes in, see below
+TENSORS, NUMBERS, SHARE = 512, 2**16, 32  # what a look at the values takes in, see below
 
 
 class MaskedUpdate:
@@ -18,7 +18,7 @@ class MaskedUpdate:
 
     Where a value is NaN or infinite nothing is averaged in this step: the decision stays on the
     device, and the host reads nothing. All numbers are looked at if there are no more than 65536;
-    else the beginnings of up to 1024 of the tensors, together a 32nd of all numbers, which costs a
+    else the beginnings of up to 512 of the tensors, together a 32nd of all numbers, which costs a
     few hundredths of the update. A bad gradient reaches every layer in front of it, and the next
     loss spreads it to all. What slips through is put right by :meth:`mend`, before the average is
     used. To look at every number costs half an update more.
