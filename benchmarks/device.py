@@ -230,7 +230,7 @@ def run(rounds: int = 3) -> Iterator[Bench]:
             ("5 scalars, TextLoggerHook", "5 scalars, self.log", None),
         ):
             if extra[peer] > [0]:
-                what = f"waits for the device, {ours}, {model}"
+                what = f"waits, {ours}, {model}"
                 bench.compare(what, extra[ours], peer, extra[peer], goal)
         yield bench
         if not GPU:

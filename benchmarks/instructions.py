@@ -28,18 +28,12 @@ from benchmarks.measure import Bench, Figures
 class Counted(Meter):
     """Has callgrind, under which this process runs, write what it has counted to a file."""
 
-    def start(self) -> None:
-        """Forget what was counted."""
-        self._control("--zero")
-
-    def stop(self) -> None:
-        """Write it down."""
-        self._control("--dump")
-
-    @staticmethod
-    def _control(what: str) -> None:
-        command = ["callgrind_control", what, str(os.getpid())]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    def mark(self, step: int) -> None:
+        """Forget what was counted at the first mark, write it down at the last."""
+        what = {FIRST: "--zero", LAST: "--dump"}.get(step)
+        if what is not None:
+            command = ["callgrind_control", what, str(os.getpid())]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def count() -> Figures:

@@ -81,7 +81,9 @@ def draw(ratios: Sequence[Ratio], path: Path) -> None:
     names = [f"{ratio.what} / {ratio.peer}" for ratio in reversed(ratios)]
     axes.set_yticks(range(len(ratios)), names, fontsize=8)
     axes.set_ylim(-0.7, len(ratios) - 0.3)
-    axes.set_xlabel("ratio as a part of its goal (1: the goal; median and quartiles of the rounds)")
+    axes.set_xlabel(
+        "ratio as a part of its goal\n(1: the goal; median and quartiles of the rounds)"
+    )
     axes.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=120)
     plt.close(figure)
