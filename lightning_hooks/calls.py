@@ -72,7 +72,7 @@ class Calls:
 
     def capture_flags(self) -> None:
         """Remember the module's train flags as those to go back to."""
-        self._flags.capture(self._runner.module)
+        self._flags.capture(self._runner)
 
     def ask_ranks(self) -> bool:
         """Find out, on all ranks together, whether a hook of any of them may decide for itself.

@@ -20,9 +20,10 @@ class TrainFlags:
     def __init__(self) -> None:
         self._flags: dict[torch.nn.Module, bool] = {}
 
-    def capture(self, module: torch.nn.Module) -> None:
-        """Remember the flags as they are."""
-        self._flags = {part: part.training for part in module.modules()}
+    def capture(self, runner: Runner) -> None:
+        """Remember the module's flags as they are."""
+        self._flags = {part: part.training for part in runner.module.modules()}
+        runner.flags_before_eval = None
 
     def put_back(self, runner: Runner) -> None:
         """Undo an evaluation, of the whole module or of the model inside that hooks see.

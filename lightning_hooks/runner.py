@@ -73,9 +73,6 @@ class Runner:
     step_results: Any
     """What the module logs in training, as Lightning keeps it; empty if that is nothing."""
 
-    flags_before_eval: dict[torch.nn.Module, bool] | None
-    """The train flags that ``model`` had when a hook switched it to evaluation."""
-
     run_id: str
     """The run's name, which it keeps when it is resumed: its files are known by it."""
 
@@ -97,6 +94,8 @@ class Runner:
         self._iter_shift = 0
         self._stale_inner_iter: int | None = 0
         self._stop_requested = False
+        self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
+        """The train flags that ``model`` had when a hook switched it to evaluation."""
         self.seen_metrics: dict[str, torch.Tensor] = {}
         self._register_virtually()
 
@@ -108,7 +107,6 @@ class Runner:
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Take the module of this fit; ``inner`` is what ``runner.model.module`` shall be."""
         self.module = module
-        self.flags_before_eval = None
         self._watch(self.trainer)
         self.renew()
         if inner is None:
