@@ -1,12 +1,11 @@
 """What a usual set of hooks adds to a step: learning rate, log, timer, checkpoint.
 
 A figure is the processor time of a step of a tiny model, in the middle of an epoch whose end
-would save: the least of several hundreds of steps, each of which has its lines of the log. Each set
+would save: the lesser of two hundreds of steps, each of which has its lines of the log. Each set
 is measured over the same loop without it: ours and Lightning's own equivalents in Lightning's,
-mmcv's hooks in mmcv's. The floor is one callback that does the same
-by itself: no hook, no runner, nobody who could look or change anything. The other floor has five
-more callbacks, as many as the set has, that do nothing and say so: what Lightning takes to ask
-them is in every set of callbacks.
+mmcv's hooks in mmcv's. The floor is one callback that does the same by itself: no hook, no runner,
+nobody who could look or change anything. The other floor has five more callbacks, as many as the
+set has, that do nothing and say so: what Lightning takes to ask them is in every set of callbacks.
 
     python -m benchmarks defaults
 """
