@@ -72,6 +72,8 @@ class Module(L.LightningModule):
 class Meter:
     """The processor time of a step, the least between two marks."""
 
+    marks = MARKS
+
     def __init__(self) -> None:
         self._seconds: list[float] = []
 
@@ -87,15 +89,15 @@ class Meter:
 
 
 class Metered(Callback):
-    """Tells a meter of the marks; the first of all callbacks."""
+    """Tells a meter of its marks, the last of which ends the run; the first of all callbacks."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Any) -> None:
         self.meter = meter
 
     def on_train_batch_start(self, trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
-        if index in MARKS:
+        if index in self.meter.marks:
             self.meter.mark(index)
-            trainer.should_stop = index == LAST
+            trainer.should_stop = index == self.meter.marks[-1]
 
 
 class Empty(Muted):
@@ -188,7 +190,7 @@ def in_mmcv(kind: str, meter: Meter) -> None:
 
     class MeteredHook(oracle.Hook):  # type: ignore[misc,name-defined]
         def before_train_iter(self, runner: Any) -> None:
-            if runner.inner_iter in MARKS:
+            if runner.inner_iter in meter.marks:
                 meter.mark(runner.inner_iter)
 
     with tempfile.TemporaryDirectory() as directory:

@@ -20,12 +20,13 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader
 
+from benchmarks.defaults import Metered
 from benchmarks.ema import SETS
 from benchmarks.invalid_loss import Assertion
 from benchmarks.measure import Bench, in_turns, quiet_trainer
@@ -81,7 +82,15 @@ class Module(L.LightningModule):
 class Meter:
     """What happens between two steps; of this class, the microseconds of one."""
 
+    marks = FIRST, LAST
     figure = 0.0
+
+    def mark(self, step: int) -> None:
+        """One of the marked steps begins."""
+        if step == FIRST:
+            self.start()
+        else:
+            self.stop()
 
     def start(self) -> None:
         """The first step that counts begins."""
@@ -125,20 +134,6 @@ class Reads(Meter, TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._found += func in READS
         return func(*args, **(kwargs or {}))
-
-
-class Metered(Callback):
-    """Starts and stops a meter; the first of all callbacks."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
-
-    def on_train_batch_start(self, trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
-        if index == FIRST:
-            self.meter.start()
-        if index == LAST:
-            self.meter.stop()
-            trainer.should_stop = True
 
 
 @dataclass(frozen=True)
