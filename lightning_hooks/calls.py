@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import lightning as L
 import torch
 
 from lightning_hooks.flags import TrainFlags
 from lightning_hooks.notes import add_hook_note, stopped
 from lightning_hooks.ownership import is_ours, trains_like_mmcv
-from lightning_hooks.runner import Runner
+from lightning_hooks.runner import NO_BATCH, Runner
 
 __all__ = ["Call", "Calls"]
 
@@ -43,26 +44,61 @@ class Calls:
         self.settles = False
         """Whether all ranks settle together what one of them decides, after each iteration."""
 
-    def each_batch(self, point: str, calls: list[Call]) -> None:
-        """Make these calls, those of a point of each batch or a part of them."""
-        runner = self._runner
-        hook: Any = None  # of the call that raises
-        runner.calls_hooks = True
-        try:
-            for hook, method in calls:  # noqa: B007
-                method(runner)
-        except StopIteration as error:
-            raise stopped(error, hook, point, runner) from error
-        except BaseException as error:
-            add_hook_note(error, hook, point, runner)
-            raise
-        finally:
-            runner.calls_hooks = False
-        if runner.optimizer is not runner._known_optimizer:
-            runner.take_optimizer()
-        # nothing has been evaluated in nearly every batch
-        if runner.flags_before_eval or not runner.module.training:
-            self._put_flags_back()
+    def at_batch(
+        self,
+        point: str,
+        calls: list[Call],
+        *,
+        first: Callable[..., None] | None = None,
+        last: Callable[[], None] | None = None,
+        ends: bool = False,
+    ) -> Callable[..., None]:
+        """Return an event of Lightning's that makes these calls, in every batch.
+
+        It is one function, as a call more is paid for in each batch; of what may happen in one,
+        only what nearly every batch has is in it.
+
+        Args:
+            point: The point, to name it in an error.
+            calls: Those of the point, or a part of them.
+            first: Called before them with the event's third and fourth argument.
+            last: Called after them.
+            ends: Whether the batch ends with it, and hooks see it no more.
+        """
+        runner, methods = self._runner, [method for _, method in calls]
+
+        def on_batch(
+            trainer: L.Trainer, pl_module: L.LightningModule, one: Any, two: Any, three: Any = None
+        ) -> None:
+            batch = two if ends else one  # it has the step's outputs before it where it ends
+            if batch is None and ends:  # the loader gave none: no step has run
+                return
+            runner._batch = batch
+            if first is not None:
+                first(one, two)
+            method: Any = None  # the one that raises
+            runner.calls_hooks = True
+            try:
+                for method in methods:
+                    method(runner)
+            except StopIteration as error:
+                raise stopped(error, _whose(method, calls), point, runner) from error
+            except BaseException as error:
+                add_hook_note(error, _whose(method, calls), point, runner)
+                raise
+            finally:
+                runner.calls_hooks = False
+            if runner.optimizer is not runner._known_optimizer:
+                runner.take_optimizer()
+            # nothing has been evaluated in nearly every batch
+            if runner.flags_before_eval or not runner.module.training:
+                self._put_flags_back()
+            if ends:
+                runner._batch = NO_BATCH
+            if last is not None:
+                last()
+
+        return on_batch
 
     def now(self, point: str) -> None:
         """Call a point of each epoch or run, on the list as it changes under way."""
@@ -115,3 +151,7 @@ class Calls:
             stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
         if stop:
             runner.trainer.should_stop = True
+
+
+def _whose(method: Any, calls: list[Call]) -> Any:
+    return next((hook for hook, one in calls if one is method), None)

@@ -38,6 +38,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks import loops, resume
+from lightning_hooks.batch_events import batch_end, batch_start
 from lightning_hooks.calls import Calls
 from lightning_hooks.console import default_logger
 from lightning_hooks.data import Iteration, what_repeats
@@ -234,8 +235,8 @@ class Driver(Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``before_train_epoch``."""
-        if self._calls.ask_ranks():  # a hook may have been registered in the epoch before
-            self._wake()
+        self._calls.ask_ranks()  # a hook may have been registered in the epoch before
+        self._renew_events()
         if isinstance(self.runner, EpochRunner):
             self._begin_epoch()
         else:
@@ -307,58 +308,16 @@ class Driver(Callback):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """``before_train_iter``."""
-        runner = self._runner
-        assert runner is not None  # a property would be a call more, in every batch
+        """Make ``before_train_iter`` of the batches to come, and call it."""
         if self._first_iter is not None:
-            self._before_first_batch(trainer)
+            # Lightning has by now counted a batch at whose end the checkpoint was written
+            self.runner._iter, self._first_iter = self._first_iter, None
         if self._model.is_assigned:
             self._model.take()
-        if isinstance(runner, IterRunner):
-            runner.mode = "train"
-            runner.begin_batch(batch_idx)
-            if trains_like_mmcv(pl_module):
-                pl_module.train()
-        runner.data_batch = batch
-        self._calls.each_batch("before_train_iter", self._calls.at["before_train_iter"])
-
-    def _before_first_batch(self, trainer: L.Trainer) -> None:
-        """Anchor the iteration count, and silence this class where no hook needs it per batch."""
-        assert self._first_iter is not None
-        # Lightning has by now counted a batch at whose end the checkpoint was written
-        self.runner._iter, self._first_iter = self._first_iter, None
-        always = isinstance(self.runner, IterRunner) or self._ownership.is_taken
-        if not (always or self._calls.at["before_train_iter"]):
-            self.__dict__["on_train_batch_start"] = None
-        # on several ranks a stop that one of them asks for at any point is settled there
-        if not (
-            always
-            or self._calls.settles
-            or self._calls.at["after_train_iter"]
-            or self._step.is_read
-        ):
-            self.__dict__["on_train_batch_end"] = None
-
-    def _wake(self) -> None:
-        """Listen to the batches again: the hooks are others now."""
-        for name in ("on_train_batch_start", "on_train_batch_end"):
-            self.__dict__.pop(name, None)
-        if self._in_run:
-            self._model.guard()
-
-    def _note_hooks(self) -> None:
-        self._calls.at.clear()
-        self._wake()
-        if self._in_run:
-            self._step.listen()
-
-    def _note_model(self) -> None:
-        self._model.is_assigned = True
-        self._wake()
-        if self._model.takes_at_once:
-            # it may be there for a moment only; if it stays, the next step says what is wrong
-            with contextlib.suppress(TypeError, RuntimeError):
-                self._model.take()
+        event = batch_start(self.runner, self._calls, self._ownership)
+        self.__dict__["on_train_batch_start"] = event  # Lightning asks no more where it is None
+        if event is not None:
+            event(trainer, pl_module, batch, batch_idx)
 
     def on_train_batch_end(
         self,
@@ -368,22 +327,31 @@ class Driver(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """``after_train_iter``, or what is left of it after the training step."""
-        if batch is None:  # the loader gave none: no step has run
-            return
-        runner = self._runner
-        assert runner is not None
-        runner.data_batch = batch
-        calls = self._calls
-        now = calls.at["after_train_iter"]
-        if self._step.is_read:
-            now = self._step.left(now, outputs)
-        calls.each_batch("after_train_iter", now)
-        del runner.data_batch
-        if self._ownership.is_taken and isinstance(runner, IterRunner) and runner.ends_with_batch():
-            runner.should_stop = True  # Lightning counts the hooks' steps, not iterations
-        if calls.settles or runner._stop_requested:
-            calls.settle_stop()
+        """Make ``after_train_iter`` of the batches to come, and call it."""
+        event = batch_end(self.runner, self._calls, self._ownership, self._step)
+        self.__dict__["on_train_batch_end"] = event
+        if event is not None:
+            event(trainer, pl_module, outputs, batch, batch_idx)
+
+    def _renew_events(self) -> None:
+        """Have the events of a batch made anew: the hooks are others now, or nobody's."""
+        for name in ("on_train_batch_start", "on_train_batch_end"):
+            self.__dict__.pop(name, None)
+
+    def _note_hooks(self) -> None:
+        self._calls.at.clear()
+        self._renew_events()
+        if self._in_run:
+            self._model.guard()
+            self._step.listen()
+
+    def _note_model(self) -> None:
+        self._model.is_assigned = True
+        self._renew_events()
+        if self._model.takes_at_once:
+            # it may be there for a moment only; if it stays, the next step says what is wrong
+            with contextlib.suppress(TypeError, RuntimeError):
+                self._model.take()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """``after_train_epoch`` if this validation ends the epoch; ``before_val_epoch``."""
@@ -427,9 +395,9 @@ class Driver(Callback):
     ) -> None:
         """``before_val_iter``."""
         if self._in_fit_validation(trainer):
-            self.runner.data_batch = batch
             self.runner._inner_iter = batch_idx
-            self._calls.each_batch("before_val_iter", self._calls.at["before_val_iter"])
+            event = self._calls.at_batch("before_val_iter", self._calls.at["before_val_iter"])
+            event(trainer, pl_module, batch, batch_idx)
 
     def on_validation_batch_end(
         self,
@@ -446,7 +414,8 @@ class Driver(Callback):
             runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner, runner.outputs)
-            self._calls.each_batch("after_val_iter", self._calls.at["after_val_iter"])
+            event = self._calls.at_batch("after_val_iter", self._calls.at["after_val_iter"])
+            event(trainer, pl_module, batch, batch_idx)
             del runner.data_batch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -506,6 +475,7 @@ class Driver(Callback):
 
     def _undo(self, trainer: L.Trainer) -> None:
         self._in_run = False
+        self._renew_events()
         self._iteration.end_epoch(trainer)
         self._restore_val_data(trainer)
         self._iteration.unwatch(trainer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks import loops
-from lightning_hooks.calls import Call, Calls
+from lightning_hooks.calls import Calls
 from lightning_hooks.listening import Listening
 from lightning_hooks.model import as_outputs
 from lightning_hooks.outputs import StepOutputs
@@ -62,26 +62,22 @@ class TrainingStep:
             calls = [(h, m) for h, m in calls if not any(h is owner for owner in owners)]
         self._inside = True
         try:
-            self._calls.each_batch("after_train_iter", calls)
+            event = self._calls.at_batch("after_train_iter", calls)
+            event(runner.trainer, runner.module, runner._batch, None)
         finally:
             self._inside = False
         runner.outputs = StepOutputs.of(runner, detached(runner.outputs))
 
-    def left(self, calls: list[Call], outputs: dict[str, Any]) -> list[Call]:
-        """Return the calls of ``after_train_iter`` that are left for the end of the batch.
-
-        Their log buffer has the step's result by then.
+    def collect(self, outputs: dict[str, Any], batch: Any) -> None:
+        """Put the step's result into the log buffer, at the end of the batch.
 
         Args:
-            calls: All of them.
             outputs: What Lightning made of the step's result.
+            batch: The batch.
         """
-        if self._ownership.is_taken:
-            return calls[self._ownership.split(calls) :]
         runner = self._runner
         if self._listening is not None:
             feed_log_buffer(runner, getattr(runner, "outputs", {}))
         else:
             batches = runner.trainer.accumulate_grad_batches
             feed_log_buffer(runner, outputs if batches == 1 else whole(outputs, batches))
-        return calls
