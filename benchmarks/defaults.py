@@ -4,8 +4,8 @@ A figure is the processor time of a step of a tiny model, in the middle of an ep
 would save: the lesser of two hundreds of steps, each of which has its lines of the log. Each set
 is measured over the same loop without it: ours and Lightning's own equivalents in Lightning's,
 mmcv's hooks in mmcv's. The floor is one callback that does the same by itself: no hook, no runner,
-nobody who could look or change anything. The other floor has five more callbacks, as many as the
-set has, that do nothing and say so: what Lightning takes to ask them is in every set of callbacks.
+nobody who could look or change anything. The other floor has hooks, their methods in lists, and as
+many callbacks as the set has that say that they do nothing: Lightning asks them all the same.
 
     python -m benchmarks defaults
 """
@@ -14,24 +14,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
-import math
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader
 
+from benchmarks.by_hand import ByHand, InLists
 from benchmarks.dispatch import Muted
 from benchmarks.measure import Bench, has, in_turns, quiet_trainer
-from lightning_hooks import HookAdapter, IterTimerHook, TextLoggerHook
+from lightning_hooks import IterTimerHook, TextLoggerHook
 from lightning_hooks.hooks.checkpoint import CheckpointHook
 from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
 
@@ -41,8 +39,8 @@ MARKS = range(FIRST, LAST + 1, 100)
 BARE, LIGHTNINGS, OURS = "Lightning, bare", "Lightning's equivalents", "our default set"
 SILENT = "our default set, no line due"
 EMPTY = "one callback, its two events empty"
-FLOOR, FLOOR_OF_SIX = "floor, one callback", "floor, one callback and five muted"
-PARTS = (SILENT, EMPTY, FLOOR, FLOOR_OF_SIX)
+FLOOR, FLOOR_OF_HOOKS = "floor, one callback", "floor, hooks in lists and four muted callbacks"
+PARTS = (SILENT, EMPTY, FLOOR, FLOOR_OF_HOOKS)
 KINDS = (BARE, LIGHTNINGS, OURS, *PARTS)
 MMCV_BARE, MMCV = "mmcv, bare", "mmcv's default set in mmcv"
 
@@ -111,37 +109,6 @@ class Empty(Muted):
     def on_train_batch_end(self, *given: Any) -> None: ...
 
 
-class ByHand(Muted):
-    """A cosine, two times, the loss, and their averages in a file: what the set does in a step."""
-
-    def __init__(self, directory: str) -> None:
-        super().__init__("on_train_batch_start", "on_train_batch_end")
-        self.file = open(f"{directory}/log.json", "a")  # noqa: SIM115  # until it is gone
-        self.values: dict[str, list[Any]] = {"data_time": [], "time": [], "loss": []}
-        self.last = time.perf_counter()
-
-    def on_train_batch_start(self, trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
-        self.values["data_time"].append(time.perf_counter() - self.last)
-        done = trainer.fit_loop.epoch_loop.batch_progress.total.completed
-        rate = 0.005 * (1 + math.cos(math.pi * done / LAST))
-        trainer.optimizers[0].param_groups[0]["lr"] = rate
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, module: Any, outputs: Any, batch: Any, index: int
-    ) -> None:
-        self.values["loss"].append(outputs["loss"])
-        now = time.perf_counter()
-        self.values["time"].append(now - self.last)
-        self.last = now
-        if (index + 1) % INTERVAL == 0:
-            self.values["loss"] = torch.stack(self.values["loss"]).tolist()
-            means = {name: float(np.mean(values)) for name, values in self.values.items()}
-            self.file.write(json.dumps(means) + "\n")
-            self.file.flush()
-            for values in self.values.values():
-                values.clear()
-
-
 def default_hooks(interval: int) -> list[Any]:
     """Return ours, with so many steps between two lines."""
     return [
@@ -158,14 +125,15 @@ def in_lightning(kind: str, meter: Meter) -> None:
         options: dict[str, Any] = {}
         callbacks: list[Any] = [Metered(meter)]
         if kind in (OURS, SILENT):
-            hooks = default_hooks(INTERVAL if kind == OURS else 10 * LAST)
-            callbacks.append(HookAdapter(hooks, work_dir=directory))
+            callbacks += default_hooks(INTERVAL if kind == OURS else 10 * LAST)
+            options = {"enable_checkpointing": True}
         if kind == EMPTY:
             callbacks.append(Empty())
-        if kind in (FLOOR, FLOOR_OF_SIX):
-            callbacks.append(ByHand(directory))
-        if kind == FLOOR_OF_SIX:
-            callbacks += [Muted() for _ in range(5)]
+        if kind == FLOOR:
+            callbacks.append(ByHand(directory, LAST, INTERVAL))
+        if kind == FLOOR_OF_HOOKS:
+            callbacks.append(InLists(directory, LAST, INTERVAL))
+            callbacks += [Muted() for _ in range(4)]
         if kind == LIGHTNINGS:
             callbacks += [LearningRateMonitor("step"), Timer(), ModelCheckpoint(directory)]
             options = {"logger": CSVLogger(directory), "log_every_n_steps": INTERVAL}

@@ -10,6 +10,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from device_reads import NoReads
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback, EMAWeightAveraging
 from lightning.pytorch.plugins import MixedPrecision
@@ -478,14 +479,6 @@ class Poisoned(TinyNormModule):
                 for name, parameter in self.named_parameters():
                     if self.name in (None, name):
                         parameter.fill_(float("nan"))
-
-
-class NoReads(torch.utils._python_dispatch.TorchDispatchMode):
-    """Refuses to read the device."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
-        assert function is not torch.ops.aten._local_scalar_dense.default, "a read of the device"
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("name", [None, "net.0.weight", "net.1.bias", "net.3.bias"])

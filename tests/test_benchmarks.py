@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("rich")
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"__main__", "measure", "readme", "report"}
+SHARED = {"__main__", "by_hand", "measure", "readme", "report"}
 NAMES = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
 
 

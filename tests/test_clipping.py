@@ -16,12 +16,12 @@ import lightning as L
 import pytest
 import torch
 from clip_job import RECIPES, Plain
+from device_reads import NoReads
 from helpers import TinyModule, make_loader, make_trainer
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_hooks import (
     Fp16OptimizerHook,
@@ -99,14 +99,6 @@ def test_adaptively_leaves_gradients_of_zero() -> None:
     found = KINDS["adaptive"](parameters)
     assert found.exceeded() == 0
     assert all(not parameter.grad.any() for parameter in parameters)
-
-
-class NoReads(TorchDispatchMode):
-    """Fails where the host waits for a number of the device."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
-        assert function is not torch.ops.aten._local_scalar_dense.default, "a read of the device"
-        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,6 +12,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from device_reads import Reads
 from helpers import TinyModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback
 from torch import nn
@@ -152,20 +153,7 @@ def test_components_of_an_old_model_are_numbers(value: float, tmp_path: Path) ->
         assert "not finite: loss_box=nan\nfinite: loss=" in message
 
 
-def test_reads_the_device_once_per_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads = []
-    for name in ("item", "tolist", "__float__", "__bool__"):
-        own = getattr(torch.Tensor, name)
-
-        def counting(tensor: Any, *args: Any, own: Any = own, name: str = name) -> Any:
-            if tensor.dtype.is_floating_point:
-                reads.append((name, tensor.numel()))
-            return own(tensor, *args)
-
-        monkeypatch.setattr(torch.Tensor, name, counting)
-
+def test_reads_the_device_once_per_interval(tmp_path: Path) -> None:
     class Module(Spoiled):
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
             return self.loss(batch)
@@ -174,9 +162,10 @@ def test_reads_the_device_once_per_interval(
             return torch.optim.SGD(self.parameters(), lr=0.1, foreach=False)
 
     def count(*hooks: Any) -> list[Any]:
-        reads.clear()
-        make_trainer(tmp_path, *hooks).fit(Module(-1), make_loader(10))
-        return list(reads)
+        with Reads() as reads:
+            make_trainer(tmp_path, *hooks).fit(Module(-1), make_loader(10))
+        found = [read for read in reads.found if read.are_floats and read.method != "cpu"]
+        return [(read.method, read.numbers) for read in found]
 
     assert count() == []
     # the two weights before the run; then losses, with one flag for all weights
