@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from itertools import chain
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -129,35 +129,45 @@ class LogBuffer:
 
     def _read(self, n: int) -> None:
         """Replace the tensors among the last ``n`` values by numbers, with one copy per device."""
-        found: dict[tuple[torch.device, torch.dtype], list[tuple[list[Any], int]]] = {}
-        for values in self.val_history.values():
-            first = max(len(values) - n, 0) if n else 0
-            if {*map(type, values[first:])} <= {float, int}:
-                continue
-            for index in range(first, len(values)):
-                value = values[index]
-                if isinstance(value, torch.Tensor):
-                    if value.ndim:
-                        values[index] = value = (
-                            value.reshape(()) if value.numel() == 1 else value.float().mean()
-                        )
-                    found.setdefault((value.device, value.dtype), []).append((values, index))
-        for device in dict.fromkeys(device for device, _ in found):
-            groups = [places for (where, _), places in found.items() if where == device]
-            stacks = [torch.stack([values[index] for values, index in p]) for p in groups]
-            if len(stacks) > 1:
-                # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
-                wide = torch.float64 if device.type != "mps" else torch.float32
-                stacks = [torch.cat([stack.to(wide) for stack in stacks])]
-            for (values, index), number in zip(chain(*groups), stacks[0].tolist(), strict=True):
+        places = [
+            (values, index)
+            for values in self.val_history.values()
+            for index in range(max(len(values) - n, 0) if n else 0, len(values))
+            if type(values[index]) is not float and isinstance(values[index], torch.Tensor)
+        ]
+        if places:
+            numbers = _numbers([values[index] for values, index in places])
+            for (values, index), number in zip(places, numbers, strict=True):
                 values[index] = number
+
+
+def _numbers(tensors: list[torch.Tensor]) -> list[float]:
+    """Return the number in each tensor, or their mean, with one copy per device."""
+    kinds = {*map(attrgetter("device", "dtype", "ndim"), tensors)}
+    if len(kinds) == 1 and not tensors[0].ndim:  # in nearly every run
+        return torch.stack(tensors).tolist()
+    numbers = [0.0] * len(tensors)
+    for device in dict.fromkeys(tensor.device for tensor in tensors):
+        here = [index for index, tensor in enumerate(tensors) if tensor.device == device]
+        scalars = [_scalar(tensors[index]) for index in here]
+        if len({scalar.dtype for scalar in scalars}) > 1:
+            # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
+            wide = torch.float64 if device.type != "mps" else torch.float32
+            scalars = [scalar.to(wide) for scalar in scalars]
+        for index, number in zip(here, torch.stack(scalars).tolist(), strict=True):
+            numbers[index] = number
+    return numbers
+
+
+def _scalar(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(()) if tensor.numel() == 1 else tensor.float().mean()
 
 
 def _mean(values: list[Any], counts: list[int]) -> float:
     """Return mmcv's average, to the last bit."""
     # the usual case takes a third of the time; a weight of 1 changes nothing of a float
     if counts.count(1) == len(counts) and {*map(type, values)} == {float}:
-        return float(np.sum(values) / len(counts))
+        return float(np.add.reduce(values) / len(counts))  # np.sum's own way, without its checks
     weights = np.array(counts)
     return float(np.sum(np.array(values) * weights) / np.sum(weights))
 
