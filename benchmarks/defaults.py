@@ -24,11 +24,10 @@ import torch
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
-from torch.utils.data import DataLoader
 
 from benchmarks.by_hand import ByHand, InLists
 from benchmarks.dispatch import Muted
-from benchmarks.measure import Bench, has, in_turns, quiet_trainer
+from benchmarks.measure import Bench, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import IterTimerHook, TextLoggerHook
 from lightning_hooks.hooks.checkpoint import CheckpointHook
 from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
@@ -139,7 +138,7 @@ def in_lightning(kind: str, meter: Meter) -> None:
             options = {"logger": CSVLogger(directory), "log_every_n_steps": INTERVAL}
             options["enable_checkpointing"] = True
         trainer = quiet_trainer(directory, *callbacks, max_epochs=2, **options)
-        loader = DataLoader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
+        loader = make_loader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
         trainer.fit(Module(logs=kind == LIGHTNINGS), loader)
 
 
@@ -156,7 +155,7 @@ def in_mmcv(kind: str, meter: Meter) -> None:
             loss = self.net(data).square().mean()
             return {"loss": loss, "log_vars": {"loss": loss.item()}, "num_samples": 2}
 
-    class MeteredHook(oracle.Hook):  # type: ignore[misc,name-defined]
+    class MeteredHook(oracle.Hook):  # type: ignore[misc]
         def before_train_iter(self, runner: Any) -> None:
             if runner.inner_iter in meter.marks:
                 meter.mark(runner.inner_iter)
@@ -172,7 +171,7 @@ def in_mmcv(kind: str, meter: Meter) -> None:
             runner.register_logger_hooks(
                 {"interval": INTERVAL, "hooks": [{"type": "TextLoggerHook"}]}
             )
-        loader = DataLoader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
+        loader = make_loader(torch.rand(2 * (LAST + 2), 8), batch_size=2)
         oracle.run(runner, [loader], [("train", 1)])
 
 

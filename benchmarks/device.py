@@ -24,12 +24,11 @@ from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.overrides import TorchFunctionMode
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import DataLoader
 
 from benchmarks.defaults import Metered
 from benchmarks.ema import SETS
 from benchmarks.invalid_loss import Assertion
-from benchmarks.measure import Bench, in_turns, quiet_trainer
+from benchmarks.measure import Bench, in_turns, make_loader, quiet_trainer
 from lightning_hooks import CheckInvalidLossHook, CheckpointHook, EMAHook, TextLoggerHook
 
 GPU = torch.cuda.is_available()
@@ -125,10 +124,10 @@ class Reads(Meter, TorchFunctionMode):
 
     def start(self) -> None:
         self._found = 0
-        self.__enter__()
+        self.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        self.__exit__(None, None, None)
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         self.figure = self._found / (LAST - FIRST) * INTERVAL
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -197,7 +196,7 @@ def measure(case: Case, model: str, make: Callable[[], Meter]) -> float:
             options["accelerator"] = "gpu"
         callbacks = [Metered(meter), *case.make(directory)]
         trainer = quiet_trainer(directory, *callbacks, devices=1, **options)
-        loader, val_loader = (DataLoader(torch.ones(n, 1)) for n in (LAST + 1, 1))
+        loader, val_loader = (make_loader(torch.ones(n, 1)) for n in (LAST + 1, 1))
         trainer.fit(Module(SETS[model], case.how), loader, val_loader if case.validates else None)
     return meter.figure
 

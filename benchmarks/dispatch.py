@@ -19,7 +19,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer import call
 
-from benchmarks.measure import Bench, Figures, has, in_turns, quiet_trainer
+from benchmarks.measure import Bench, Figures, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import Hook, HookAdapter
 
 EVENTS = (
@@ -128,7 +128,7 @@ class Module(L.LightningModule):
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
 
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
         return self.layer(batch).sum()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -175,7 +175,7 @@ def measure(make: Callable[[], list[Any]], directory: str) -> float:
     """Return the microseconds of one batch's events."""
     timer = Measure()
     trainer = quiet_trainer(directory, *make(), timer)
-    trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(1, 1)))
+    trainer.fit(Module(), make_loader(torch.ones(1, 1)))
     return timer.microseconds
 
 

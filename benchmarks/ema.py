@@ -53,7 +53,7 @@ def vit_b() -> list[tuple[int, ...]]:
     return [*head, *block * 12, (width,), (width,), (1000, width), (1000,)]
 
 
-SETS = {
+SETS: dict[str, list[tuple[int, ...]]] = {
     "ResNet-50": resnet50(),
     "ViT-B": vit_b(),
     "5000 tiny": [(16,)] * 5000,
@@ -79,7 +79,7 @@ class Contender:
 
 def floor(module: Module) -> Contender:
     """The one kernel that averages."""
-    values = [*module.parameters()]
+    values: list[torch.Tensor] = [*module.parameters()]
     averages = [value.detach().clone() for value in values]
     return Contender(torch.no_grad()(lambda: torch._foreach_lerp_(averages, values, MOMENTUM)))
 
@@ -121,7 +121,7 @@ def lightning(module: Module) -> Contender:
 
 def averaged_model(module: Module) -> Contender:
     """torch's, with its fastest function."""
-    average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(1 - MOMENTUM))
+    average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(1 - MOMENTUM))  # type: ignore[no-untyped-call]
     return Contender(lambda: average.update_parameters(module))
 
 
@@ -179,7 +179,11 @@ def ema_pytorch(module: Module) -> Contender:
 
 def makers() -> dict[str, Callable[[Module], Contender]]:
     """Return the contenders that are installed."""
-    found = {FLOOR: floor, OURS: ours, LIGHTNING: lightning}
+    found: dict[str, Callable[[Module], Contender]] = {
+        FLOOR: floor,
+        OURS: ours,
+        LIGHTNING: lightning,
+    }
     found["torch AveragedModel, multi_avg_fn"] = averaged_model
     peers = {
         MMCV: ("mmcv", mmcv),

@@ -18,11 +18,10 @@ from typing import Any
 
 import lightning as L
 import torch
-from torch.utils.data import DataLoader
 
 from benchmarks.checkpoint import resident
 from benchmarks.dispatch import Both, measure
-from benchmarks.measure import Bench, Figures, in_turns, quiet_trainer
+from benchmarks.measure import Bench, Figures, in_turns, make_loader, quiet_trainer
 from lightning_hooks import CheckInvalidLossHook, EMAHook, Hook, HookAdapter, IterTimerHook
 from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
 from lightning_hooks.writers.text import TextLoggerHook
@@ -90,7 +89,7 @@ def one_run(iterations: int) -> tuple[Figures, Figures]:
     with tempfile.TemporaryDirectory() as directory:
         adapter = HookAdapter(hooks, work_dir=directory)
         trainer = quiet_trainer(directory, adapter)
-        trainer.fit(Still(), DataLoader(Counter(iterations), batch_size=None))
+        trainer.fit(Still(), make_loader(Counter(iterations), batch_size=None))
     pairs = zip(notes.seconds, notes.seconds[1:], strict=False)
     times = [(later - earlier) / notes.part * 1e6 for earlier, later in pairs]
     return times, notes.memory[1:]

@@ -20,7 +20,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from benchmarks.measure import Bench, in_turns, quiet_trainer
+from benchmarks.measure import Bench, in_turns, make_loader, quiet_trainer
 from lightning_hooks import CheckInvalidLossHook, Hook
 from lightning_hooks.driver import Driver
 
@@ -99,7 +99,8 @@ class MeasureSkip(Callback):
         self.hook = hook
 
     def on_before_optimizer_step(self, trainer: L.Trainer, module: Any, optimizer: Any) -> None:
-        hook, loss = self.hook, torch.ones(())
+        hook: Any = self.hook
+        loss = torch.ones(())
         gradients = [parameter.grad for parameter in module.parameters()]
         found, scale = torch.zeros(()), torch.ones(())
         start = time.thread_time()
@@ -120,7 +121,7 @@ def fit(module: Module, *callbacks: Any) -> None:
     """Train for one batch."""
     with tempfile.TemporaryDirectory() as directory:
         trainer = quiet_trainer(directory, *callbacks)
-        trainer.fit(module, torch.utils.data.DataLoader(torch.ones(1, 8)))
+        trainer.fit(module, make_loader(torch.ones(1, 8)))
 
 
 def check(make: Callable[[], Hook]) -> float:

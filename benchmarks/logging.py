@@ -23,9 +23,8 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.loggers import CSVLogger
-from torch.utils.data import DataLoader
 
-from benchmarks.measure import Bench, has, in_turns, quiet_trainer
+from benchmarks.measure import Bench, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import (
     ClearMLLoggerHook,
     DvcliveLoggerHook,
@@ -112,7 +111,7 @@ def fit(steps: int, how: str, hooks: list[Any], logger: bool = False, work: int 
             logger=CSVLogger(folder) if logger else False,
             log_every_n_steps=INTERVAL,
         )
-        loader = DataLoader(torch.rand(2 * (5001 + steps), 8), batch_size=2)
+        loader = make_loader(torch.rand(2 * (5001 + steps), 8), batch_size=2)
         trainer.fit(Module(how, work), loader)
     return clock.means
 

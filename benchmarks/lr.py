@@ -19,7 +19,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from benchmarks.measure import Bench, has, in_turns, quiet_trainer
+from benchmarks.measure import Bench, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import HOOKS, HookAdapter
 
 EPOCHS, BATCHES, TRIES = 4, 250, 8
@@ -70,7 +70,7 @@ class Module(L.LightningModule):
         self.layer = torch.nn.Linear(1, 1)
         self.optimizer = optimizer
 
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
         return self.layer(batch).sum()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -109,7 +109,7 @@ def ours(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[floa
     measure = Measure(hook, adapter)
     with tempfile.TemporaryDirectory() as directory:
         trainer = quiet_trainer(directory, adapter, measure, max_epochs=EPOCHS)
-        trainer.fit(Module(optimizer), torch.utils.data.DataLoader(torch.ones(BATCHES, 1)))
+        trainer.fit(Module(optimizer), make_loader(torch.ones(BATCHES, 1)))
     return measure.seconds / ITERS, measure.rates
 
 

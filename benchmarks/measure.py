@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -73,7 +73,7 @@ def has(*packages: str) -> bool:
 
 
 def in_turns(
-    cases: dict[str, Callable[[], T]], rounds: int, warm_up: int = 1, collecting: bool = False
+    cases: Mapping[str, Callable[[], T]], rounds: int, warm_up: int = 1, collecting: bool = False
 ) -> dict[str, list[T]]:
     """Run all cases in each round; return what they return, without that of the first rounds.
 
@@ -120,6 +120,13 @@ def ratio_rows(ratios: Sequence[Ratio]) -> list[list[str]]:
         spread = f"{low:.3f} to {high:.3f}"
         rows.append([ratio.what, ratio.peer, f"{ratio.median:.3f}", spread, goal])
     return rows
+
+
+def make_loader(data: Any, batch_size: int | None = 1) -> Any:
+    """Make a loader of a tensor's rows, or of a data set."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(data, batch_size=batch_size)
 
 
 def quiet_trainer(directory: Any, *callbacks: Any, **options: Any) -> Any:

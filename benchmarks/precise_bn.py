@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.measure import Bench, has, in_turns
+from benchmarks.measure import Bench, has, in_turns, make_loader
 from lightning_hooks import update_bn_stats
 
 LAYERS, CHANNELS, BATCH, BATCHES = 50, 8, 16, 100
@@ -81,7 +81,7 @@ def ways(loader: Any) -> dict[str, Callable[[nn.Module], Any]]:
 
 def statistics_of(model: nn.Module) -> torch.Tensor:
     """Return all means and variances of a model in a row."""
-    norms = [part for part in model if isinstance(part, nn.BatchNorm1d)]  # type: ignore[attr-defined]
+    norms: list[Any] = [part for part in model if isinstance(part, nn.BatchNorm1d)]  # type: ignore[attr-defined]
     return torch.cat([torch.cat([x.running_mean, x.running_var]) for x in norms])
 
 
@@ -92,7 +92,7 @@ def run(rounds: int = 15) -> Bench:
     parts = [nn.BatchNorm1d(CHANNELS) for _ in range(LAYERS)]
     model = Model(*parts)
     data = torch.randn(BATCH * BATCHES, CHANNELS)
-    loader = torch.utils.data.DataLoader(data, batch_size=BATCH)
+    loader = make_loader(data, batch_size=BATCH)
     batches = list(loader)
 
     class Kept:  # nobody pays for loading
