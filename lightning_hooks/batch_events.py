@@ -41,7 +41,7 @@ def batch_end(
     hooks = calls.at["after_train_iter"]
     owned, by_iter = ownership.is_taken, isinstance(runner, IterRunner)
     # a stop that one of several ranks asks for at any point is settled here
-    if not (hooks or calls.settles or owned or by_iter or step.is_read):
+    if not (hooks or runner.world_size > 1 or owned or by_iter or step.is_read):
         return None
 
     def settle() -> None:
@@ -54,8 +54,8 @@ def batch_end(
         "after_train_iter",
         hooks[ownership.split(hooks) :],
         first=step.collect if step.is_read and not owned else None,
-        last=settle if runner.world_size > 1 or (owned and by_iter) else None,
         ends=True,
+        last=settle if calls.settles or (owned and by_iter) else None,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import length_hint
 from typing import Any
 
 import lightning as L
@@ -11,7 +12,7 @@ import torch
 from lightning_hooks.flags import TrainFlags
 from lightning_hooks.notes import add_hook_note, stopped
 from lightning_hooks.ownership import is_ours, trains_like_mmcv
-from lightning_hooks.runner import NO_BATCH, Runner
+from lightning_hooks.runner import Runner
 
 __all__ = ["Call", "Calls"]
 
@@ -50,8 +51,8 @@ class Calls:
         calls: list[Call],
         *,
         first: Callable[..., None] | None = None,
-        last: Callable[[], None] | None = None,
         ends: bool = False,
+        last: Callable[[], None] | None = None,
     ) -> Callable[..., None]:
         """Return an event of Lightning's that makes these calls, in every batch.
 
@@ -62,8 +63,9 @@ class Calls:
             point: The point, to name it in an error.
             calls: Those of the point, or a part of them.
             first: Called before them with the event's third and fourth argument.
-            last: Called after them.
             ends: Whether the batch ends with it, and hooks see it no more.
+            last: Called after that in place of :meth:`settle_stop`, which is called if a hook
+                wants the run to stop.
         """
         runner, methods = self._runner, [method for _, method in calls]
 
@@ -73,18 +75,18 @@ class Calls:
             batch = two if ends else one  # it has the step's outputs before it where it ends
             if batch is None and ends:  # the loader gave none: no step has run
                 return
-            runner._batch = batch
+            runner.data_batch = batch
             if first is not None:
                 first(one, two)
-            method: Any = None  # the one that raises
+            left = iter(methods)
             runner.calls_hooks = True
             try:
-                for method in methods:
+                for method in left:
                     method(runner)
             except StopIteration as error:
-                raise stopped(error, _whose(method, calls), point, runner) from error
+                raise stopped(error, _last_called(calls, left), point, runner) from error
             except BaseException as error:
-                add_hook_note(error, _whose(method, calls), point, runner)
+                add_hook_note(error, _last_called(calls, left), point, runner)
                 raise
             finally:
                 runner.calls_hooks = False
@@ -94,15 +96,23 @@ class Calls:
             if runner.flags_before_eval or not runner.module.training:
                 self._put_flags_back()
             if ends:
-                runner._batch = NO_BATCH
-            if last is not None:
-                last()
+                runner.data_batch = None  # an attribute less in each batch has its dict rebuilt
+                if last is not None:
+                    last()
+                elif runner._stop_requested:
+                    self.settle_stop()
 
         return on_batch
 
     def now(self, point: str) -> None:
         """Call a point of each epoch or run, on the list as it changes under way."""
+        if point != "before_run" and vars(self._runner).get("data_batch", self) is None:
+            del self._runner.data_batch  # left so by the last batch
         self._runner.call_hook(point)
+        self.put_right()
+
+    def put_right(self) -> None:
+        """Train with the optimizer that a hook has assigned; undo an evaluation of a hook's."""
         self._runner.take_optimizer()
         self._put_flags_back()
 
@@ -153,5 +163,7 @@ class Calls:
             runner.trainer.should_stop = True
 
 
-def _whose(method: Any, calls: list[Call]) -> Any:
-    return next((hook for hook, one in calls if one is method), None)
+def _last_called(calls: list[Call], left: Iterator[Any]) -> Any:
+    """Return the hook whose method was taken last from an iterator over those of the calls."""
+    done = len(calls) - length_hint(left)
+    return calls[done - 1][0] if done else None

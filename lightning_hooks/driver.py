@@ -318,6 +318,8 @@ class Driver(Callback):
         self.__dict__["on_train_batch_start"] = event  # Lightning asks no more where it is None
         if event is not None:
             event(trainer, pl_module, batch, batch_idx)
+        else:
+            self._calls.put_right()  # what was changed since the epoch began, at no point of it
 
     def on_train_batch_end(
         self,
@@ -414,8 +416,9 @@ class Driver(Callback):
             runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner, runner.outputs)
+            shown = getattr(runner, "data_batch", None)  # a hook may have put another one there
             event = self._calls.at_batch("after_val_iter", self._calls.at["after_val_iter"])
-            event(trainer, pl_module, batch, batch_idx)
+            event(trainer, pl_module, shown, batch_idx)
             del runner.data_batch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

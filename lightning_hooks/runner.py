@@ -24,10 +24,7 @@ from lightning_hooks.outputs import StepOutputs
 from lightning_hooks.priority import default_priority
 from lightning_hooks.step import optimizers_of_hooks
 
-__all__ = ["NO_BATCH", "Runner"]
-
-NO_BATCH = object()
-"""What a runner has in place of a batch between iterations."""
+__all__ = ["Runner"]
 
 
 class Runner:
@@ -55,7 +52,9 @@ class Runner:
     result: Any = None
     """What the last validation or test step returned, dict or not."""
 
-    _batch: Any = NO_BATCH
+    data_batch: Any
+    """The batch; there only within an iteration."""
+
     fills_log_buffer: bool = False
     """Whether the steps fill the log buffer themselves, as those of the stand-in's runners do."""
 
@@ -229,21 +228,6 @@ class Runner:
         self._model = value
         if self.on_model_change is not None:
             self.on_model_change()
-
-    @property
-    def data_batch(self) -> Any:
-        """The batch; there only within an iteration."""
-        if self._batch is NO_BATCH:
-            raise AttributeError("runner.data_batch is there only within an iteration")
-        return self._batch
-
-    @data_batch.setter
-    def data_batch(self, value: Any) -> None:
-        self._batch = value
-
-    @data_batch.deleter
-    def data_batch(self) -> None:
-        self._batch = NO_BATCH
 
     @property
     def rank(self) -> int:

@@ -63,7 +63,7 @@ class TrainingStep:
         self._inside = True
         try:
             event = self._calls.at_batch("after_train_iter", calls)
-            event(runner.trainer, runner.module, runner._batch, None)
+            event(runner.trainer, runner.module, getattr(runner, "data_batch", None), None)
         finally:
             self._inside = False
         runner.outputs = StepOutputs.of(runner, detached(runner.outputs))

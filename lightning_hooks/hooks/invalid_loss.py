@@ -165,7 +165,7 @@ class CheckInvalidLossHook(Hook):
         assert self._action is not None
         self._action.before_batch()
         if self.dump_dir is not None:
-            self._record.rng_state = rng.get_rng_state()
+            self._record.batch, self._record.rng_state = batch, rng.get_rng_state()
         if self._action.keeps and not self._needs_each_batch():
             self.__dict__["on_train_batch_start"] = None  # it was for the first
 

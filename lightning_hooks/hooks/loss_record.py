@@ -36,8 +36,10 @@ class LossRecord:
 
     def __init__(self, keep_batches: bool = False) -> None:
         self.keep_batches = keep_batches
+        self.batch: Any = None
+        """The batch of the step that is run, for what is kept of it."""
         self.rng_state: dict[str, Any] | None = None
-        """The random state before the step that is run, for what is kept of it."""
+        """The random state before that step."""
         self.last_iter = -1
         self.iters = 0
         """Iterations since the last reading, with a loss or without."""
@@ -58,7 +60,8 @@ class LossRecord:
         kept = loss if isinstance(loss, OrphanLoss) else loss.detach()
         step = kept, _terms(outputs, runner, self._seen), iteration, runner.epoch, runner.inner_iter
         if self.keep_batches:
-            step = *step, runner.data_batch, self.rng_state  # type: ignore[assignment]
+            batch = runner.data_batch if self.batch is None else self.batch
+            step = *step, batch, self.rng_state  # type: ignore[assignment]
         self._steps.append(step)  # a Step when it is read: that is slower to make
 
     def take(self) -> list[Step]:
