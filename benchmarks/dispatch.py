@@ -30,7 +30,7 @@ EVENTS = (
     "on_before_optimizer_step",
     "on_train_batch_end",
 )
-REPEATS, TRIES = 100, 20
+REPEATS, TRIES = 100, 50
 MANY = 100
 
 
