@@ -122,7 +122,7 @@ def test_calls_of_a_step_with_the_usual_set(tmp_path: Path) -> None:
     rate = CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False)
     hooks = [rate, CheckpointHook(), IterTimerHook(), TextLoggerHook(interval=100)]
     events = 2
-    of_rate = 1 + 3  # the counter, the policy, its curve
+    of_rate = 1 + 2  # the policy, its curve
     of_timer = 2 * 2
     of_log = 3 + 3  # taking the step's loss; asking whether a line is due
     of_checkpoint = 1
