@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from operator import length_hint
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -67,7 +67,10 @@ class Calls:
             last: Called after that in place of :meth:`settle_stop`, which is called if a hook
                 wants the run to stop.
         """
-        runner, methods = self._runner, [method for _, method in calls]
+        runner, module = self._runner, self._runner.module
+        methods = [method for _, method in calls]
+        if len({*map(id, methods)}) < len(methods):  # shared by hooks; an error is one hook's
+            methods = [partial(method) for method in methods]
 
         def on_batch(
             trainer: L.Trainer, pl_module: L.LightningModule, one: Any, two: Any, three: Any = None
@@ -78,22 +81,22 @@ class Calls:
             runner.data_batch = batch
             if first is not None:
                 first(one, two)
-            left = iter(methods)
+            method: Any = None  # the one that raises
             runner.calls_hooks = True
             try:
-                for method in left:
+                for method in methods:
                     method(runner)
             except StopIteration as error:
-                raise stopped(error, _last_called(calls, left), point, runner) from error
+                raise stopped(error, whose(method), point, runner) from error
             except BaseException as error:
-                add_hook_note(error, _last_called(calls, left), point, runner)
+                add_hook_note(error, whose(method), point, runner)
                 raise
             finally:
                 runner.calls_hooks = False
             if runner.optimizer is not runner._known_optimizer:
                 runner.take_optimizer()
             # nothing has been evaluated in nearly every batch
-            if runner.flags_before_eval or not runner.module.training:
+            if runner.flags_before_eval or not module.training:
                 self._put_flags_back()
             if ends:
                 runner.data_batch = None  # an attribute less in each batch has its dict rebuilt
@@ -101,6 +104,10 @@ class Calls:
                     last()
                 elif runner._stop_requested:
                     self.settle_stop()
+
+        def whose(method: Any) -> Any:
+            found = (hook for (hook, _), one in zip(calls, methods, strict=True) if one is method)
+            return next(found, None)
 
         return on_batch
 
@@ -161,9 +168,3 @@ class Calls:
             stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
         if stop:
             runner.trainer.should_stop = True
-
-
-def _last_called(calls: list[Call], left: Iterator[Any]) -> Any:
-    """Return the hook whose method was taken last from an iterator over those of the calls."""
-    done = len(calls) - length_hint(left)
-    return calls[done - 1][0] if done else None
