@@ -6,11 +6,10 @@ are made. Whatever changes that (a hook more, a model assigned, the next epoch) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lightning_hooks.calls import Calls
+from lightning_hooks.calls import BatchEvent, Calls
 from lightning_hooks.iter_runner import IterRunner
 from lightning_hooks.ownership import Ownership, trains_like_mmcv
 from lightning_hooks.runner import Runner
@@ -18,11 +17,8 @@ from lightning_hooks.training_step import TrainingStep
 
 __all__ = ["batch_end", "batch_start"]
 
-Event = Callable[..., None]
-"""Takes what Lightning gives: the Trainer, the module, outputs if there are any, batch, index."""
 
-
-def batch_start(runner: Runner, calls: Calls, ownership: Ownership) -> Event | None:
+def batch_start(runner: Runner, calls: Calls, ownership: Ownership) -> BatchEvent | None:
     """Return what calls ``before_train_iter``; None if there is nothing to do."""
     hooks = calls.at["before_train_iter"]
     begin = partial(_begin_iteration, runner) if isinstance(runner, IterRunner) else None
@@ -33,7 +29,7 @@ def batch_start(runner: Runner, calls: Calls, ownership: Ownership) -> Event | N
 
 def batch_end(
     runner: Runner, calls: Calls, ownership: Ownership, step: TrainingStep
-) -> Event | None:
+) -> BatchEvent | None:
     """Return what calls ``after_train_iter``, or what is left of it after the training step.
 
     None if there is nothing to do.

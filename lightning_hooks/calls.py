@@ -14,10 +14,13 @@ from lightning_hooks.notes import add_hook_note, stopped
 from lightning_hooks.ownership import is_ours, trains_like_mmcv
 from lightning_hooks.runner import Runner
 
-__all__ = ["Call", "Calls"]
+__all__ = ["BatchEvent", "Call", "Calls"]
 
 Call = tuple[Any, Callable[[Any], None]]
 """A hook and its method for a point."""
+
+BatchEvent = Callable[..., None]
+"""Takes what Lightning gives: the Trainer, the module, outputs if there are any, batch, index."""
 
 
 class _CallsByPoint(dict[str, list[Call]]):
@@ -53,7 +56,7 @@ class Calls:
         first: Callable[..., None] | None = None,
         ends: bool = False,
         last: Callable[[], None] | None = None,
-    ) -> Callable[..., None]:
+    ) -> BatchEvent:
         """Return an event of Lightning's that makes these calls, in every batch.
 
         It is one function, as a call more is paid for in each batch; of what may happen in one,

@@ -60,6 +60,7 @@ class LossRecord:
         kept = loss if isinstance(loss, OrphanLoss) else loss.detach()
         step = kept, _terms(outputs, runner, self._seen), iteration, runner.epoch, runner.inner_iter
         if self.keep_batches:
+            # a hook that another one registers in mid-run has no events, and was told of none
             batch = runner.data_batch if self.batch is None else self.batch
             step = *step, batch, self.rng_state  # type: ignore[assignment]
         self._steps.append(step)  # a Step when it is read: that is slower to make
