@@ -30,6 +30,7 @@ NAMES = (
     "dispatch",
     "defaults",
     "instructions",
+    "parts",
     "ema",
     "precise_bn",
     "checkpoint",

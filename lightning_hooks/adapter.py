@@ -17,7 +17,7 @@ from lightning_hooks.hook_list import HookList, hook_info
 from lightning_hooks.hook_order import build_placed
 from lightning_hooks.hooks.best_checkpoints import BestCheckpoints
 from lightning_hooks.hooks.checkpoint import CheckpointHook
-from lightning_hooks.participants import Participant
+from lightning_hooks.participants import Participant, leave_out
 from lightning_hooks.priority import default_priority, get_priority
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.settings import Settings
@@ -203,9 +203,9 @@ class HookAdapter(Participant):
         if stage == "fit" and self.trainer_kwargs:
             warn_of_unheard(self.trainer_kwargs, trainer)
         if not any("before_val_epoch" in h.dialect.points for h in self._of_other_dialects()):
-            self.__dict__.update(on_validation_start=None, on_validation_end=None)
+            leave_out(self, HookAdapter, "on_validation_start", "on_validation_end")
         if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
-            self.__dict__["on_after_backward"] = None
+            leave_out(self, HookAdapter, "on_after_backward")
         for dialect in {h.dialect.name: h.dialect for h in self._of_other_dialects()}.values():
             if dialect.evaluates is not None:
                 dialect.evaluates(trainer, dialect)

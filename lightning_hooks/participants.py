@@ -13,7 +13,7 @@ from lightning_hooks.argument_names import check_names, names_of
 from lightning_hooks.misplaced import AskedFirst, NoLogger, for_objects, refuse_misplaced
 from lightning_hooks.settings import Settings
 
-__all__ = ["Participant", "each_once", "host", "mute", "unmute"]
+__all__ = ["Participant", "each_once", "host", "leave_out", "mute", "unmute"]
 
 EVENTS = tuple(
     name
@@ -138,6 +138,21 @@ def mute(callbacks: Iterable[Callback]) -> None:
             stock = getattr(type(callback), name, None) is getattr(Callback, name)
             if stock and name not in callback.__dict__:  # it may have been set on the instance
                 callback.__dict__[name] = None
+
+
+def leave_out(callback: Callback, owner: type, *events: str) -> None:
+    """Set events that a class has no use for in this run to None; the driver puts them back.
+
+    What a subclass makes of them is called all the same.
+
+    Args:
+        callback: An object of the class, or of a subclass.
+        owner: The class.
+        events: Their names.
+    """
+    for name in events:
+        if getattr(type(callback), name) is getattr(owner, name):
+            callback.__dict__.setdefault(name, None)
 
 
 def unmute(callbacks: Iterable[Callback]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "VisdomLoggerHook": ({"interval": 2}, {"timeout": -1.0}),
     "WandbLoggerHook": ({"interval": 2}, {"interval": -1}),
 }
+EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
 TRACKERS = {name for name in CASES if name.endswith("LoggerHook") and name != "TextLoggerHook"}
 
 every = pytest.mark.parametrize("name", CASES)
@@ -202,6 +204,30 @@ def test_pickles_before_and_after_a_fit(name: str, host: bool, tmp_path: Path) -
     fit(tmp_path, copy, host=host, epochs=1)
     again = pickle.loads(pickle.dumps(copy))
     fit(tmp_path, again, host=host, epochs=1)
+
+
+def listening(base: type, heard: Counter[str]) -> Any:
+    """Return a subclass that counts its events, and does what its base does."""
+
+    def counted(event: str) -> Any:
+        def method(self: Any, *args: Any) -> None:
+            heard[event] += 1
+            getattr(super(subclass, self), event)(*args)
+
+        return method
+
+    subclass = type(f"Listening{base.__name__}", (base,), {e: counted(e) for e in EVENTS})
+    return subclass
+
+
+@every
+def test_a_subclass_hears_every_event(name: str, tmp_path: Path) -> None:
+    ours: Counter[str] = Counter()
+    stock: Counter[str] = Counter()
+    hook = listening(HOOKS.get(name), ours)(**CASES[name][0])
+    fit(tmp_path, hook, listening(Callback, stock)(), host=False, epochs=2)
+    assert ours == stock
+    assert ours["on_train_batch_end"] == 8
 
 
 @every

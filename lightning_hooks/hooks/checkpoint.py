@@ -23,6 +23,7 @@ from lightning_hooks.hooks.evaluation import EvalHook
 from lightning_hooks.hooks.kept_files import keep_last
 from lightning_hooks.hooks.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.mmcv_checkpoint import link_latest
+from lightning_hooks.participants import leave_out
 from lightning_hooks.registry import HOOKS
 from lightning_hooks.shards import is_sharded
 
@@ -187,8 +188,7 @@ class CheckpointHook(ModelCheckpointHook):
         self._due = self._saved_at = None
         self._has_run = True
         if self.by_epoch and not self.background:
-            # an event of every batch that this hook does not need; the driver puts it back
-            self.__dict__["on_train_batch_end"] = None
+            leave_out(self, CheckpointHook, "on_train_batch_end")
         directory = self.directory(runner)
         check_strategy(runner.trainer, directory, self.save_optimizer)
         make_early(runner, directory)

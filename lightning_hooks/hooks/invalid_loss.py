@@ -20,6 +20,7 @@ from lightning_hooks.hooks.invalid_actions import Action, InvalidLossError, acti
 from lightning_hooks.hooks.loss_record import LossRecord, Step, read
 from lightning_hooks.hooks.save_guard import SaveGuard
 from lightning_hooks.listening import Listening
+from lightning_hooks.participants import leave_out
 from lightning_hooks.registry import HOOKS
 
 __all__ = ["CheckInvalidLossHook", "InvalidLossError"]
@@ -147,14 +148,13 @@ class CheckInvalidLossHook(Hook):
             look = Listening(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
             self._listening = (look,)
         self._steps_are_made = runner.module.automatic_optimization
-        # Lightning skips what is None; the driver puts the events back
         unused = {
             "on_train_batch_start": not (self._needs_each_batch() or self._action.keeps),
             "on_before_backward": not self._action.skips,
             "on_before_optimizer_step": not self._action.skips,
             "on_train_batch_end": self._steps_are_made,
         }
-        self.__dict__.update({name: None for name, is_unused in unused.items() if is_unused})
+        leave_out(self, CheckInvalidLossHook, *[name for name in unused if unused[name]])
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
@@ -167,7 +167,7 @@ class CheckInvalidLossHook(Hook):
         if self.dump_dir is not None:
             self._record.batch, self._record.rng_state = batch, rng.get_rng_state()
         if self._action.keeps and not self._needs_each_batch():
-            self.__dict__["on_train_batch_start"] = None  # it was for the first
+            leave_out(self, CheckInvalidLossHook, "on_train_batch_start")  # it was for the first
 
     def _needs_each_batch(self) -> bool:
         return self.dump_dir is not None or (self._action is not None and self._action.skips)

@@ -14,6 +14,7 @@ from lightning_hooks.driver import Driver
 from lightning_hooks.epoch_runner import EpochRunner
 from lightning_hooks.hooks.best_checkpoints import BestCheckpoints
 from lightning_hooks.hooks.evaluation_times import interval_at, is_due
+from lightning_hooks.participants import leave_out
 from lightning_hooks.priority import is_family
 from lightning_hooks.traceless import without_trace
 
@@ -46,8 +47,7 @@ class TimedEvaluation(BestCheckpoints):
         super().before_run(runner)
         self.initial_flag = True
         if (self.by_epoch and not self.background) or self.save_best is None:
-            # an event of every batch that this hook does not need; the driver puts it back
-            self.__dict__["on_train_batch_end"] = None
+            leave_out(self, TimedEvaluation, "on_train_batch_end")
 
     def before_train_epoch(self, runner: Any) -> None:
         """Evaluate by epoch before the training, if ``start`` says so."""
