@@ -107,13 +107,14 @@ class Iteration:
 
         self._made_early, self._late = False, []
         self._process = noting
-        strategy.__dict__["process_dataloader"] = noting
+        # whoever asks for the __dict__ makes the strategy's attributes slower from then on
+        strategy.process_dataloader = noting  # type: ignore[assignment]
 
     def unwatch(self, trainer: L.Trainer) -> None:
         """Stop noting; doing it twice does no harm."""
         if self._process is not None:
-            if trainer.strategy.__dict__.get("process_dataloader") is self._process:
-                del trainer.strategy.__dict__["process_dataloader"]
+            if trainer.strategy.process_dataloader is self._process:
+                del trainer.strategy.process_dataloader
             self._process = None
 
     def can_renew(self, trainer: L.Trainer, *, resumed: bool) -> bool:

@@ -93,7 +93,7 @@ class Runner:
     ) -> None:
         # keys of its own: CPython has no shortcut to an attribute among keys shared by instances
         # once someone has asked for their __dict__, and events of a batch have ten of them
-        self.__dict__ = {}
+        self.__dict__ = {**self.__dict__}
         self.trainer = trainer
         self.module = module
         self.work_dir = work_dir

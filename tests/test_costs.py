@@ -186,6 +186,31 @@ def test_nothing_is_read_from_the_device_in_a_step_after_which_nothing_is_due(
     assert found == [due.get(step % 10, 0) for step in range(30)]
 
 
+def keeps_attributes_inline(thing: Any) -> bool:
+    """Whether nobody has asked for the ``__dict__``, after which CPython is slower to find them."""
+    return not any(
+        isinstance(found, dict) and "_lightning_module" in found
+        for found in gc.get_referents(thing)
+    )
+
+
+def test_the_strategy_is_asked_as_quickly_as_without_hooks(tmp_path: Path) -> None:
+    class Last(L.Callback):
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            self.inline = keeps_attributes_inline(trainer.strategy)
+
+    def fit(*hooks: Hook) -> bool:
+        last = Last()
+        options = {"max_epochs": 2, "enable_checkpointing": bool(hooks)}
+        trainer = make_trainer(tmp_path, *hooks, last, **options)
+        trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
+        vars(trainer.strategy)
+        assert not keeps_attributes_inline(trainer.strategy)
+        return last.inline
+
+    assert fit(*usual_hooks()) == fit()
+
+
 def test_importing_us_imports_only_us_and_the_standard_library() -> None:
     program = (
         "import sys, lightning.pytorch, torchmetrics; before = set(sys.modules)\n"
