@@ -203,4 +203,4 @@ def run(rounds: int = 7) -> Iterator[Bench]:
     torch.set_num_threads(1)
     yield scalars(rounds)
     if has(*BACKENDS):
-        yield from backends(min(rounds, 3))
+        yield from backends(rounds)
