@@ -12,11 +12,13 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed import HashStore
 from torch.utils.data import DataLoader
 
 import lightning_hooks
 from lightning_hooks import HookAdapter, standin
+from lightning_hooks.standin import strategy
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "traces.json").read_text())
 GENERIC = ("before_epoch", "after_epoch", "before_iter", "after_iter")
@@ -165,6 +167,25 @@ def test_the_runner_is_a_runner_and_so_is_that_of_an_adapter(tmp_path: Path) -> 
         pass
 
     assert not isinstance(epoch, Own)
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+def test_a_process_groups_threads_are_done_when_a_run_ends(
+    has_group: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a program ends while gloo returns a tensor to Python it is aborted."""
+    waited: list[float] = []
+    monkeypatch.setattr(strategy.time, "sleep", waited.append)
+    if has_group:
+        distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        runner = make("EpochBasedRunner", 1, tmp_path)
+        runner.register_optimizer_hook(dict(grad_clip=None))
+        runner.run([DataLoader(list(range(2)))], [("train", 1)])
+    finally:
+        if has_group:
+            distributed.destroy_process_group()
+    assert waited == [strategy.PAUSE] * has_group
 
 
 def test_lightning_is_the_engine_and_takes_arguments(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from lightning_hooks.standin.distributed import get_dist_info
 from lightning_hooks.standin.engine import Engine, RunnerModule, make_trainer
 from lightning_hooks.standin.hook_registration import HookRegistration
 from lightning_hooks.standin.seeds import get_host_info
+from lightning_hooks.standin.strategy import wait_for_threads
 
 __all__ = ["BaseRunner"]
 
@@ -193,6 +194,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
     def _fit(self, workflow: Sequence[tuple[str, int]], limit: str) -> None:
         self._announcement = workflow, limit
         self._engine.fit()
+        wait_for_threads()
 
     def announce(self) -> None:
         """Log where, with which hooks and how long is trained."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import torch
@@ -10,7 +11,10 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.pytorch.strategies import DDPStrategy
 from torch import distributed as dist
 
-__all__ = ["ProcessGroup", "WrappedStrategy", "distributed_arguments"]
+__all__ = ["ProcessGroup", "WrappedStrategy", "distributed_arguments", "wait_for_threads"]
+
+PAUSE = 0.05
+"""Seconds; the threads need a moment of Python's lock."""
 
 
 class ProcessGroup(ClusterEnvironment):
@@ -64,6 +68,16 @@ class WrappedStrategy(DDPStrategy):
 
     def configure_ddp(self) -> None:
         """Leave the model as it is."""
+
+
+def wait_for_threads() -> None:
+    """Let the threads of the process group be done, if there is one, before the program may end.
+
+    gloo's give the tensors of a collective back to Python after it, and a process that ends just
+    then is aborted. In mmcv every run waits a second at its end.
+    """
+    if ProcessGroup.detect():
+        time.sleep(PAUSE)
 
 
 def _ranks_here() -> int:
