@@ -126,13 +126,11 @@ class Switch(Callback):
 
     def _turn_to(self, case: Case, trainer: L.Trainer) -> None:
         trainer.callbacks = [self, *case.callbacks]  # type: ignore[attr-defined]
-        driver = Driver.of(trainer) if any(isinstance(c, Driver) for c in case.callbacks) else None
-        if driver is None:
-            return
         start, end = case.events
-        vars(driver).update(on_train_batch_start=start, on_train_batch_end=end)
-        driver.runner.hooks[-1].interval = case.interval
-        driver.runner.log_buffer.clear()
+        for driver in (c for c in case.callbacks if isinstance(c, Driver)):  # the one, or none
+            vars(driver).update(on_train_batch_start=start, on_train_batch_end=end)
+            driver.runner.hooks[-1].interval = case.interval
+            driver.runner.log_buffer.clear()
 
 
 def run(rounds: int = 150) -> Bench:

@@ -226,9 +226,9 @@ class Victim:
 
 def kill_again_and_again(victim: Victim, kills: int, draw: random.Random) -> None:
     """Kill a run so many times, a third of them in a write, and let it end."""
-    killed = 0
+    killed, before = 0, victim.tally["in a write"]
     while killed < kills:
-        in_write = killed % 3 == 0
+        in_write = 3 * (victim.tally["in a write"] - before) <= killed  # again, if one has missed
         times = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
         killed += victim.interrupt(signal.SIGKILL, *times, in_write=in_write)
     victim.tally["kills"] += killed

@@ -68,10 +68,10 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         ValueError: for both ``max_iters`` and ``max_epochs``.
 
     Note:
-        Departures from mmcv: nothing sleeps, but for 50 ms at the end
-        of a run in a process group; ``[("val", 1)]`` alone is one pass (mmcv never ends);
-        ``train`` and ``val`` are not called one by one; ``should_stop = True`` ends the run after
-        the iteration; configs given to ``register_*_hook`` are not changed.
+        Departures from mmcv: nothing sleeps, but for 50 ms at the end of a run in a process group;
+        ``[("val", 1)]`` alone is one pass (mmcv never ends); ``train`` and ``val`` are not called
+        one by one; ``should_stop = True`` ends the run after the iteration; configs given to
+        ``register_*_hook`` are not changed.
     """
 
     stands_for: ClassVar[Any] = Runner
