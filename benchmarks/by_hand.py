@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from benchmarks.dispatch import Muted
-from lightning_hooks.console import default_logger
+from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["ByHand", "InLists"]
 

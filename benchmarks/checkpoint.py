@@ -25,10 +25,10 @@ import torch
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
 from benchmarks.measure import Bench, Figures, in_turns
-from lightning_hooks import files
-from lightning_hooks.background import BackgroundSaver
-from lightning_hooks.hooks.checkpoint_writing import Target, write_note
-from lightning_hooks.hooks.kept_files import keep_last
+from lightning_hooks.hooks.checkpoint.retention import keep_last
+from lightning_hooks.hooks.checkpoint.writer import Target, write_note
+from lightning_hooks.storage import files
+from lightning_hooks.storage.background_save import BackgroundSaver
 
 TENSORS, MIB = 800, 293
 STEPS = 60

@@ -22,7 +22,7 @@ from lightning.pytorch.callbacks import Callback
 
 from benchmarks.measure import Bench, in_turns, make_loader, quiet_trainer
 from lightning_hooks import CheckInvalidLossHook, Hook
-from lightning_hooks.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver
 
 INTERVAL = 50
 ROUNDS, STEPS = 15, 1000

@@ -38,7 +38,7 @@ from lightning_hooks import (
     VisdomLoggerHook,
     WandbLoggerHook,
 )
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.loggers.trackers.base import TrackerHook
 
 INTERVAL, KEYS = 50, 5
 Times = tuple[float, ...]

@@ -36,7 +36,7 @@ from benchmarks.defaults import (
 )
 from benchmarks.dispatch import Muted
 from benchmarks.measure import Bench, Figures, make_loader, quiet_trainer
-from lightning_hooks.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver
 
 STEPS = 100
 """Those of a case in a round; two lines of the log, where they are due."""

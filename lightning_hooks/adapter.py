@@ -9,19 +9,16 @@ from typing import Any, Literal
 
 import lightning as L
 
-from lightning_hooks import files, manifest
 from lightning_hooks.dialects import foreign, host_as
-from lightning_hooks.dialects.hosted import Hosted
-from lightning_hooks.dialects.states import load_states, save_states
-from lightning_hooks.hook_list import HookList, hook_info
-from lightning_hooks.hook_order import build_placed
-from lightning_hooks.hooks.best_checkpoints import BestCheckpoints
-from lightning_hooks.hooks.checkpoint import CheckpointHook
-from lightning_hooks.participants import Participant, leave_out
-from lightning_hooks.priority import default_priority, get_priority
-from lightning_hooks.registry import HOOKS
-from lightning_hooks.settings import Settings
-from lightning_hooks.trainer_arguments import warn_of_unheard
+from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
+from lightning_hooks.engine.hook_list import HookList, hook_info
+from lightning_hooks.engine.hook_order import build_placed
+from lightning_hooks.engine.participant import Participant, Settings, leave_out
+from lightning_hooks.engine.priority import default_priority, get_priority
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
+from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
+from lightning_hooks.storage import files, manifest
 
 __all__ = ["HookAdapter"]
 
@@ -33,8 +30,8 @@ class HookAdapter(Participant):
     is given as itself, as ``(hook, priority)`` or as a config dict (``dict(type="EMAHook",
     momentum=2e-4, priority=49)``). Without a priority it gets its family's. By ``run_before`` and
     ``run_after``, attributes or keys of the config, it may say which hooks come after it or before
-    it, whatever the priorities (:mod:`lightning_hooks.hook_order`). All hooks of a Trainer, in
-    several adapters or none, share one Runner and one order.
+    it, whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All hooks of a Trainer,
+    in several adapters or none, share one Runner and one order.
 
     Args:
         hooks: One hook or several: objects, ``(hook, priority)`` pairs, config dicts.
@@ -201,6 +198,8 @@ class HookAdapter(Participant):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Listen to what concerns other dialects only where there is such a hook."""
         if stage == "fit" and self.trainer_kwargs:
+            from lightning_hooks.config.trainer_args import warn_of_unheard
+
             warn_of_unheard(self.trainer_kwargs, trainer)
         if not any("before_val_epoch" in h.dialect.points for h in self._of_other_dialects()):
             leave_out(self, HookAdapter, "on_validation_start", "on_validation_end")

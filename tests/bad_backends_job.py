@@ -23,8 +23,8 @@ from lightning_hooks import (
     VisdomLoggerHook,
     WandbLoggerHook,
 )
-from lightning_hooks.writers import spool
-from lightning_hooks.writers.tracker import TrackerHook
+from lightning_hooks.loggers.delivery import spool
+from lightning_hooks.loggers.trackers.base import TrackerHook
 
 TRACKERS: tuple[type[TrackerHook], ...] = (
     ClearMLLoggerHook,

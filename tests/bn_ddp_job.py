@@ -15,10 +15,10 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from lightning_hooks import Hook
-from lightning_hooks.hooks.precise_bn import PreciseBNHook
+from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats
+from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook, sync_buffers
-from lightning_hooks.population_stats import update_bn_stats
 
 SIZES = ((5, 3), (4, 2, 6))
 

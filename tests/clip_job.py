@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from lightning_hooks import Hook, OptimizerHook
-from lightning_hooks.hooks.clipping import KINDS
+from lightning_hooks.hooks.optimizer.clipping import KINDS
 
 RECIPES: dict[str, Any] = {
     "mmcv": {"max_norm": 0.1},

@@ -12,8 +12,8 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import Hook, HookAdapter
-from lightning_hooks.points import STAGES
-from lightning_hooks.priority import is_family
+from lightning_hooks.engine.points import STAGES
+from lightning_hooks.engine.priority import is_family
 
 __all__ = ["SITUATIONS", "Begun", "OnPurposeError", "Raises", "left_behind", "train"]
 

@@ -17,8 +17,8 @@ from torch.utils.data.distributed import DistributedSampler
 from torchmetrics import MeanMetric, SumMetric
 
 from lightning_hooks import HookAdapter
-from lightning_hooks.hooks.dist_evaluation import DistEvalHook
-from lightning_hooks.hooks.evaluation import EvalHook
+from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
+from lightning_hooks.hooks.evaluation.eval import EvalHook
 
 RANK = int(os.environ.get("LOCAL_RANK", 0))
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_hooks import Hook
-from lightning_hooks.points import STAGES
+from lightning_hooks.engine.points import STAGES
 
 __all__ = ["Recorder", "TinyModule", "TinyNormModule", "make_loader", "make_trainer"]
 

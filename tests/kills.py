@@ -18,7 +18,8 @@ import kill_job
 import torch
 from text_logs import read_logs
 
-from lightning_hooks import manifest, newest_valid
+from lightning_hooks import newest_valid
+from lightning_hooks.storage import manifest
 
 FOREIGN = {
     "epoch_0.pth": "mine",

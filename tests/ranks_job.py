@@ -29,8 +29,8 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 from lightning_hooks.dialects import detectron2
-from lightning_hooks.driver import Driver
-from lightning_hooks.standin.distributed import master_only
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.standin.utils.dist import master_only
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
 

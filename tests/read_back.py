@@ -13,7 +13,7 @@ from typing import Any
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import HookAdapter, IterTimerHook
-from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.loggers.base import LoggerHook
 
 __all__ = [
     "Sent",

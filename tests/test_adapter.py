@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import HOOKS, Hook, HookAdapter, IterTimerHook
 from lightning_hooks.dialects import detect
-from lightning_hooks.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "hook_info.json").read_text())
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")

@@ -25,7 +25,7 @@ from lightning_hooks import (
     MomentumAnnealingEMAHook,
     StochasticWeightAverageHook,
 )
-from lightning_hooks.hooks.masked_update import MaskedUpdate
+from lightning_hooks.hooks.averaging.nan_safe_update import MaskedUpdate
 from lightning_hooks.schedules.averages import half_life_momentum, ramped_momentum
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")

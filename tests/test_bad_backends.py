@@ -21,7 +21,7 @@ from read_back import (
     series,
 )
 
-from lightning_hooks.writers.replay import read
+from lightning_hooks.loggers.replay import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_elsewhere")]
 PACKAGES = ("clearml", "dvclive", "mlflow", "neptune", "tensorboard", "visdom", "wandb")

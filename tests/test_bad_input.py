@@ -20,7 +20,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from test_contract import CASES, TRACKERS
 
 from lightning_hooks import HOOKS, HookAdapter, InvalidLossError
-from lightning_hooks.priority import is_family
+from lightning_hooks.engine.priority import is_family
 
 ARGUMENTS = {name: dict(arguments_of(name)) for name in CASES}
 USERS = {"dataloader", "fn", "forward", "momentum_fun", "on_trace_ready"}

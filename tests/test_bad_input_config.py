@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_hooks import HOOKS, HookAdapter, get_priority, hooks_from_config
-from lightning_hooks.config_files import read_config
-from lightning_hooks.whole_config import KEYS
+from lightning_hooks.config.full_config import KEYS
+from lightning_hooks.utils.config_files import read_config
 
 REFUSED = (TypeError, ValueError, KeyError)
 GOOD: dict[str, Any] = {

@@ -26,10 +26,10 @@ from lightning_hooks import (
     TensorboardLoggerHook,
     TextLoggerHook,
     WandbLoggerHook,
-    manifest,
     newest_valid,
 )
-from lightning_hooks.standin.checkpoints import CheckpointLoader
+from lightning_hooks.standin.runner.checkpoint import CheckpointLoader
+from lightning_hooks.storage import manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 UPWARDS = ["../../x", "/../../x", "a/../../../x", "a\\..\\..\\x"]

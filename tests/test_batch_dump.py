@@ -13,7 +13,7 @@ from torch import nn
 
 from lightning_hooks import CheckInvalidLossHook, HookAdapter, InvalidLossError, OptimizerHook
 from lightning_hooks import load_batch as load
-from lightning_hooks.rng import set_rng_state
+from lightning_hooks.utils.random_state import set_rng_state
 
 
 class Dropping(BadModule):

@@ -10,7 +10,8 @@ import pytest
 import torch
 from helpers import TinyModule, make_loader, make_trainer
 
-from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, manifest
+from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter
+from lightning_hooks.storage import manifest
 
 nan = math.nan
 

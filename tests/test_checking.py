@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lightning_hooks.cli import main
-from lightning_hooks.cli.checking import check
-from lightning_hooks.cli.judging import attributes
-from lightning_hooks.cli.reports import FileReport
+from lightning_hooks.cli.check.check import check
+from lightning_hooks.cli.check.report import FileReport
+from lightning_hooks.cli.check.verdict import attributes
 
 FINE = """
     import torch, mmcv

@@ -20,9 +20,10 @@ import torch
 from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule, manifest
-from lightning_hooks.hooks.checkpoint import CheckpointHook
-from lightning_hooks.hooks.ema import EMAHook
+from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule
+from lightning_hooks.hooks.averaging.ema import EMAHook
+from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
+from lightning_hooks.storage import manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_hooks import manifest
+from lightning_hooks.storage import manifest
 
 HERE = Path(__file__).parent
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks import checksum, durable, files
+from lightning_hooks.storage import atomic_save, checksum, files
 
 SHARED = torch.arange(10.0)
 OBJECTS: dict[str, Any] = {
@@ -34,7 +34,7 @@ def crc32_of(path: Any) -> str:
 def test_it_is_that_of_the_bytes(tmp_path, kind, name):
     path = tmp_path / name
     found = []
-    durable.save_announced(OBJECTS[kind], str(path), "run", lambda *args: found.append(args))
+    atomic_save.save_announced(OBJECTS[kind], str(path), "run", lambda *args: found.append(args))
     assert found == [(path.stat().st_size, crc32_of(path))]
     assert checksum.checksum(str(path)) == crc32_of(path)
 
@@ -44,7 +44,7 @@ def test_without_the_checksums_of_torch(tmp_path):
     found = []
     torch.serialization.set_crc32_options(False)
     try:
-        durable.save_announced(SHARED, str(path), "run", lambda *args: found.append(args))
+        atomic_save.save_announced(SHARED, str(path), "run", lambda *args: found.append(args))
     finally:
         torch.serialization.set_crc32_options(True)
     assert found == [(path.stat().st_size, crc32_of(path))]
@@ -87,8 +87,8 @@ def test_a_disk_that_fails_leaves_no_file(tmp_path, monkeypatch, when):
 
     monkeypatch.setattr(files, "sync", fail_once)
     if when == "in the middle":
-        monkeypatch.setattr(durable, "PAUSE", 0)
+        monkeypatch.setattr(atomic_save, "PAUSE", 0)
     obj = Waits() if when == "in the middle" else SHARED
     with pytest.raises(OSError, match="Input/output error"):
-        durable.save_announced(obj, str(tmp_path / "a.pth"), "run", lambda *args: None)
+        atomic_save.save_announced(obj, str(tmp_path / "a.pth"), "run", lambda *args: None)
     assert [*tmp_path.iterdir()] == []

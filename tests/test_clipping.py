@@ -31,9 +31,9 @@ from lightning_hooks import (
     OptimizerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.clipping import KINDS, summed_up
-from lightning_hooks.hooks.clipping_hook import ClippingHook
-from lightning_hooks.hooks.grad_clip import recipes_for
+from lightning_hooks.hooks.optimizer.base import ClippingHook
+from lightning_hooks.hooks.optimizer.clip_config import recipes_for
+from lightning_hooks.hooks.optimizer.clipping import KINDS, summed_up
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks.config_files import copied, merged, read_config
+from lightning_hooks.utils.config_files import copied, merged, read_config
 
 
 def write(directory: Path, **files: str) -> Path:

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import HOOKS, HookAdapter
-from lightning_hooks.priority import is_family
+from lightning_hooks.engine.priority import is_family
 
 # how each is made, and an argument that it refuses
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {

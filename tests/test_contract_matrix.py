@@ -19,7 +19,7 @@ from helpers import Recorder, TinyNormModule
 from test_contract import CASES, build
 
 from lightning_hooks import HOOKS
-from lightning_hooks.points import STAGES
+from lightning_hooks.engine.points import STAGES
 
 HERE = Path(__file__).parent
 # which hooks refuse a situation before the first iteration, and how

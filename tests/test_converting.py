@@ -10,8 +10,8 @@ import pytest
 from helpers import TinyModule, make_loader
 
 from lightning_hooks import register_training_hooks, standin
-from lightning_hooks.cli.converting import convert
-from lightning_hooks.whole_config import hooks_from_config
+from lightning_hooks.cli.convert import convert
+from lightning_hooks.config import hooks_from_config
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "by epoch": dict(

@@ -24,14 +24,14 @@ from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.cli import main
-from lightning_hooks.hooks.memory import peak_memory
-from lightning_hooks.writers.delivery import Delivery
-from lightning_hooks.writers.records import Record, from_line, to_line
-from lightning_hooks.writers.replay import read, replay
-from lightning_hooks.writers.sending import UndeliveredError
-from lightning_hooks.writers.spool import Spool, read_spool
-from lightning_hooks.writers.tracker import TrackerHook
-from lightning_hooks.writers.writer import Writer
+from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
+from lightning_hooks.loggers.delivery.sender import Delivery
+from lightning_hooks.loggers.delivery.session import UndeliveredError
+from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.log_tags import peak_memory
+from lightning_hooks.loggers.replay import read, replay
+from lightning_hooks.loggers.trackers.base import TrackerHook
 
 
 class Kept(Writer):
@@ -568,7 +568,7 @@ def test_departure_all_groups_and_timings_are_sent_on_request(tmp_path: Path) ->
 
 
 def test_memory_is_sent_with_the_timings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightning_hooks.writers.tracker.peak_memory", lambda runner: 512)
+    monkeypatch.setattr("lightning_hooks.loggers.trackers.base.peak_memory", lambda runner: 512)
     usual, more = KeepHook(), KeepHook(timings=True)
     fit(tmp_path, IterTimerHook(), usual, more)
     assert "train/memory" not in usual.kept.records[0].scalars

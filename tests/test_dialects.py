@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks import HookAdapter, dialects
 from lightning_hooks.dialects import DIALECTS, cvpods, detect, mmengine, pet, pointrix
 from lightning_hooks.dialects import detectron2 as d2
-from lightning_hooks.points import STAGES
+from lightning_hooks.engine.points import STAGES
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 TRACES = {

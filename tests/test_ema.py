@@ -17,9 +17,9 @@ from helpers import TinyModule, TinyNormModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import Hook, HookAdapter, StochasticWeightAverageHook, TrainStepModule
-from lightning_hooks.hooks.ema import EMAHook, ema_momentum
-from lightning_hooks.hooks.masked_update import MaskedUpdate
-from lightning_hooks.hooks.weight_swap import WeightSwap
+from lightning_hooks.hooks.averaging.ema import EMAHook, ema_momentum
+from lightning_hooks.hooks.averaging.nan_safe_update import MaskedUpdate
+from lightning_hooks.hooks.averaging.weight_swap import WeightSwap
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "training.json").read_text())["cases"]
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")

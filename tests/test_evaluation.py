@@ -31,10 +31,10 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.best_score import infer_rule
-from lightning_hooks.hooks.dist_evaluation import DistEvalHook
-from lightning_hooks.hooks.evaluation import EvalHook
-from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.hooks.evaluation.best_rule import infer_rule
+from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
+from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.loggers.base import LoggerHook
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),

@@ -13,8 +13,8 @@ import pytest
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from lightning_hooks import files
-from lightning_hooks.checkpoint_io import AtomicCheckpointIO, writes_atomically
+from lightning_hooks.storage import files
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, writes_atomically
 
 
 def write_half(path: str) -> None:

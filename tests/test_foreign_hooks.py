@@ -24,7 +24,7 @@ from lightning_hooks import (
     StepLrUpdaterHook,
     TrainStepModule,
 )
-from lightning_hooks.points import STAGES
+from lightning_hooks.engine.points import STAGES
 
 
 def old(**points: Any) -> Any:

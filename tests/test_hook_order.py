@@ -20,7 +20,7 @@ from lightning_hooks import (
     StepLrUpdaterHook,
     register_training_hooks,
 )
-from lightning_hooks.hook_order import arranged
+from lightning_hooks.engine.hook_order import arranged
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 

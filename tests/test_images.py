@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightning_hooks import standin
-from lightning_hooks.standin import image_files
+from lightning_hooks.standin.image import io
 
 
 @pytest.fixture(autouse=True)
@@ -65,4 +65,4 @@ def test_what_needs_opencv_says_so(image: np.ndarray, monkeypatch: pytest.Monkey
     with pytest.raises(ValueError, match=r"turbojpeg is not supported.*pillow"):
         mmcv.use_backend("turbojpeg")
     with pytest.raises(ValueError, match=r"no image format has the ending '\.xyz'"):
-        image_files.imwrite(image, "image.xyz")
+        io.imwrite(image, "image.xyz")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import lightning_hooks
-from lightning_hooks.names import HOMES, PUBLIC
-from lightning_hooks.registry import HOOKS
+from lightning_hooks._exports import HOMES, PUBLIC
+from lightning_hooks.engine.registry import HOOKS
 
 ROOT = Path(__file__).parents[1]
 BASES = {"BaseEMAHook", "DistEvalHook", "EvalHook", "Hook"}
@@ -50,10 +50,10 @@ def test_every_name_is_there() -> None:
 
 
 def test_the_table_has_what_the_modules_register() -> None:
-    for package in ("hooks", "writers"):
+    for package in ("hooks", "loggers"):
         directory = Path(lightning_hooks.__file__).parent / package
-        for module in pkgutil.iter_modules([str(directory)]):
-            importlib.import_module(f"lightning_hooks.{package}.{module.name}")
+        for module in pkgutil.walk_packages([str(directory)], f"lightning_hooks.{package}."):
+            importlib.import_module(module.name)
     registered = {name: cls.__module__ for name, cls in HOOKS.module_dict.items()}
     ours = {n: home for n, home in registered.items() if home.startswith("lightning_hooks.")}
     hooks = {name: home for name, home in HOMES.items() if name.endswith("Hook")}
@@ -66,7 +66,7 @@ def test_a_fresh_import_loads_next_to_nothing() -> None:
     )
     assert not {"torch", "lightning"} & {package for package, *_ in names}
     ours = sorted(".".join(rest) for package, *rest in names if package == "lightning_hooks")
-    assert ours == ["", "names", "suggest"]
+    assert ours == ["", "_exports", "utils", "utils.suggestions"]
 
 
 def test_a_fresh_import_builds_hooks_by_name() -> None:
@@ -83,7 +83,7 @@ def test_a_fresh_import_builds_hooks_by_name() -> None:
                 return str(error)
 
         built = type(HOOKS.build({"type": "IterTimerHook"})).__module__
-        others = "lightning_hooks.hooks.ema" in sys.modules
+        others = "lightning_hooks.hooks.averaging.ema" in sys.modules
         taken = error(lambda: HOOKS.register_module(name="EMAHook")(Mine))
         HOOKS.register_module(name="CheckpointHook", force=True)(Mine)
         HOOKS.register_module(name="PreciseBNHook")(Mine)  # mmcv has no hook of that name
@@ -98,7 +98,7 @@ def test_a_fresh_import_builds_hooks_by_name() -> None:
             "pickled": pickle.loads(pickle.dumps(CheckpointHook)) is CheckpointHook,
         }))
     """)
-    assert found["built"] == "lightning_hooks.hooks.iter_timer"
+    assert found["built"] == "lightning_hooks.hooks.profiling.iter_timer"
     assert not found["others"]
     assert found["taken"].startswith("'EMAHook is already registered as a hook")
     assert found["mine"] == [True, True]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks.hooks.batch_dump import load_batch
+from lightning_hooks.hooks.invalid_loss.batch_dump import load_batch
 
 HERE = Path(__file__).parent
 

@@ -18,8 +18,8 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from lightning_hooks import HOOKS, HookAdapter, TrainStepModule
-from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook, InvalidLossError
-from lightning_hooks.hooks.optimizer import OptimizerHook
+from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook, InvalidLossError
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 
 
 class Spoiled(TinyModule):

@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import Callback, LearningRateFinder
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook
-from lightning_hooks.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver
 
 SHORT = {
     "before_run": "(",

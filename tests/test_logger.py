@@ -13,7 +13,7 @@ from helpers import TinyModule, make_loader, make_trainer
 from lightning import Trainer
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook
-from lightning_hooks.hooks.logger import LoggerHook
+from lightning_hooks.loggers.base import LoggerHook
 
 
 class Log(LoggerHook):

@@ -17,16 +17,16 @@ from lightning.pytorch.callbacks import Callback
 from schedule_runs import CASES, Optimizers, ValueRecorder, case_of, fit
 
 from lightning_hooks import HOOKS, Hook, HookAdapter, TrainStepModule, schedules
-from lightning_hooks.hooks.lr import LrUpdaterHook
-from lightning_hooks.hooks.lr_annealing import (
+from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_anneal import (
+    CosineAnnealingCooldownLrUpdaterHook,
     CosineAnnealingLrUpdaterHook,
     CosineRestartLrUpdaterHook,
     FlatCosineAnnealingLrUpdaterHook,
     LinearAnnealingLrUpdaterHook,
 )
-from lightning_hooks.hooks.lr_cooldown import CosineAnnealingCooldownLrUpdaterHook
-from lightning_hooks.hooks.lr_phases import CyclicLrUpdaterHook, OneCycleLrUpdaterHook
-from lightning_hooks.hooks.lr_policies import (
+from lightning_hooks.hooks.updaters.lr_cyclic import CyclicLrUpdaterHook, OneCycleLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_decay import (
     ExpLrUpdaterHook,
     FixedLrUpdaterHook,
     InvLrUpdaterHook,

@@ -13,8 +13,8 @@ from lightning.pytorch.callbacks import Callback
 from schedule_runs import CASES, Optimizers, ValueRecorder
 
 from lightning_hooks import HOOKS, Hook, HookAdapter, schedules
-from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
-from lightning_hooks.hooks.lr_policies import ExpLrUpdaterHook, PolyLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_decay import ExpLrUpdaterHook, PolyLrUpdaterHook
 
 HALVES = [1, 0.5, 0.25, 0.125, 0.0625, 0.03125]
 

@@ -16,12 +16,13 @@ import pytest
 import torch
 from helpers import TinyModule, make_loader, make_trainer
 
-from lightning_hooks import CheckpointHook, HookAdapter, durable, manifest, newest_valid
-from lightning_hooks.hooks.kept_files import superseded
-from lightning_hooks.locks import locked
-from lightning_hooks.manifest import Entry
-from lightning_hooks.mmcv_checkpoint import link_latest
-from lightning_hooks.verification import DamagedCheckpointError, WeightsOnlyError
+from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
+from lightning_hooks.engine.runner.mmcv_checkpoint import link_latest
+from lightning_hooks.hooks.checkpoint.retention import superseded
+from lightning_hooks.storage import atomic_save, manifest
+from lightning_hooks.storage.locks import locked
+from lightning_hooks.storage.manifest import Entry
+from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 
@@ -283,7 +284,7 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
 def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
     manifest.begin(directory, run_id)
     path = os.path.join(directory, "epoch_1.pth")
-    durable.save_announced({}, path, run_id, lambda *_: (pipe.send(0), time.sleep(60)))
+    atomic_save.save_announced({}, path, run_id, lambda *_: (pipe.send(0), time.sleep(60)))
 
 
 @pytest.mark.parametrize("resumes", [False, True], ids=["another run", "the same run"])

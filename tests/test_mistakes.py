@@ -26,8 +26,8 @@ from lightning_hooks import (
     register_training_hooks,
     schedules,
 )
+from lightning_hooks.config.trainer_args import DEFAULTS
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
-from lightning_hooks.trainer_arguments import DEFAULTS
 
 
 class OldHook:

@@ -19,7 +19,7 @@ from helpers import TinyModule, make_loader, make_trainer
 from read_back import Sent, client_of, points, run_of
 
 from lightning_hooks import Hook, HookAdapter, MlflowLoggerHook
-from lightning_hooks.writers.replay import replay
+from lightning_hooks.loggers.replay import replay
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),

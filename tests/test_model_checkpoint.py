@@ -23,10 +23,10 @@ from lightning_hooks import (
     CheckpointHook,
     EvalHook,
     HookAdapter,
-    manifest,
     newest_valid,
 )
-from lightning_hooks.checkpoint_io import AtomicCheckpointIO
+from lightning_hooks.storage import manifest
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 

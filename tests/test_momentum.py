@@ -15,18 +15,16 @@ from lightning.pytorch.callbacks import Callback
 from schedule_runs import CASES, Optimizers, ValueRecorder, case_of, fit
 
 from lightning_hooks import HOOKS, Hook, HookAdapter
-from lightning_hooks.hooks.lr_phases import OneCycleLrUpdaterHook
-from lightning_hooks.hooks.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.momentum_phases import (
-    CyclicMomentumUpdaterHook,
-    OneCycleMomentumUpdaterHook,
-)
-from lightning_hooks.hooks.momentum_policies import (
+from lightning_hooks.hooks.updaters.lr_cyclic import OneCycleLrUpdaterHook
+from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
+from lightning_hooks.hooks.updaters.momentum_policies import (
     CosineAnnealingMomentumUpdaterHook,
+    CyclicMomentumUpdaterHook,
     ExpMomentumUpdaterHook,
     FixedMomentumUpdaterHook,
     InvMomentumUpdaterHook,
     LinearAnnealingMomentumUpdaterHook,
+    OneCycleMomentumUpdaterHook,
     PolyMomentumUpdaterHook,
     StepMomentumUpdaterHook,
 )

@@ -26,9 +26,9 @@ from lightning_hooks import (
     HookAdapter,
     TrainStepModule,
 )
-from lightning_hooks.hooks.cumulative import GradientCumulativeOptimizerHook
-from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook
-from lightning_hooks.hooks.optimizer import OptimizerHook, parameters_in_graph
+from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, parameters_in_graph
+from lightning_hooks.hooks.updaters.lr_decay import StepLrUpdaterHook
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "training.json").read_text())
 CASES = [

@@ -99,7 +99,7 @@ class Values(LoggerHook):
             self.losses.append(runner.log_buffer.output["loss"])
 
 
-Values.__module__ = "lightning_hooks.writers.values"
+Values.__module__ = "lightning_hooks.loggers.values"
 
 
 @pytest.mark.parametrize("by_scheduler", [False, True])

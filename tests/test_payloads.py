@@ -23,11 +23,11 @@ from lightning_hooks import (
     Hook,
     HookAdapter,
     load_batch,
-    manifest,
     newest_valid,
 )
-from lightning_hooks.standin import checkpoints
-from lightning_hooks.writers.replay import replay
+from lightning_hooks.loggers.replay import replay
+from lightning_hooks.standin.runner import checkpoint
+from lightning_hooks.storage import manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*weights_only.*:UserWarning")
 
@@ -117,7 +117,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
         p.parent / "new", Asks(lambda runner: runner.load_checkpoint(str(p)))
     ),
     "runner.resume": lambda p: fit(p.parent / "new", Asks(lambda runner: runner.resume(str(p)))),
-    "the stand-in's load_checkpoint": lambda p: checkpoints.load_checkpoint(TinyModule(), str(p)),
+    "the stand-in's load_checkpoint": lambda p: checkpoint.load_checkpoint(TinyModule(), str(p)),
     "the stand-in's loader by URL": lambda p: by_url(p),
     "load_batch": lambda p: load_batch(str(p)),
     "the last good state": lambda p: restore(p),
@@ -142,7 +142,7 @@ def by_url(path: Path) -> Any:
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     folder.mkdir(parents=True)
     shutil.copy(path, folder / "forged.pth")
-    return checkpoints.load_checkpoint(TinyModule(), "https://localhost:1/forged.pth")
+    return checkpoint.load_checkpoint(TinyModule(), "https://localhost:1/forged.pth")
 
 
 class Forge(Hook):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lightning_hooks import schedules
-from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
-from lightning_hooks.hooks.lr_phases import OneCycleLrUpdaterHook
-from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook
-from lightning_hooks.hooks.momentum_phases import OneCycleMomentumUpdaterHook
+from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_cyclic import OneCycleLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_decay import StepLrUpdaterHook
+from lightning_hooks.hooks.updaters.momentum_policies import OneCycleMomentumUpdaterHook
 
 pytest.importorskip("matplotlib")
 RUN = {"max_epochs": 4, "iters_per_epoch": 5}

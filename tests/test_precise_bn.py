@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 
 from lightning_hooks import CheckpointHook, EMAHook, Hook, HookAdapter, TrainStepModule
-from lightning_hooks.hooks.precise_bn import PreciseBNHook
-from lightning_hooks.population_stats import bn_layers, update_bn_stats
+from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
+from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 
 SIZES = (7, 2, 5, 3)
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`")

@@ -34,39 +34,6 @@ OPTIONAL = {
     "yaml",
 }
 
-# Imports go down only, or stay on their floor. What is named nowhere is of the frame.
-GROUND, FRAME, HOOKS, HOSTS, OUTSIDE = range(5)
-FLOORS = {
-    "argument_names": GROUND,
-    "arguments": GROUND,
-    "config_files": GROUND,
-    "console": GROUND,
-    "files": GROUND,
-    "log_buffer": GROUND,
-    "misplaced": GROUND,
-    "names": GROUND,
-    "notes": GROUND,
-    "points": GROUND,
-    "priority": GROUND,
-    "registry": GROUND,
-    "rng": GROUND,
-    "schedules": GROUND,
-    "settings": GROUND,
-    "suggest": GROUND,
-    "trainer_arguments": GROUND,
-    "hook": HOOKS,
-    "hooks": HOOKS,
-    "writers": HOOKS,
-    "adapter": HOSTS,
-    "config": HOSTS,
-    "dialects": HOSTS,
-    "hook_configs": HOSTS,
-    "train_step": HOSTS,
-    "whole_config": HOSTS,
-    "standin": OUTSIDE,
-    "cli": OUTSIDE,
-}
-
 
 def name_of(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -154,22 +121,6 @@ def test_no_optional_package_is_imported_at_module_level(path: Path) -> None:
 
 
 @by_name
-def test_imports_go_down_only(path: Path) -> None:
-    def floor(module: str) -> int:
-        return FLOORS.get(module.split(".")[1], FRAME)
-
-    mine = name_of(path)
-    if mine == "lightning_hooks":  # the public names: it knows all
-        return
-    above = [
-        name
-        for name in imported_at_module_level(path)
-        if name.startswith("lightning_hooks.") and floor(name) > floor(mine)
-    ]
-    assert not above, f"{mine} imports what is above it"
-
-
-@by_name
 def test_modules_say_what_is_public(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree)
@@ -183,8 +134,8 @@ LIGHTNING = {"trainer", "fit_loop", "epoch_loop", "strategy", "pl_module", "ligh
 
 
 @by_name
-def test_lightnings_private_names_are_in_loops_only(path: Path) -> None:
-    if path.name == "loops.py":
+def test_lightnings_private_names_are_in_lightning_api_only(path: Path) -> None:
+    if path.parent.name == "lightning_api":
         return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found = [

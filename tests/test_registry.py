@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lightning_hooks import HookAdapter
-from lightning_hooks.hooks.invalid_loss import CheckInvalidLossHook
-from lightning_hooks.registry import HOOKS, MMCV_HOOKS, Registry, build_from_cfg
+from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS, Registry, build_from_cfg
+from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
 
 
 def make() -> tuple[Registry, type]:

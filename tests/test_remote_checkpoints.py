@@ -11,9 +11,10 @@ import fsspec
 import pytest
 from helpers import TinyModule, make_loader, make_trainer
 
-from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, manifest, newest_valid
-from lightning_hooks.durable import save_announced
-from lightning_hooks.verification import DamagedCheckpointError
+from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, newest_valid
+from lightning_hooks.storage import manifest
+from lightning_hooks.storage.atomic_save import save_announced
+from lightning_hooks.storage.verification import DamagedCheckpointError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),

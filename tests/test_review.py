@@ -18,13 +18,7 @@ from test_lightning_cases import NoValidation
 from test_resume import OldEMA, SaveAt, weights
 from torch.utils.data import DataLoader
 
-from lightning_hooks import (
-    CheckpointHook,
-    Hook,
-    HookAdapter,
-    StepLrUpdaterHook,
-    TrainStepModule,
-)
+from lightning_hooks import CheckpointHook, Hook, HookAdapter, StepLrUpdaterHook, TrainStepModule
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),

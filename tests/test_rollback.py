@@ -16,8 +16,8 @@ from lightning_hooks import (
     TensorboardLoggerHook,
     WandbLoggerHook,
 )
-from lightning_hooks.writers.replay import open_writer
-from lightning_hooks.writers.spool import Spool, read_spool
+from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.replay import open_writer
 
 pytestmark = pytest.mark.usefixtures("nothing_elsewhere")
 
@@ -84,7 +84,7 @@ def test_in_a_given_mlflow_run_a_repeated_step_has_both_values(work: Path) -> No
     made = client.create_run("0")
     for value in (1.0, 2.0):
         writer = open_writer("mlflow", uri=uri, run_id=made.info.run_id)
-        from lightning_hooks.writers.records import Record
+        from lightning_hooks.loggers.delivery.record import Record
 
         writer.write([Record(0, value, 7, {"loss": value})])
     history = client.get_metric_history(made.info.run_id, "loss")

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from lightning_hooks import HOOKS, schedules
-from lightning_hooks.hooks.lr import LrUpdaterHook
-from lightning_hooks.hooks.lr_annealing import CosineAnnealingLrUpdaterHook
-from lightning_hooks.hooks.lr_phases import OneCycleLrUpdaterHook
-from lightning_hooks.hooks.lr_policies import FixedLrUpdaterHook, StepLrUpdaterHook
-from lightning_hooks.hooks.momentum_phases import OneCycleMomentumUpdaterHook
-from lightning_hooks.hooks.momentum_policies import StepMomentumUpdaterHook
+from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_cyclic import OneCycleLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_decay import FixedLrUpdaterHook, StepLrUpdaterHook
+from lightning_hooks.hooks.updaters.momentum_policies import (
+    OneCycleMomentumUpdaterHook,
+    StepMomentumUpdaterHook,
+)
 from lightning_hooks.schedules import checks
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "schedules.json").read_text())["cases"]

@@ -19,11 +19,11 @@ from torch.utils.data.distributed import DistributedSampler
 from lightning_hooks import HOOKS, Hook, HookAdapter
 from lightning_hooks.hooks.closure import ClosureHook
 from lightning_hooks.hooks.empty_cache import EmptyCacheHook
-from lightning_hooks.hooks.gone import PaviLoggerHook, SegmindLoggerHook
-from lightning_hooks.hooks.profiler import ProfilerHook
+from lightning_hooks.hooks.profiling.profiler import ProfilerHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook
-from lightning_hooks.suggest import UnknownNameError
+from lightning_hooks.loggers.discontinued import PaviLoggerHook, SegmindLoggerHook
+from lightning_hooks.utils.suggestions import UnknownNameError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step`"),

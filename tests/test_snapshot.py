@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_hooks.background import BackgroundSaver
-from lightning_hooks.snapshot import Snapshot
+from lightning_hooks.storage.background_save import BackgroundSaver, Snapshot
 
 
 def example() -> dict[str, Any]:

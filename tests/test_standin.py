@@ -94,7 +94,7 @@ def test_all_of_mmcv_runner_is_there_also_by_a_star() -> None:
 
 
 def test_a_hook_that_the_package_does_not_have_says_so_when_it_is_made() -> None:
-    from lightning_hooks.standin.missing import placeholder
+    from lightning_hooks.standin.refused import placeholder
 
     cls = placeholder("ApexOptimizerHook")
     assert issubclass(cls, lightning_hooks.OptimizerHook)
@@ -228,7 +228,7 @@ def test_beside_mmcv_2_only_what_it_has_lost_is_filled(tmp_path: Path) -> None:
     print(hasattr(mmcv, "runner"))
     """
     assert run_beside(tmp_path, "2.1.0", program).splitlines() == [
-        "2.1.0 real lightning_hooks.standin.config lightning_hooks.standin.registry",
+        "2.1.0 real lightning_hooks.standin.utils.config lightning_hooks.standin.utils.registry",
         "module 'mmcv' has no attribute 'nothing'",
         "['mmcv', 'mmcv.utils', 'mmcv.version'] False",
         "False",
@@ -327,7 +327,7 @@ def test_the_table_of_real_hooks_is_that_of_the_cases() -> None:
 
 
 def test_a_config_file_with_bases(tmp_path: Path) -> None:
-    pytest.importorskip("lightning_hooks.config_files")
+    pytest.importorskip("lightning_hooks.utils.config_files")
     from mmcv import Config
 
     (tmp_path / "base.py").write_text("model = dict(depth=50, head=dict(a=1, b=2))\nlr = 0.1\n")

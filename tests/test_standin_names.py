@@ -14,9 +14,9 @@ import pytest
 from inspected import arguments
 
 from lightning_hooks import standin
-from lightning_hooks.standin.modules import StandinModule
+from lightning_hooks.standin.finder import StandinModule
 from lightning_hooks.standin.names import Source
-from lightning_hooks.standin.refusals import NOT_OFFERED
+from lightning_hooks.standin.refused import NOT_OFFERED
 
 NAMES = json.loads((Path(__file__).parent / "golden" / "names.json").read_text())["cases"]
 SLOW = ("BuildExtension", "CppExtension", "CUDAExtension")  # torch's, and slow to import

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 import lightning_hooks
 from lightning_hooks import HookAdapter, standin
-from lightning_hooks.standin import strategy
+from lightning_hooks.standin.runner import strategy
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "traces.json").read_text())
 GENERIC = ("before_epoch", "after_epoch", "before_iter", "after_iter")

@@ -33,8 +33,8 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.remaining import Recurring
-from lightning_hooks.stopwatch import GpuClock, Stopwatch
+from lightning_hooks.hooks.profiling.eta import Recurring
+from lightning_hooks.utils.stopwatch import GpuClock, Stopwatch
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 HERE = Path(__file__).parent

@@ -18,9 +18,9 @@ from scripted import Clock, ScriptedModel, SlowData
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TrainStepModule
-from lightning_hooks.hooks.logger import LoggerHook
-from lightning_hooks.writers.text import TextLoggerHook
-from lightning_hooks.writers.text_line import console_line, json_line
+from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.text import TextLoggerHook
+from lightning_hooks.loggers.text_format import console_line, json_line
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "text_log.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import Hook, HookAdapter
-from lightning_hooks.points import GENERIC, STAGES
+from lightning_hooks.engine.points import GENERIC, STAGES
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "traces.json").read_text())["cases"]
 

@@ -27,14 +27,14 @@ from read_back import (
 )
 
 from lightning_hooks import Hook
-from lightning_hooks.writers.mlflow import MlflowLoggerHook
-from lightning_hooks.writers.neptune import NeptuneLoggerHook
-from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.replay import read
-from lightning_hooks.writers.text import TextLoggerHook
-from lightning_hooks.writers.tracker import TrackerHook
-from lightning_hooks.writers.wandb import WandbLoggerHook, has_wandb_key
-from lightning_hooks.writers.writer import Writer
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.replay import read
+from lightning_hooks.loggers.text import TextLoggerHook
+from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook
+from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
+from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, has_wandb_key
 
 HOOKS = [WandbLoggerHook, MlflowLoggerHook, NeptuneLoggerHook]
 pytestmark = pytest.mark.usefixtures("nothing_elsewhere")

@@ -47,9 +47,9 @@ from lightning_hooks import (
     VisdomLoggerHook,
     WandbLoggerHook,
 )
-from lightning_hooks.writers.dvclive import DvcliveWriter
-from lightning_hooks.writers.records import Record
-from lightning_hooks.writers.replay import read, replay
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.replay import read, replay
+from lightning_hooks.loggers.trackers.dvclive import DvcliveWriter
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),

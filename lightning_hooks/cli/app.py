@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lightning_hooks import standin
-from lightning_hooks.cli.checking import as_dicts, check, show
-from lightning_hooks.cli.converting import convert
-from lightning_hooks.cli.curves import curves_of, in_terminal
-from lightning_hooks.cli.listing import all_hooks, table_of
+from lightning_hooks.cli.check.check import as_dicts, check, show
+from lightning_hooks.cli.convert import convert
+from lightning_hooks.cli.list_hooks import all_hooks, table_of
+from lightning_hooks.cli.plot import curves_of, in_terminal
+from lightning_hooks.config.full_config import hooks_from_config
+from lightning_hooks.loggers.replay import WRITERS, replay
 from lightning_hooks.schedules import plot
-from lightning_hooks.whole_config import hooks_from_config
-from lightning_hooks.writers.replay import WRITERS, replay
 
 __all__ = ["run"]
 

@@ -48,8 +48,8 @@ from typing import Any
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
 from lightning_hooks.dialects.detect import detect as _detect
 from lightning_hooks.dialects.dialect import Dialect as Dialect
-from lightning_hooks.dialects.hosted import Hosted as Hosted
-from lightning_hooks.dialects.hosted import foreign as foreign
+from lightning_hooks.dialects.hosting import Hosted as Hosted
+from lightning_hooks.dialects.hosting import foreign as foreign
 
 __all__ = ["DIALECTS", "Dialect", "Hosted", "detect", "foreign", "host_as"]
 

@@ -21,21 +21,14 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from lightning_hooks.dialects import (
-    event_writers,
-    step_files,
-    step_hooks,
-    step_lr,
-    step_timer,
-    visdom_writer,
-)
-from lightning_hooks.dialects.checkpointer import Checkpointer as Checkpointer
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
-from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
-from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
-from lightning_hooks.dialects.storage import Current, innermost
-from lightning_hooks.dialects.storage import EventStorage as _EventStorage
-from lightning_hooks.misplaced import HostedOnly
+from lightning_hooks.dialects.steps import files, hooks, lr, timer, visdom, writers
+from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
+from lightning_hooks.dialects.steps.facade import POINTS, TrainerFacade
+from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.steps.storage import Current, innermost
+from lightning_hooks.dialects.steps.storage import EventStorage as _EventStorage
+from lightning_hooks.engine.usage_errors import HostedOnly
 
 __all__ = [
     "DIALECT",
@@ -121,11 +114,11 @@ DIALECT = Dialect(
 # -- hooks -------------------------------------------------------------------------------------
 
 
-class IterationTimer(step_timer.IterationTimer, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_timer.IterationTimer`."""
+class IterationTimer(timer.IterationTimer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.timer.IterationTimer`."""
 
 
-class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
+class PeriodicWriter(hooks.PeriodicWriter, HookBase):
     """Has writers write after the first iteration, every ``period``, and after the last one.
 
     Args:
@@ -137,8 +130,8 @@ class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
     _writes_at_end = False
 
 
-class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`.
+class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.files.PeriodicCheckpointer`.
 
     Args:
         checkpointer: As there.
@@ -171,26 +164,26 @@ class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
         return f"{self.file_prefix}_epoch_{epoch:04d}"
 
 
-class LRScheduler(step_lr.LRScheduler, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_lr.LRScheduler`."""
+class LRScheduler(lr.LRScheduler, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.lr.LRScheduler`."""
 
 
-class AutogradProfiler(step_files.AutogradProfiler, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_files.AutogradProfiler`."""
+class AutogradProfiler(files.AutogradProfiler, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.files.AutogradProfiler`."""
 
 
-class EvalHook(step_hooks.EvalHook, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.EvalHook`."""
+class EvalHook(hooks.EvalHook, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`."""
 
     _last_in_after_train = False
 
 
-class PreciseBN(step_hooks.PreciseBN, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.PreciseBN`."""
+class PreciseBN(hooks.PreciseBN, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.PreciseBN`."""
 
 
-class CallbackHook(step_hooks.CallbackHook, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.step_hooks.CallbackHook`."""
+class CallbackHook(hooks.CallbackHook, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
 
 
 class OptimizationHook(HookBase):
@@ -240,25 +233,25 @@ class OptimizationHook(HookBase):
 # -- writers -----------------------------------------------------------------------------------
 
 
-class EventWriter(event_writers.EventWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.event_writers.EventWriter`."""
+class EventWriter(writers.EventWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.EventWriter`."""
 
     def storage(self) -> EventStorage:
         """The storage of the run."""
         return get_event_storage()
 
 
-class JSONWriter(EventWriter, event_writers.WholeJSONWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.event_writers.WholeJSONWriter`."""
+class JSONWriter(EventWriter, writers.WholeJSONWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.WholeJSONWriter`."""
 
 
-class TensorboardXWriter(EventWriter, event_writers.TensorboardXWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.event_writers.TensorboardXWriter`."""
+class TensorboardXWriter(EventWriter, writers.TensorboardXWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.TensorboardXWriter`."""
 
 
-class CommonMetricPrinter(EventWriter, event_writers.CommonMetricPrinter):
-    """cvpods' :class:`~lightning_hooks.dialects.event_writers.CommonMetricPrinter`."""
+class CommonMetricPrinter(EventWriter, writers.CommonMetricPrinter):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.CommonMetricPrinter`."""
 
 
-class VisdomWriter(EventWriter, visdom_writer.VisdomWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.visdom_writer.VisdomWriter`."""
+class VisdomWriter(EventWriter, visdom.VisdomWriter):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.visdom.VisdomWriter`."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.arguments import check_object
-from lightning_hooks.points import GENERIC, STAGES
-from lightning_hooks.suggest import UnknownNameError, suggest
+from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.utils.arguments import check_object
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["MMCV", "PACKAGES", "detect"]
 
@@ -74,7 +74,7 @@ def detect(hook: Any, dialect: str, methods: Mapping[str, frozenset[str]]) -> st
 def _is_native(hook: Any) -> bool:
     """Whether a hook is a Callback of ours: it is what it is, in every adapter."""
     modules = [base.__module__ for base in type(hook).__mro__]
-    return "lightning_hooks.participants" in modules
+    return "lightning_hooks.engine.participant" in modules
 
 
 def _by_base(hook: Any) -> str | None:
@@ -82,8 +82,8 @@ def _by_base(hook: Any) -> str | None:
     for base in type(hook).__mro__:
         module = base.__module__
         if module.startswith(_OURS):
-            ours = module.removeprefix(_OURS).partition("_")[0]
-            if ours in PACKAGES.values():  # pointrix_hooks is a part of pointrix
+            ours = module.removeprefix(_OURS).partition(".")[0]
+            if ours in PACKAGES.values():
                 return ours
         package = module.partition(".")[0]
         if package == "lightning_hooks":

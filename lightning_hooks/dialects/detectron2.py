@@ -20,21 +20,14 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from lightning_hooks.dialects import (
-    event_writers,
-    step_files,
-    step_hooks,
-    step_lr,
-    step_timer,
-    visdom_writer,
-)
-from lightning_hooks.dialects.checkpointer import Checkpointer as Checkpointer
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
-from lightning_hooks.dialects.history import HistoryBuffer as HistoryBuffer
-from lightning_hooks.dialects.step_facade import POINTS, TrainerFacade
-from lightning_hooks.dialects.storage import Current, innermost
-from lightning_hooks.dialects.storage import EventStorage as _EventStorage
-from lightning_hooks.misplaced import HostedOnly
+from lightning_hooks.dialects.steps import files, hooks, lr, timer, visdom, writers
+from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
+from lightning_hooks.dialects.steps.facade import POINTS, TrainerFacade
+from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.steps.storage import Current, innermost
+from lightning_hooks.dialects.steps.storage import EventStorage as _EventStorage
+from lightning_hooks.engine.usage_errors import HostedOnly
 
 __all__ = [
     "DIALECT",
@@ -143,64 +136,64 @@ DetectionCheckpointer = Checkpointer
 # -- hooks -------------------------------------------------------------------------------------
 
 
-class IterationTimer(step_timer.IterationTimer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_timer.IterationTimer`."""
+class IterationTimer(timer.IterationTimer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.timer.IterationTimer`."""
 
 
-class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.PeriodicWriter`."""
+class PeriodicWriter(hooks.PeriodicWriter, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicWriter`."""
 
 
-class PeriodicCheckpointer(step_files.PeriodicCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_files.PeriodicCheckpointer`."""
+class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.files.PeriodicCheckpointer`."""
 
 
-class BestCheckpointer(step_files.BestCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_files.BestCheckpointer`."""
+class BestCheckpointer(files.BestCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.files.BestCheckpointer`."""
 
 
-class LRScheduler(step_lr.LRScheduler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_lr.LRScheduler`."""
+class LRScheduler(lr.LRScheduler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.lr.LRScheduler`."""
 
 
-class AutogradProfiler(step_files.AutogradProfiler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_files.AutogradProfiler`."""
+class AutogradProfiler(files.AutogradProfiler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.files.AutogradProfiler`."""
 
 
-class EvalHook(step_hooks.EvalHook, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.EvalHook`."""
+class EvalHook(hooks.EvalHook, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`."""
 
 
-class PreciseBN(step_hooks.PreciseBN, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.PreciseBN`."""
+class PreciseBN(hooks.PreciseBN, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PreciseBN`."""
 
 
-class CallbackHook(step_hooks.CallbackHook, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.step_hooks.CallbackHook`."""
+class CallbackHook(hooks.CallbackHook, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
 
 
 # -- writers -----------------------------------------------------------------------------------
 
 
-class EventWriter(event_writers.EventWriter):
-    """detectron2's :class:`~lightning_hooks.dialects.event_writers.EventWriter`."""
+class EventWriter(writers.EventWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.writers.EventWriter`."""
 
     def storage(self) -> EventStorage:
         """The storage of the run."""
         return get_event_storage()
 
 
-class JSONWriter(EventWriter, event_writers.JSONWriter):
-    """detectron2's :class:`~lightning_hooks.dialects.event_writers.JSONWriter`."""
+class JSONWriter(EventWriter, writers.JSONWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.writers.JSONWriter`."""
 
 
-class TensorboardXWriter(EventWriter, event_writers.TensorboardXWriter):
-    """detectron2's :class:`~lightning_hooks.dialects.event_writers.TensorboardXWriter`."""
+class TensorboardXWriter(EventWriter, writers.TensorboardXWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.writers.TensorboardXWriter`."""
 
 
-class CommonMetricPrinter(EventWriter, event_writers.CommonMetricPrinter):
-    """detectron2's :class:`~lightning_hooks.dialects.event_writers.CommonMetricPrinter`."""
+class CommonMetricPrinter(EventWriter, writers.CommonMetricPrinter):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.writers.CommonMetricPrinter`."""
 
 
-class VisdomWriter(EventWriter, visdom_writer.VisdomWriter):
-    """detectron2's :class:`~lightning_hooks.dialects.visdom_writer.VisdomWriter`."""
+class VisdomWriter(EventWriter, visdom.VisdomWriter):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.visdom.VisdomWriter`."""

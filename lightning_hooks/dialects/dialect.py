@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import lightning as L
 
-from lightning_hooks.iter_runner import IterRunner
-from lightning_hooks.model import unwrap
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.runner.model_wrapper import unwrap
 
 if TYPE_CHECKING:
-    from lightning_hooks.dialects.hosted import Hosted
+    from lightning_hooks.dialects.hosting import Hosted
 
 __all__ = ["Arguments", "Dialect", "Facade", "no_arguments"]
 

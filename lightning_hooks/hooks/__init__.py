@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lightning_hooks.names import HOMES, absent
+from lightning_hooks._exports import HOMES, absent
 
 
 def __getattr__(name: str) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lightning_hooks.hook import Hook
-from lightning_hooks.points import GENERIC, STAGES
-from lightning_hooks.registry import HOOKS
-from lightning_hooks.suggest import UnknownNameError, suggest
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["ClosureHook"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.arguments import check_bool
-from lightning_hooks.hook import Hook
-from lightning_hooks.registry import HOOKS
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.utils.arguments import check_bool
 
 __all__ = ["EmptyCacheHook"]
 

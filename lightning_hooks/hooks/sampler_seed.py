@@ -6,8 +6,8 @@ from typing import Any
 
 from lightning.pytorch.utilities import CombinedLoader
 
-from lightning_hooks.hook import Hook
-from lightning_hooks.registry import HOOKS
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.registry import HOOKS
 
 __all__ = ["DistSamplerSeedHook"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_hooks.arguments import check_bool
-from lightning_hooks.hook import Hook
-from lightning_hooks.registry import HOOKS
-from lightning_hooks.shards import is_sharded
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.dtensors import is_sharded
 
 __all__ = ["SyncBuffersHook", "sync_buffers"]
 

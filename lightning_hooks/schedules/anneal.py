@@ -2,6 +2,10 @@
 
 The minimum is given as a value or as a ratio of the base. It is never quite
 reached: the last position is ``total - 1``.
+
+The cosine policy that ends with a cool-down.
+
+The policy of YOLOX: a cosine between the warm-up and some last epochs at the minimum.
 """
 
 from __future__ import annotations
@@ -14,9 +18,12 @@ __all__ = [
     "annealing_cos",
     "annealing_linear",
     "cosine",
+    "cosine_cooldown",
     "cosine_restart",
     "flat_cosine",
     "linear",
+    "yolox",
+    "yolox_warm_up",
 ]
 
 
@@ -147,3 +154,79 @@ def cosine_restart(
         f"position {position} is after the last of the periods {list(periods)}; "
         "they must add up to the length of the run"
     )
+
+
+def cosine_cooldown(
+    base: float,
+    position: int,
+    total: int,
+    *,
+    minimum: float = 0.0,
+    ratio: float | None = None,
+    cool_down_ratio: float = 0.1,
+    cool_down_time: int = 10,
+) -> float:
+    """Anneal along half a cosine to a minimum, then stay at a share of that.
+
+    Args:
+        base: The value at the start.
+        position: Epochs or iterations done.
+        total: Epochs or iterations to do, more than ``cool_down_time``.
+        minimum: The value towards which the cosine goes.
+        ratio: The same as a ratio of ``base``, instead of ``minimum``.
+        cool_down_ratio: The share of the minimum at the end.
+        cool_down_time: How long before the end the cosine arrives.
+
+    >>> [round(cosine_cooldown(1.0, t, 6, minimum=0.1, cool_down_time=2), 3)
+    ...  for t in range(6)]
+    [1.0, 0.868, 0.55, 0.232, 0.1, 0.01]
+    """
+    annealing = total - cool_down_time
+    low = minimum if ratio is None else base * ratio
+    if position > annealing:
+        return low * cool_down_ratio
+    return annealing_cos(base, low, position / annealing)
+
+
+def yolox(
+    base: float,
+    position: int,
+    total: int,
+    *,
+    first: int = 0,
+    last: int = 0,
+    minimum: float = 0.0,
+    ratio: float | None = None,
+) -> float:
+    """Anneal along half a cosine from ``first`` until ``last`` before the end; then stay.
+
+    With ``t = position + 1`` it is :func:`~lightning_hooks.schedules.annealing_cos` at
+    ``(t - first) / (total - first - last)``, and the minimum from ``total - last`` on.
+
+    Args:
+        base: The value where the cosine begins.
+        position: Iterations done.
+        total: Iterations to do, more than ``first + last``.
+        first: Iterations of the warm-up, during which a warm-up must take over.
+        last: Iterations at the minimum.
+        minimum: The value at the end.
+        ratio: The same as a ratio of ``base``, instead of ``minimum``.
+
+    >>> [round(yolox(1.0, t, 8, first=2, last=2, minimum=0.1), 3) for t in range(2, 8)]
+    [0.868, 0.55, 0.232, 0.1, 0.1, 0.1]
+    """
+    low = minimum if ratio is None else base * ratio
+    now = position + 1
+    if now >= total - last:
+        return low
+    return annealing_cos(base, low, (now - first) / (total - first - last))
+
+
+def yolox_warm_up(position: int, length: int, *, ratio: float = 0.1) -> float:
+    """Return the factor of YOLOX' warm-up: ``ratio * ((position + 1) / length)**2``.
+
+    >>> [yolox_warm_up(t, 4, ratio=1.0) for t in range(4)]
+    [0.0625, 0.25, 0.5625, 1.0]
+    """
+    factor: float = ratio * ((position + 1) / length) ** 2
+    return factor

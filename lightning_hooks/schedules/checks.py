@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from lightning_hooks.schedules.legs import ANNEALINGS
-from lightning_hooks.schedules.one_cycles import one_cycle_ends
+from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends
 
 __all__ = [
     "check_anneal_strategy",

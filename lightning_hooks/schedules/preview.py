@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from lightning_hooks.arguments import check_object
-from lightning_hooks.priority import is_family
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.utils.arguments import check_object
 
 __all__ = ["Bases", "columns_of", "hooks_of", "is_of_momentum", "sample"]
 
@@ -97,7 +97,7 @@ def sample(
         AttributeError: for a hook that needs more than counters and an optimizer.
         ValueError: if a length is not positive, or the hook refuses the run.
 
-    >>> from lightning_hooks.hooks.lr_policies import StepLrUpdaterHook
+    >>> from lightning_hooks.hooks.updaters.lr_decay import StepLrUpdaterHook
     >>> sample(StepLrUpdaterHook(step=1, gamma=0.5), max_epochs=3, iters_per_epoch=2, base_lr=1.0)
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """

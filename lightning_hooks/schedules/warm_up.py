@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_hooks.arguments import LARGEST, check_number
+from lightning_hooks.utils.arguments import LARGEST, check_number
 
 __all__ = ["WARM_UPS", "check_warm_up", "warm_up"]
 

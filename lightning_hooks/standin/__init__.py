@@ -12,6 +12,6 @@ mmcv 1.x is installed, it is what is imported; beside mmcv 2.x only what that ha
 in. The names are those of :mod:`lightning_hooks.standin.names`.
 """
 
-from lightning_hooks.standin.installing import install as install
-from lightning_hooks.standin.installing import installed as installed
-from lightning_hooks.standin.installing import uninstall as uninstall
+from lightning_hooks.standin.installation import install as install
+from lightning_hooks.standin.installation import installed as installed
+from lightning_hooks.standin.installation import uninstall as uninstall

@@ -6,7 +6,7 @@ import os
 import runpy
 import sys
 
-from lightning_hooks.standin.installing import install
+from lightning_hooks.standin.installation import install
 
 __all__ = ["main"]
 

@@ -10,7 +10,7 @@ import torch
 from oracle import mmcv_runner  # noqa: F401  # makes mmcv importable
 from torch import nn
 
-from lightning_hooks.standin import bricks
+from lightning_hooks.standin.cnn import bricks
 
 BN = {"type": "BN"}
 BUILDS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [

@@ -10,7 +10,7 @@ import pytest
 from mmcv import Config
 
 from lightning_hooks import hooks_from_config
-from lightning_hooks.config_files import merged, read_config
+from lightning_hooks.utils.config_files import merged, read_config
 
 FILES = {
     "model.py": "model = dict(type='A', neck=dict(type='B', channels=[1, 2]), size=(3, 4))\n",

@@ -10,46 +10,46 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks.standin import arrays, image_files, image_shapes, images
+from lightning_hooks.standin.image import colour, geometric, io
 
 IMAGE = (np.random.default_rng(0).random((13, 17, 3)) * 255).astype(np.uint8)
 FLOAT = IMAGE.astype(np.float32)
 BOXES = np.array([[2, 3, 8, 9], [-3, -2, 5, 20]])
 MEAN, STD = [123.7, 116.3, 103.5], [58.4, 57.1, 57.4]
 CALLS: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
-    *((images, f"{a}2{b}", (IMAGE,), {}) for a, b in (("bgr", "rgb"), ("bgr", "hsv"),
+    *((colour, f"{a}2{b}", (IMAGE,), {}) for a, b in (("bgr", "rgb"), ("bgr", "hsv"),
       ("hsv", "bgr"), ("bgr", "hls"), ("hls", "bgr"), ("bgr", "gray"), ("rgb", "gray"))),
-    (images, "gray2bgr", (IMAGE[..., 0],), {}),
-    (images, "imnormalize", (IMAGE, np.array(MEAN), np.array(STD)), {}),
-    (images, "imnormalize", (IMAGE, np.array(MEAN), np.array(STD), False), {}),
-    (images, "imdenormalize", (FLOAT, np.array(MEAN), np.array(STD)), {}),
-    (images, "iminvert", (IMAGE,), {}),
-    (images, "lut_transform", (IMAGE, np.arange(256, dtype=np.uint8)[::-1].copy()), {}),
-    (images, "tensor2imgs", (torch.rand(2, 3, 4, 5), tuple(MEAN), tuple(STD)), {}),
-    (images, "tensor2imgs", (torch.rand(2, 1, 4, 5) * 200,), {"to_rgb": False}),
-    *((image_shapes, "imresize", (IMAGE, (9, 8), True, kind), {})
+    (colour, "gray2bgr", (IMAGE[..., 0],), {}),
+    (colour, "imnormalize", (IMAGE, np.array(MEAN), np.array(STD)), {}),
+    (colour, "imnormalize", (IMAGE, np.array(MEAN), np.array(STD), False), {}),
+    (colour, "imdenormalize", (FLOAT, np.array(MEAN), np.array(STD)), {}),
+    (colour, "iminvert", (IMAGE,), {}),
+    (colour, "lut_transform", (IMAGE, np.arange(256, dtype=np.uint8)[::-1].copy()), {}),
+    (colour, "tensor2imgs", (torch.rand(2, 3, 4, 5), tuple(MEAN), tuple(STD)), {}),
+    (colour, "tensor2imgs", (torch.rand(2, 1, 4, 5) * 200,), {"to_rgb": False}),
+    *((geometric, "imresize", (IMAGE, (9, 8), True, kind), {})
       for kind in ("nearest", "bilinear", "bicubic", "area", "lanczos")),
-    (image_shapes, "imresize", (IMAGE, (9, 8)), {"backend": "pillow"}),
-    (image_shapes, "imresize_like", (IMAGE, IMAGE[:5, :6]), {}),
-    (image_shapes, "imresize_to_multiple", (IMAGE, 4), {"scale_factor": 1.7}),
-    (image_shapes, "imresize_to_multiple", (IMAGE, (4, 8), (30, 40)), {"keep_ratio": True}),
-    (image_shapes, "imrescale", (IMAGE, 1.5), {"return_scale": True}),
-    (image_shapes, "imrescale", (IMAGE, (30, 50)), {"return_scale": True}),
-    (image_shapes, "rescale_size", ((100, 50), 0.37, True), {}),
-    *((image_shapes, f, (IMAGE.copy(), d), {})
+    (geometric, "imresize", (IMAGE, (9, 8)), {"backend": "pillow"}),
+    (geometric, "imresize_like", (IMAGE, IMAGE[:5, :6]), {}),
+    (geometric, "imresize_to_multiple", (IMAGE, 4), {"scale_factor": 1.7}),
+    (geometric, "imresize_to_multiple", (IMAGE, (4, 8), (30, 40)), {"keep_ratio": True}),
+    (geometric, "imrescale", (IMAGE, 1.5), {"return_scale": True}),
+    (geometric, "imrescale", (IMAGE, (30, 50)), {"return_scale": True}),
+    (geometric, "rescale_size", ((100, 50), 0.37, True), {}),
+    *((geometric, f, (IMAGE.copy(), d), {})
       for f in ("imflip", "imflip_") for d in ("horizontal", "vertical", "diagonal")),
-    (image_shapes, "imcrop", (IMAGE, BOXES[0]), {}),
-    (image_shapes, "imcrop", (IMAGE, BOXES, 1.3), {}),
-    (image_shapes, "imcrop", (IMAGE, BOXES, 1.2, [1, 2, 3]), {}),
-    (image_shapes, "imcrop", (IMAGE[..., 0], BOXES), {"pad_fill": 7}),
-    (image_shapes, "impad", (IMAGE,), {"shape": (20, 30), "pad_val": (1, 2, 3)}),
-    *((image_shapes, "impad", (IMAGE,), {"padding": p, "padding_mode": m})
+    (geometric, "imcrop", (IMAGE, BOXES[0]), {}),
+    (geometric, "imcrop", (IMAGE, BOXES, 1.3), {}),
+    (geometric, "imcrop", (IMAGE, BOXES, 1.2, [1, 2, 3]), {}),
+    (geometric, "imcrop", (IMAGE[..., 0], BOXES), {"pad_fill": 7}),
+    (geometric, "impad", (IMAGE,), {"shape": (20, 30), "pad_val": (1, 2, 3)}),
+    *((geometric, "impad", (IMAGE,), {"padding": p, "padding_mode": m})
       for p in (2, (1, 3), (1, 2, 3, 4)) for m in ("constant", "edge", "reflect", "symmetric")),
-    (image_shapes, "impad_to_multiple", (IMAGE, 8, (5, 5, 5)), {}),
-    (image_shapes, "imrotate", (IMAGE, 30), {"auto_bound": True, "border_value": 9}),
-    (image_shapes, "imrotate", (IMAGE, -45, (3, 4), 1.2), {"interpolation": "nearest"}),
-    (arrays, "quantize", (np.linspace(-1, 2, 50), 0, 1, 7), {}),
-    (arrays, "dequantize", (np.arange(7), 0, 1, 7), {}),
+    (geometric, "impad_to_multiple", (IMAGE, 8, (5, 5, 5)), {}),
+    (geometric, "imrotate", (IMAGE, 30), {"auto_bound": True, "border_value": 9}),
+    (geometric, "imrotate", (IMAGE, -45, (3, 4), 1.2), {"interpolation": "nearest"}),
+    (colour, "quantize", (np.linspace(-1, 2, 50), 0, 1, 7), {}),
+    (colour, "dequantize", (np.arange(7), 0, 1, 7), {}),
 ]  # fmt: skip
 
 
@@ -76,19 +76,19 @@ def test_equal(call: Any) -> None:
 @pytest.mark.parametrize("backend", ["cv2", "pillow"])
 def test_files(ending: str, backend: str, tmp_path: Path) -> None:
     path = str(tmp_path / "deep" / f"image{ending}")
-    assert image_files.imwrite(IMAGE, path)
+    assert io.imwrite(IMAGE, path)
     theirs = str(tmp_path / f"theirs{ending}")
     mmcv.imwrite(IMAGE, theirs)
     assert Path(path).read_bytes() == Path(theirs).read_bytes()
     for flag in ("color", "grayscale", "unchanged", "color_ignore_orientation"):
         for order in ("bgr", "rgb")[: 1 if flag.endswith("tion") else 2]:  # mmcv forgets it there
             args = (path, flag, order, backend)
-            assert_same(image_files.imread(*args), mmcv.imread(*args))
+            assert_same(io.imread(*args), mmcv.imread(*args))
 
 
 def test_files_by_pillow_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_files, "_chosen", {"backend": "pillow"})
+    monkeypatch.setattr(io, "_chosen", {"backend": "pillow"})
     path = str(tmp_path / "image.png")
-    image_files.imwrite(IMAGE, path)
+    io.imwrite(IMAGE, path)
     assert_same(mmcv.imread(path), IMAGE)
-    assert_same(image_files.imread(path), IMAGE)
+    assert_same(io.imread(path), IMAGE)

@@ -14,24 +14,20 @@ import torch
 from mmcv import cnn, parallel, runner, utils
 from torch import nn
 
-from lightning_hooks.standin import (
-    base_module,
-    checkpoints,
-    checks,
-    config,
-    containers,
-    file_client,
-    file_io,
-    fp16,
-    initializers,
-    layers,
-    loggers,
-    optimizers,
-    paths,
-    progress,
-    seeds,
-    versions,
-)
+from lightning_hooks.standin.cnn import base_module, initializers, layers
+from lightning_hooks.standin.fileio import file_client
+from lightning_hooks.standin.fileio import io as file_io
+from lightning_hooks.standin.fileio import path as paths
+from lightning_hooks.standin.parallel import data_container as containers
+from lightning_hooks.standin.runner import checkpoint as checkpoints
+from lightning_hooks.standin.runner import fp16
+from lightning_hooks.standin.runner import optimizer as optimizers
+from lightning_hooks.standin.runner import seed as seeds
+from lightning_hooks.standin.utils import config
+from lightning_hooks.standin.utils import logging as loggers
+from lightning_hooks.standin.utils import misc as checks
+from lightning_hooks.standin.utils import progressbar as progress
+from lightning_hooks.standin.utils import version as versions
 
 assert oracle.mmcv_runner is runner
 

@@ -1,0 +1,1 @@
+"""``lightning-hooks check``: report whether old hook files run here, without running them."""

@@ -1,0 +1,136 @@
+"""``lightning-hooks convert``: the hooks of an mmcv config as Python."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.config.hook_dicts import EVALUATIONS
+from lightning_hooks.engine.hook_order import WISHES
+from lightning_hooks.engine.priority import default_priority, get_priority
+from lightning_hooks.engine.registry import HOOKS
+
+__all__ = ["convert"]
+
+WIDTH = 100
+OURS = "lightning_hooks"
+
+
+def convert(hooks: HookAdapter) -> str:
+    """Return Python that makes the hooks of a config, and their Trainer.
+
+    Args:
+        hooks: What :func:`~lightning_hooks.config.training_hooks.register_training_hooks` has made
+        of it.
+
+    Raises:
+        ValueError: for a value that cannot be written down, with its key.
+
+    >>> from lightning_hooks.config import register_training_hooks
+    >>> config = dict(lr_config=dict(policy="step", step=[8, 11]), total_epochs=12)
+    >>> print(convert(register_training_hooks(timer_config=None, **config)))
+    import lightning as L
+    from lightning_hooks import HookAdapter, StepLrUpdaterHook
+    <BLANKLINE>
+    hooks = HookAdapter([StepLrUpdaterHook(step=[8, 11])])
+    trainer = L.Trainer(callbacks=[hooks], max_epochs=12)
+    """
+    imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
+    made = [_hook(config, priority, imports) for config, priority in hooks.configs]
+    settings = hooks.settings()
+    arguments = [_call("", made, 4, brackets=("[", "]"))]
+    if not settings.by_epoch:
+        arguments.append("by_epoch=False")
+    if settings.work_dir is not None:
+        arguments.append(f"work_dir={settings.work_dir!r}")
+    trainer = ["callbacks=[hooks]", *(f"{k}={v!r}" for k, v in hooks.trainer_kwargs.items())]
+    body = [
+        _call("hooks = HookAdapter", arguments, 0),
+        _call("trainer = L.Trainer", trainer, 0),
+    ]
+    return "\n".join([*_header(imports), "", *body])
+
+
+def _header(imports: Mapping[str, set[str]]) -> list[str]:
+    """Return the imports: old files find the names of mmcv's that they need by the stand-in."""
+    ours = imports[OURS]
+    others = {module: names for module, names in imports.items() if module.split(".")[0] != OURS}
+    lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in others.items()]
+    if lines:
+        ours.add("standin")
+        lines = ["", "standin.install()", *lines]
+    first = f"from {OURS} import "
+    return ["import lightning as L", _wrapped(first, sorted(ours)), *lines]
+
+
+def _wrapped(first: str, names: Sequence[str]) -> str:
+    line = first + ", ".join(names)
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"{first}(", *(f"    {name}," for name in names), ")"])
+
+
+def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{config!r} is an object already, and cannot be written as Python")
+    arguments = dict(config)
+    kind = arguments.pop("type")
+    cls: Any = (HOOKS.get(kind) or EVALUATIONS[kind]) if isinstance(kind, str) else kind
+    name = _imported(cls, imports)
+    given = [f"{key}={_source(value, key, imports)}" for key, value in arguments.items()]
+    if arguments.keys() & {*WISHES}:  # where it runs is said in a config dict, not to the class
+        return _call("dict", [f"type={name}", *given, f"priority={priority!r}"], 12)
+    text = _call(name, given, 12)
+    if get_priority(priority) == default_priority(cls.__new__(cls)):
+        return text
+    return f"({text}, {_source(priority, 'priority', imports)})"
+
+
+def _imported(value: Any, imports: dict[str, set[str]]) -> str:
+    module: str = value.__module__
+    if module == "builtins":
+        return str(value.__name__)
+    if module.split(".")[0] == OURS:
+        module = OURS
+    imports.setdefault(module, set()).add(value.__name__)
+    return str(value.__name__)
+
+
+def _source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
+    """Return a value as Python."""
+    if isinstance(value, Mapping):
+        items = [
+            f"{_source(k, key, imports)}: {_source(v, key, imports)}" for k, v in value.items()
+        ]
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, (list, tuple)):
+        items = [_source(item, key, imports) for item in value]
+        if isinstance(value, list):
+            return f"[{', '.join(items)}]"
+        return f"({', '.join(items)}{',' * (len(items) == 1)})"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, (bool, int)):
+        return repr(value)
+    if isinstance(value, float):
+        return repr(value) if abs(value) < float("inf") else f'float("{value}")'
+    importable = inspect.isclass(value) or inspect.isfunction(value)
+    if importable and value.__qualname__ == value.__name__ != "<lambda>":
+        return _imported(value, imports)
+    raise ValueError(f"{key}={value!r} cannot be written as Python")
+
+
+def _call(
+    name: str, arguments: Sequence[str], indent: int, brackets: tuple[str, str] = ("(", ")")
+) -> str:
+    """Return a call, or a list, on one line if it fits, else with an argument on each."""
+    opening, closing = brackets
+    line = f"{name}{opening}{', '.join(arguments)}{closing}"
+    if indent + len(line) <= WIDTH and "\n" not in line:
+        return line
+    inner = "\n".join(f"{argument}," for argument in arguments)
+    inner = "\n".join(f"    {each}" for each in inner.splitlines())
+    return f"{name}{opening}\n{inner}\n{closing}"

@@ -1,0 +1,39 @@
+"""``lightning-hooks hooks``: every hook with one line of what it does."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from lightning_hooks.config.hook_dicts import EVALUATIONS
+from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS
+
+__all__ = ["all_hooks", "table_of"]
+
+
+def all_hooks() -> list[dict[str, str]]:
+    """Return the name, the origin and the first line of the docstring of every hook.
+
+    >>> next(one for one in all_hooks() if one["name"] == "IterTimerHook")["origin"]
+    'mmcv'
+    """
+    classes = {**HOOKS.module_dict, **EVALUATIONS}
+    return [
+        {
+            "name": name,
+            "origin": "mmcv" if name in MMCV_HOOKS or name in EVALUATIONS else "beyond mmcv",
+            "what": (inspect.getdoc(cls) or "").partition("\n\n")[0].replace("\n", " "),
+        }
+        for name, cls in sorted(classes.items())
+    ]
+
+
+def table_of(rows: Sequence[dict[str, str]]) -> Any:
+    """Return them as rich's table."""
+    from rich.table import Table
+
+    table = Table("hook", "of", "what it does")
+    for row in rows:
+        table.add_row(row["name"], row["origin"], row["what"].replace("``", ""))
+    return table

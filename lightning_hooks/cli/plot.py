@@ -1,0 +1,102 @@
+"""``lightning-hooks plot``: what a config does to learning rate and momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning_hooks.config.full_config import hooks_from_config
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.schedules import sample
+from lightning_hooks.schedules.preview import Bases, is_of_momentum
+from lightning_hooks.utils.config_files import read_config
+
+__all__ = ["Curves", "curves_of", "in_terminal"]
+
+NOT_DRAWN = (
+    "optimizer_config",
+    "checkpoint_config",
+    "log_config",
+    "timer_config",
+    "custom_hooks_config",
+    "fp16",
+    "evaluation",
+    "workflow",
+)
+"""What of a config is left out."""
+
+
+class Curves(NamedTuple):
+    """Hooks and the run that they are drawn over."""
+
+    hooks: list[Any]
+    max_epochs: int
+    iters_per_epoch: int
+    base_lr: Bases
+    base_momentum: Bases
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The arguments of :func:`~lightning_hooks.schedules.plot` besides the hooks."""
+        return {name: value for name, value in self._asdict().items() if name != "hooks"}
+
+
+def curves_of(
+    path: str | Path, epochs: int | None = None, iters_per_epoch: int | None = None
+) -> Curves:
+    """Return what of a config file can be drawn.
+
+    Args:
+        path: The config file.
+        epochs: Epochs of the run; the config's by default.
+        iters_per_epoch: Iterations of each; not needed where the config counts in iterations.
+
+    Raises:
+        ValueError: if there is nothing to draw, or a length is not known.
+    """
+    config = read_config(path)
+    adapter = hooks_from_config(config, **dict.fromkeys(NOT_DRAWN))
+    hooks = [h for h in adapter.hooks if is_family(h, "LrUpdaterHook", "MomentumUpdaterHook")]
+    if not hooks:
+        raise ValueError(f"{path} has neither lr_config nor momentum_config: nothing to draw")
+    iters = adapter.trainer_kwargs.get("max_steps")
+    if iters is not None and epochs is None:
+        epochs, iters_per_epoch = 1, iters_per_epoch or iters
+    epochs = epochs or adapter.trainer_kwargs.get("max_epochs")
+    if epochs is None:
+        raise ValueError(f"{path} does not say how many epochs: give --epochs")
+    if iters_per_epoch is None:
+        raise ValueError("a config does not say how many batches there are: give --iters-per-epoch")
+    optimizer = config.get("optimizer")
+    optimizer = optimizer if isinstance(optimizer, Mapping) else {}
+    betas = optimizer.get("betas", [0.9])
+    return Curves(
+        hooks,
+        epochs,
+        iters_per_epoch,
+        optimizer.get("lr", 0.1),
+        optimizer.get("momentum", betas[0]),
+    )
+
+
+def in_terminal(curves: Curves, width: int, height: int = 15) -> str:
+    """Return the curves drawn with characters, one panel for each hook."""
+    import plotext
+
+    panels = []
+    for hook in curves.hooks:
+        rows = sample(hook, **curves.run)
+        every = max(1, len(rows) // (4 * width))
+        plotext.clear_figure()
+        plotext.theme("clear")
+        plotext.plot_size(width, height)
+        epochs = [index / curves.iters_per_epoch for index in range(len(rows))]
+        plotext.plot(epochs[::every], rows[::every], marker="braille")
+        plotext.title(
+            f"{'momentum' if is_of_momentum(hook) else 'learning rate'}: {type(hook).__name__}"
+        )
+        plotext.xlabel("epoch")
+        panels.append(plotext.uncolorize(plotext.build()))
+    plotext.clear_figure()
+    return "\n".join(panels)

@@ -1,0 +1,101 @@
+"""A whole mmcv config, or its file, becomes one HookAdapter."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.config.training_hooks import register_training_hooks
+from lightning_hooks.utils.config_files import read_config
+
+__all__ = ["hooks_from_config"]
+
+KEYS = {
+    "lr_config": "lr_config",
+    "optimizer_config": "optimizer_config",
+    "checkpoint_config": "checkpoint_config",
+    "log_config": "log_config",
+    "momentum_config": "momentum_config",
+    "timer_config": "timer_config",
+    "custom_hooks": "custom_hooks_config",
+    "fp16": "fp16",
+    "evaluation": "evaluation",
+    "runner": "runner",
+    "total_epochs": "total_epochs",
+    "total_iters": "total_iters",
+    "workflow": "workflow",
+    "work_dir": "work_dir",
+}
+"""The keys of a whole config that are read, and what they are called as arguments."""
+
+
+def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any) -> HookAdapter:
+    """Return one adapter with the hooks of a whole mmcv config.
+
+    ``lr_config``, ``optimizer_config``, ``fp16``, ``checkpoint_config``, ``log_config``,
+    ``momentum_config``, ``timer_config``, ``custom_hooks``, ``evaluation``, ``workflow``,
+    ``runner``, ``total_epochs``, ``total_iters`` and ``work_dir`` are read as
+    :func:`register_training_hooks` does, what ``custom_imports`` names is imported first, and the
+    rest (the model, the data) is left alone::
+
+        hooks = hooks_from_config("configs/resnet50_8xb32.py")
+        L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
+
+    Args:
+        cfg: A dict, a ``Config`` object of mmcv or mmengine, or the path of a ``.py``, YAML or
+            JSON file (see :func:`~lightning_hooks.utils.config_files.read_config`).
+        val_dataloader: What ``evaluation`` evaluates on; None for the Trainer's own validation.
+        arguments: Arguments of :func:`register_training_hooks` in place of those in the config.
+
+    Raises:
+        TypeError: if the config is none of these, or an item of it has a wrong type.
+        Exception: what :func:`~lightning_hooks.utils.config_files.read_config` and
+            :func:`register_training_hooks` raise.
+
+    Note:
+        Departures from mmcv: those of :func:`register_training_hooks`. An evaluation without a
+        ``val_dataloader`` judges the Trainer's own validation.
+
+    >>> hooks = hooks_from_config(
+    ...     dict(
+    ...         model=dict(type="ResNet"),
+    ...         lr_config=dict(policy="Poly", power=0.9, min_lr=1e-4),
+    ...         runner=dict(type="IterBasedRunner", max_iters=80000),
+    ...         workflow=[("train", 1)],
+    ...         evaluation=dict(interval=8000),
+    ...     )
+    ... )
+    >>> [type(hook).__name__ for hook in hooks.hooks]
+    ['PolyLrUpdaterHook', 'IterTimerHook', 'EvalHook']
+    >>> hooks.trainer_kwargs["val_check_interval"]
+    8000
+    """
+    if isinstance(cfg, (str, os.PathLike)):
+        cfg = read_config(os.fspath(cfg))
+    elif callable(getattr(cfg, "items", None)):
+        cfg = dict(cfg.items())  # a Config of mmcv or mmengine is no dict
+    if not isinstance(cfg, Mapping):
+        raise TypeError(f"cfg must be a dict, a Config or the path of a file, got {cfg!r}")
+    _import(cfg.get("custom_imports"))
+    given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
+    given.update(arguments)
+    if val_dataloader is not None and isinstance(given.get("evaluation"), Mapping):
+        given["evaluation"] = {"dataloader": val_dataloader, **given["evaluation"]}
+    return register_training_hooks(**given)
+
+
+def _import(custom_imports: Any) -> None:
+    """Import what ``dict(imports=[...], allow_failed_imports=False)`` names: old hooks, say."""
+    if custom_imports is None:
+        return
+    if not isinstance(custom_imports, Mapping):
+        raise TypeError(f"custom_imports must be a dict, got {custom_imports!r}")
+    names = custom_imports.get("imports") or []
+    optional = (ImportError,) if custom_imports.get("allow_failed_imports") else ()
+    for name in [names] if isinstance(names, str) else names:
+        with contextlib.suppress(*optional):
+            importlib.import_module(name)

@@ -1,0 +1,175 @@
+"""mmcv's training configs: their dicts become one HookAdapter and the Trainer's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.config.hook_dicts import (
+    FP16,
+    Config,
+    Item,
+    build,
+    hook_of,
+    in_config,
+    loggers_of,
+    with_evaluation,
+    with_fp16,
+    with_policy,
+)
+from lightning_hooks.config.trainer_args import evaluates_every, run_length, validation
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.utils.arguments import check_names, parameter_names
+
+__all__ = ["from_file", "register_training_hooks"]
+
+TIMER = {"type": "IterTimerHook"}
+
+
+def register_training_hooks(
+    lr_config: Config = None,
+    optimizer_config: Config = None,
+    checkpoint_config: Config = None,
+    log_config: Mapping[str, Any] | None = None,
+    momentum_config: Config = None,
+    timer_config: Config = TIMER,
+    custom_hooks_config: Config = None,
+    *,
+    fp16: Mapping[str, Any] | None = None,
+    evaluation: Config = None,
+    runner: Mapping[str, Any] | None = None,
+    total_epochs: int | None = None,
+    total_iters: int | None = None,
+    workflow: Sequence[tuple[str, int]] | None = None,
+    **adapter: Any,
+) -> HookAdapter:
+    """Return one adapter with the hooks of mmcv's config, at mmcv's priorities.
+
+    Its ``trainer_kwargs`` are what the config says to the Trainer::
+
+        hooks = register_training_hooks(lr_config=dict(policy="step", step=[8, 11]), ...)
+        L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
+
+    A fit warns where the Trainer has its own defaults in their place.
+
+    ===================  ===================  ==================================================
+    config               priority             in ``trainer_kwargs``
+    ===================  ===================  ==================================================
+    lr_config            VERY_HIGH
+    momentum_config      HIGH
+    optimizer_config     ABOVE_NORMAL         precision="16-mixed", if it is of Fp16
+    fp16                                      precision="16-mixed"
+    checkpoint_config    NORMAL               enable_checkpointing=False
+    timer_config         LOW
+    log_config           VERY_LOW
+    custom_hooks_config  NORMAL, or its own
+    evaluation           LOW, as the last     check_val_every_n_epoch or val_check_interval
+    runner                                    max_epochs, or max_steps
+    workflow                                  the same as evaluation, or limit_val_batches
+    ===================  ===================  ==================================================
+
+    Args:
+        lr_config: ``dict(policy=..., ...)``. The policy is spelled as in mmcv or in any case
+            (``"CosineAnnealing"``, ``"step"``, ``"onecycle"``).
+        optimizer_config: Arguments of an OptimizerHook, or with ``type`` of another.
+        checkpoint_config: Arguments of CheckpointHook.
+        log_config: ``dict(interval=..., hooks=[...])``.
+        momentum_config: ``dict(policy=..., ...)``.
+        timer_config: The timer.
+        custom_hooks_config: A hook, a config with an optional ``priority`` (``run_before``,
+            ``run_after``: as every config here), or a list of them.
+        fp16: Further arguments that make the OptimizerHook an Fp16OptimizerHook, and the
+            GradientCumulativeOptimizerHook its relative: ``dict(loss_scale=512.0)``.
+        evaluation: Arguments of EvalHook, of DistEvalHook where the ``dataloader`` among them has
+            a DistributedSampler, or with ``type`` of another; it counts as the runner does.
+            Without a ``dataloader`` the Trainer's own validation is judged, and takes place when
+            the evaluation needs it.
+        runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
+            ``dict(type="IterBasedRunner", max_iters=...)``; the latter counts in iterations, and
+            so do the learning rate, the checkpoints and the loggers unless they say otherwise.
+        total_epochs: The old name of the runner's ``max_epochs``.
+        total_iters: The old name of its ``max_iters``.
+        workflow: ``[("train", n), ("val", 1)]`` validates every ``n`` epochs (counted in
+            iterations: ``("val", m)``, on ``m`` batches). Without ``"val"`` nothing is validated,
+            unless ``evaluation`` needs it.
+        adapter: Further arguments of :class:`~lightning_hooks.adapter.HookAdapter`.
+
+    Raises:
+        UnknownNameError: for a policy, hook or runner that is not known, with what was meant.
+        TypeError: for a config of a wrong type, with its name.
+        ValueError: for a workflow that Lightning's loop cannot follow, or limits that contradict
+            each other.
+
+    Note:
+        Departures from mmcv: the caller's dicts are not changed, and policies of two words are
+        found in lower case too (``"onecycle"``, ``"cosinerestart"``). An evaluation without a
+        loader judges the Trainer's own validation.
+
+    >>> hooks = register_training_hooks(
+    ...     lr_config=dict(policy="step", step=[8, 11]),
+    ...     checkpoint_config=dict(interval=1),
+    ...     runner=dict(type="EpochBasedRunner", max_epochs=12),
+    ... )
+    >>> [type(hook).__name__ for hook in hooks.hooks]
+    ['StepLrUpdaterHook', 'CheckpointHook', 'IterTimerHook']
+    >>> hooks.trainer_kwargs
+    {'enable_checkpointing': False, 'max_epochs': 12}
+    """
+    for name, value in (("fp16", fp16), ("runner", runner), ("log_config", log_config)):
+        if not (value is None or isinstance(value, Mapping)):
+            raise TypeError(f"{name} must be a dict or None, got {value!r}")
+    known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)} - {"hooks"}
+    check_names("register_training_hooks", adapter, known)
+    by_epoch, limits = run_length(runner, total_epochs, total_iters)
+    trainer_kwargs: dict[str, Any] = {**limits}
+    count = {} if by_epoch else {"by_epoch": False}
+    save = {"type": "CheckpointHook", **count}
+    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
+    with in_config("lr_config"):
+        lr = with_policy(lr_config, "LrUpdaterHook")
+    with in_config("momentum_config"):
+        momentum = with_policy(momentum_config, "MomentumUpdaterHook")
+    with in_config(step):
+        stepping = with_fp16(optimizer_config, fp16)
+    with in_config("evaluation"):
+        judging = with_evaluation(evaluation, by_epoch)
+    several = isinstance(custom_hooks_config, (list, tuple))
+    custom = custom_hooks_config if several else [custom_hooks_config]
+    items: list[Item] = [
+        *hook_of("lr_config", lr, "VERY_HIGH", count),
+        *hook_of("momentum_config", momentum, "HIGH", count),
+        *hook_of(step, stepping, "ABOVE_NORMAL"),
+        *hook_of("checkpoint_config", checkpoint_config, "NORMAL", save),
+        *hook_of("timer_config", timer_config, "LOW"),
+        *loggers_of(log_config, count),
+        *(item for config in custom for item in hook_of("custom_hooks", config, "NORMAL")),
+        *hook_of("evaluation", judging, "LOW"),
+    ]
+    made = HookAdapter(by_epoch=by_epoch, **adapter)
+    for item in items:
+        with in_config(item.key):
+            hook, priority = build(item)
+            made.register_hook(hook, priority)
+    if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
+        trainer_kwargs["precision"] = "16-mixed"
+    if checkpoint_config is not None:
+        trainer_kwargs["enable_checkpointing"] = False
+    every = None if evaluation is None else evaluates_every(hook)
+    trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
+    made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
+    made.configs = [(item.hook, item.priority) for item in items]
+    return made
+
+
+def from_file(path: str, **arguments: Any) -> HookAdapter:
+    """Return the adapter of a whole config file, as ``hooks_from_config(path)`` does.
+
+    Args:
+        path: A ``.py``, YAML or JSON file, with all that it inherits.
+        arguments: Those of :func:`~lightning_hooks.config.full_config.hooks_from_config`.
+    """
+    from lightning_hooks.config.full_config import hooks_from_config  # which builds on this module
+
+    return hooks_from_config(path, **arguments)

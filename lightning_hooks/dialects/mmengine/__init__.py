@@ -1,0 +1,257 @@
+"""Hooks of MMEngine: its own, and those of mmdet 3.x and its sisters.
+
+The loop, with the points of a hook::
+
+    hook.before_run(runner)
+    hook.after_load_checkpoint(runner, checkpoint)  # where the run goes on from one
+    hook.before_train(runner)
+    while epoch < max_epochs:
+        hook.before_train_epoch(runner)
+        for batch_idx, data_batch in enumerate(train_dataloader):
+            hook.before_train_iter(runner, batch_idx=..., data_batch=...)
+            hook.after_train_iter(runner, batch_idx=..., data_batch=..., outputs=...)
+            iter += 1
+        hook.after_train_epoch(runner)
+        epoch += 1
+        hook.before_val(runner)
+        hook.before_val_epoch(runner)
+        for batch_idx, data_batch in enumerate(val_dataloader):
+            hook.before_val_iter(runner, batch_idx=..., data_batch=...)
+            hook.after_val_iter(runner, batch_idx=..., data_batch=..., outputs=...)
+        hook.after_val_epoch(runner, metrics=...)  # what the module has logged
+        hook.after_val(runner)
+    hook.after_train(runner)
+    hook.after_run(runner)
+
+``metrics`` are what the module has logged; ``outputs`` what the step returned, in validation and
+testing also a list. ``before_save_checkpoint(runner, checkpoint)`` comes with every checkpoint of
+Lightning's, and of ``runner.save_checkpoint()``. ``Trainer.test`` is mmengine's ``runner.test()``,
+and ``Trainer.validate`` its ``runner.val()``: see
+:class:`~lightning_hooks.dialects.mmengine.evaluation.Evaluation`.
+
+Files that ``import mmengine`` are hosted as they are where that is installed, with mmengine's own
+hooks too; without it, ``Hook``, ``HOOKS`` and ``MessageHub`` are here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.mmengine.evaluation import Evaluation
+from lightning_hooks.dialects.mmengine.facade import RunnerFacade
+from lightning_hooks.dialects.mmengine.message_hub import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.mmengine.message_hub import MessageHub as MessageHub
+from lightning_hooks.engine.registry import HOOKS as HOOKS
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.usage_errors import HostedOnly
+
+__all__ = ["DIALECT", "HOOKS", "HistoryBuffer", "Hook", "MessageHub"]
+
+_MODES = ("train", "val", "test")
+_POINTS = tuple(
+    f"{when}_{what}"
+    for what in ("run", *_MODES, *(f"{m}_{span}" for m in _MODES for span in ("epoch", "iter")))
+    for when in ("before", "after")
+)
+_CHECKPOINT = ("before_save_checkpoint", "after_load_checkpoint")
+
+
+def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
+    runner = facade._runner
+    kwargs: dict[str, Any] = {}
+    if point.endswith("_iter"):
+        whole = isinstance(runner, IterRunner) and "train" in point  # one epoch, one count
+        index = runner.iter if whole else runner.inner_iter
+        kwargs = {"batch_idx": index, "data_batch": runner.data_batch}
+        if point.startswith("after"):
+            kwargs["outputs"] = runner.outputs
+            if "train" not in point and isinstance(runner.result, (list, tuple)):
+                kwargs["outputs"] = runner.result  # mmengine's is a list of samples
+    elif point in ("after_val_epoch", "after_test_epoch") and isinstance(facade, RunnerFacade):
+        kwargs = {"metrics": facade.metrics}
+    return (facade,), kwargs
+
+
+DIALECT = Dialect(
+    name="mmengine",
+    points={
+        "before_run": ("before_run", "before_train"),
+        "before_train_epoch": ("before_train_epoch",),
+        "before_train_iter": ("before_train_iter",),
+        "after_train_iter": ("after_train_iter",),
+        "after_train_epoch": ("after_train_epoch",),
+        "before_val_epoch": ("before_val", "before_val_epoch"),
+        "before_val_iter": ("before_val_iter",),
+        "after_val_iter": ("after_val_iter",),
+        "after_val_epoch": ("after_val_epoch", "after_val"),
+        "after_run": ("after_train", "after_run"),
+        # a run that is counted in iterations is one epoch
+        "before_epoch": ("before_train_epoch",),
+        "after_epoch": ("after_train_epoch",),
+    },
+    facade=RunnerFacade,
+    arguments=_arguments,
+    base="Hook",
+    attends=("before_train_epoch", "before_train_iter", "after_train_iter"),
+    delegates={
+        f"{when}_{mode}_{span}": f"_{when}_{span}"
+        for when in ("before", "after")
+        for mode in _MODES
+        for span in ("epoch", "iter")
+    },
+    further=(*_CHECKPOINT, *(point for point in _POINTS if "test" in point)),
+    has_priority=True,
+    evaluates=Evaluation.join,
+)
+
+
+class Hook(HostedOnly):
+    """The base of mmengine's hooks: override the points that you need.
+
+    A hook may also override ``_before_epoch(runner, mode)``, ``_after_epoch``, ``_before_iter(
+    runner, batch_idx, data_batch, mode)`` and ``_after_iter(..., outputs, mode)``, which the points
+    of all modes come to.
+    """
+
+    priority: int | str = "NORMAL"
+    stages = _POINTS
+
+    def before_run(self, runner: Any) -> None:
+        """Before everything."""
+
+    def after_run(self, runner: Any) -> None:
+        """After everything."""
+
+    def before_train(self, runner: Any) -> None:
+        """Before the first epoch."""
+
+    def after_train(self, runner: Any) -> None:
+        """After the last epoch."""
+
+    def before_val(self, runner: Any) -> None:
+        """Before each validation."""
+
+    def after_val(self, runner: Any) -> None:
+        """After each validation."""
+
+    def before_test(self, runner: Any) -> None:
+        """Before a test."""
+
+    def after_test(self, runner: Any) -> None:
+        """After a test."""
+
+    def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+        """Before a checkpoint is written; it may be changed."""
+
+    def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+        """After a checkpoint was read."""
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Before each training epoch."""
+        self._before_epoch(runner, mode="train")
+
+    def before_val_epoch(self, runner: Any) -> None:
+        """Before each validation epoch."""
+        self._before_epoch(runner, mode="val")
+
+    def before_test_epoch(self, runner: Any) -> None:
+        """Before the pass of a test."""
+        self._before_epoch(runner, mode="test")
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """After each training epoch."""
+        self._after_epoch(runner, mode="train")
+
+    def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        """After each validation epoch."""
+        self._after_epoch(runner, mode="val")
+
+    def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        """After the pass of a test."""
+        self._after_epoch(runner, mode="test")
+
+    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+        """Before each training step."""
+        self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="train")
+
+    def before_val_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+        """Before each validation step."""
+        self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="val")
+
+    def before_test_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+        """Before each test step."""
+        self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="test")
+
+    def after_train_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """After each training step; ``runner.iter`` does not count it yet."""
+        self._after_iter(
+            runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="train"
+        )
+
+    def after_val_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """After each validation step."""
+        self._after_iter(
+            runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="val"
+        )
+
+    def after_test_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """After each test step."""
+        self._after_iter(
+            runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="test"
+        )
+
+    def _before_epoch(self, runner: Any, mode: str = "train") -> None:
+        """Before each epoch of any mode."""
+
+    def _after_epoch(self, runner: Any, mode: str = "train") -> None:
+        """After each epoch of any mode."""
+
+    def _before_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, mode: str = "train"
+    ) -> None:
+        """Before each step of any mode."""
+
+    def _after_iter(
+        self,
+        runner: Any,
+        batch_idx: int,
+        data_batch: Any = None,
+        outputs: Any = None,
+        mode: str = "train",
+    ) -> None:
+        """After each step of any mode."""
+
+    # -- helpers ---------------------------------------------------------------------------
+
+    def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
+        """Whether this epoch is an ``n``-th after ``start``; never for ``n`` of 0 or less."""
+        done = runner.epoch + 1 - start
+        return bool(done % n == 0) if n > 0 and done >= 0 else False
+
+    def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
+        """Whether this iteration is an ``n``-th after ``start``."""
+        done = runner.iter + 1 - start
+        return bool(done % n == 0) if n > 0 and done >= 0 else False
+
+    def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
+        """Whether this batch is an ``n``-th of its epoch."""
+        return (batch_idx + 1) % n == 0 if n > 0 else False
+
+    def end_of_epoch(self, dataloader: Any, batch_idx: int) -> bool:
+        """Whether this batch is the last one of its loader."""
+        return bool(batch_idx + 1 == len(dataloader))
+
+    def is_last_train_epoch(self, runner: Any) -> bool:
+        """Whether this is the last epoch."""
+        return bool(runner.epoch + 1 == runner.max_epochs)
+
+    def is_last_train_iter(self, runner: Any) -> bool:
+        """Whether this is the last iteration."""
+        return bool(runner.iter + 1 == runner.max_iters)

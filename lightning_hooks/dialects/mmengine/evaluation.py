@@ -1,0 +1,101 @@
+"""``Evaluation``: mmengine's ``runner.test()`` and ``runner.val()``, by the Trainer's own names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.engine.driver.driver import Driver
+
+__all__ = ["Evaluation"]
+
+_STAGES = {TrainerFn.TESTING: "test", TrainerFn.VALIDATING: "val"}
+
+
+class Evaluation(Callback):
+    """Calls mmengine's points in ``Trainer.test`` and in ``Trainer.validate`` by itself.
+
+    Those are ``before_run``, ``before_test``, ``before_test_epoch``, the two of each step,
+    ``after_test_epoch`` with what the module has logged, ``after_test`` and ``after_run``; of a
+    validation the same with ``val``. After a fit of the same Trainer the hooks see the runner of
+    that fit, with its message hub.
+
+    Args:
+        dialect: mmengine's.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._facade: Facade | None = None
+        self._stage = ""
+
+    @staticmethod
+    def join(trainer: L.Trainer, dialect: Dialect) -> None:
+        """Be one of the Trainer's callbacks until the evaluation has ended."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        if trainer.state.fn in _STAGES and not any(isinstance(c, Evaluation) for c in callbacks):
+            # a new list: Lightning is iterating over the old one
+            trainer.callbacks = [*callbacks, Evaluation(dialect)]  # type: ignore[attr-defined]
+
+    def _call(self, *points: str) -> None:
+        facade = self._facade
+        if facade is not None:
+            for point in points:
+                facade.prepare(point)
+                facade.call_hook(point)
+
+    # -- Lightning's events ----------------------------------------------------------------
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """``before_run``, ``before_test``, ``before_test_epoch``."""
+        if trainer.state.fn not in _STAGES:
+            return
+        stage = self._stage = _STAGES[trainer.state.fn]
+        runner = Driver.of(trainer, stage).prepare(trainer, pl_module)
+        runner.mode = stage
+        self._facade = self._dialect.facade_for_evaluation(runner)
+        self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
+
+    def on_test_batch_start(
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """``before_test_iter``."""
+        if self._facade is not None:
+            self._facade._runner.data_batch = batch
+            self._facade._runner._inner_iter = batch_idx
+            self._call(f"before_{self._stage}_iter")
+
+    def on_test_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *batch: Any
+    ) -> None:
+        """``after_test_iter``."""
+        if self._facade is not None:
+            runner = self._facade._runner
+            runner.take_result(outputs)
+            self._call(f"after_{self._stage}_iter")
+            del runner.data_batch
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """``after_test_epoch``, ``after_test``, ``after_run``."""
+        if self._facade is not None:
+            self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
+            self._facade.end()
+
+    on_validation_start = on_test_start
+    on_validation_batch_start = on_test_batch_start
+    on_validation_batch_end = on_test_batch_end  # type: ignore[assignment]
+    on_validation_end = on_test_end
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Leave the Trainer."""
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]

@@ -1,0 +1,129 @@
+"""The loops of mmengine's runner, as far as hooks touch them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+
+__all__ = ["TestLoop", "TrainLoop", "ValLoop"]
+
+
+class _Loop:
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    @property
+    def _stands_for(self) -> str:
+        return type(self).__name__
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """mmengine's own, where a hook has imported it: ``isinstance(runner.train_loop, ...)``."""
+        return getattr(sys.modules.get("mmengine.runner"), self._stands_for, type(self))
+
+    def __getattr__(self, name: str) -> Any:
+        kind = type(self).__name__
+        known = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
+        raise AttributeError(
+            f"mmengine's {kind} has no {name!r} here, only {known}: Lightning's own loop runs the "
+            "batches. What goes over them once more can do it by trainer.validate after the fit"
+        )
+
+
+class TrainLoop(_Loop):
+    """``runner.train_loop``."""
+
+    @property
+    def _stands_for(self) -> str:
+        return f"{'Iter' if isinstance(self._runner, IterRunner) else 'Epoch'}BasedTrainLoop"
+
+    @property
+    def iter(self) -> int:
+        """Iterations done."""
+        return int(self._runner.iter)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done; a run that is counted in iterations is one epoch."""
+        return 0 if isinstance(self._runner, IterRunner) else int(self._runner.epoch)
+
+    @property
+    def max_iters(self) -> Any:
+        """Iterations to do; assign ``_max_iters`` to change it."""
+        return self._runner.max_iters
+
+    @property
+    def _max_iters(self) -> Any:
+        return self._runner.max_iters
+
+    @_max_iters.setter
+    def _max_iters(self, value: int) -> None:
+        self._runner._max_iters = value
+
+    @property
+    def max_epochs(self) -> Any:
+        """Epochs to do; assign ``_max_epochs`` to change it."""
+        return self._max_epochs
+
+    @property
+    def _max_epochs(self) -> Any:
+        return 1 if isinstance(self._runner, IterRunner) else self._runner.max_epochs
+
+    @_max_epochs.setter
+    def _max_epochs(self, value: int) -> None:
+        self._runner._max_epochs = value
+
+    @property
+    def val_interval(self) -> Any:
+        """Epochs, or iterations, from one validation to the next."""
+        trainer = self._runner.trainer
+        by_iter = isinstance(self._runner, IterRunner) and trainer.val_check_batch
+        return trainer.val_check_batch if by_iter else trainer.check_val_every_n_epoch
+
+    @property
+    def dataloader(self) -> Any:
+        """The training loader."""
+        trainer = self._runner.trainer
+        loaders = data.train_loaders(trainer)
+        return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
+
+    @property
+    def metainfo(self) -> Any:
+        """What the training set says of itself, None if it does not."""
+        return getattr(getattr(self.dataloader, "dataset", None), "metainfo", None)
+
+    @property
+    def stop_training(self) -> bool:
+        """Whether training ends; set it to make it so."""
+        return bool(self._runner.should_stop)
+
+    @stop_training.setter
+    def stop_training(self, value: bool) -> None:
+        self._runner.should_stop = value
+
+
+class ValLoop(_Loop):
+    """``runner.val_loop``."""
+
+    @property
+    def dataloader(self) -> Any:
+        """The validation loader, None where there is none."""
+        return _alone(self._runner.trainer.val_dataloaders)
+
+
+class TestLoop(_Loop):
+    """``runner.test_loop``."""
+
+    __test__ = False  # no test class of pytest's
+
+    @property
+    def dataloader(self) -> Any:
+        """The test loader, None where there is none."""
+        return _alone(self._runner.trainer.test_dataloaders)
+
+
+def _alone(loaders: Any) -> Any:
+    return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders

@@ -1,0 +1,137 @@
+"""``MessageHub``: mmengine's place for scalars with their history and for other values."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_hooks.dialects.steps import history
+from lightning_hooks.dialects.steps.history import settle
+
+__all__ = ["HistoryBuffer", "MessageHub"]
+
+
+class HistoryBuffer(history.HistoryBuffer):
+    """A scalar's values with their counts, and mmengine's statistics of the last of them.
+
+    >>> loss = HistoryBuffer()
+    >>> for value in (3.0, 1.0, 2.0):
+    ...     loss.update(value)
+    >>> loss.current(), loss.mean(), loss.min(2), loss.statistics("max", 3)
+    (2.0, 2.0, 1.0, 3.0)
+    """
+
+    def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # its name
+        """Add a value, with how many it stands for."""
+        super().update(log_val, count)
+
+    @property
+    def data(self) -> tuple[Any, Any]:
+        """The values and the counts, as arrays."""
+        pairs = self.values()
+        return np.array([value for value, _ in pairs]), np.array([count for _, count in pairs])
+
+    def current(self) -> float:
+        """The last value."""
+        return self.latest()
+
+    def mean(self, window_size: int | None = None) -> float:
+        """The sum of the last values over the sum of their counts; of all by default."""
+        values, counts = self.data
+        n = window_size or len(values)
+        return float(values[-n:].sum() / counts[-n:].sum())
+
+    def max(self, window_size: int | None = None) -> float:
+        """The largest of the last values."""
+        return float(self.data[0][-(window_size or 0) :].max())
+
+    def min(self, window_size: int | None = None) -> float:
+        """The smallest of the last values."""
+        return float(self.data[0][-(window_size or 0) :].min())
+
+    def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Return the statistic of that name: ``mean``, ``max``, ``min`` or ``current``."""
+        if method_name not in ("mean", "max", "min", "current"):
+            raise KeyError(f"unknown statistic {method_name!r}; known: mean, max, min, current")
+        return getattr(self, method_name)(*args, **kwargs)
+
+
+class MessageHub:
+    """Scalars by name with their history (``log_scalars``), other values (``runtime_info``).
+
+    What is added with ``resumed=False`` is not in ``state_dict()``.
+    """
+
+    def __init__(self) -> None:
+        self.instance_name = f"lightning_hooks_{id(self):x}"
+        self._passing: set[str] = set()  # names that are not saved
+        self.log_scalars: OrderedDict[str, HistoryBuffer] = OrderedDict()
+        self.runtime_info: OrderedDict[str, Any] = OrderedDict()
+
+    def update_scalar(self, key: str, value: Any, count: int = 1, resumed: bool = True) -> None:
+        """Add a value to a scalar's history."""
+        if not resumed:
+            self._passing.add(key)
+        self.log_scalars.setdefault(key, HistoryBuffer()).update(value, count)
+
+    def update_scalars(self, log_dict: Mapping[str, Any], resumed: bool = True) -> None:
+        """Add values to several histories; one may be ``dict(value=..., count=...)``."""
+        for key, value in log_dict.items():
+            if isinstance(value, Mapping):
+                self.update_scalar(key, value["value"], value.get("count", 1), resumed)
+            else:
+                self.update_scalar(key, value, resumed=resumed)
+
+    def update_info(self, key: str, value: Any, resumed: bool = True) -> None:
+        """Set a value."""
+        self.update_info_dict({key: value}, resumed)
+
+    def update_info_dict(self, info_dict: Mapping[str, Any], resumed: bool = True) -> None:
+        """Set several values."""
+        if not resumed:
+            self._passing.update(info_dict)
+        self.runtime_info.update(info_dict)
+
+    def pop_info(self, key: str, default: Any = None) -> Any:
+        """Take a value out."""
+        return self.runtime_info.pop(key, default)
+
+    def get_info(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        return self.runtime_info.get(key, default)
+
+    def get_scalar(self, key: str) -> HistoryBuffer:
+        """Return a scalar's history.
+
+        Raises:
+            KeyError: if there is none of that name.
+        """
+        if key not in self.log_scalars:
+            known = ", ".join(self.log_scalars) or "none"
+            raise KeyError(f"no scalar {key!r} has been added; known: {known}")
+        return self.log_scalars[key]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that goes on needs: histories as values and counts, and the other values."""
+        kept = {k: v for k, v in self.log_scalars.items() if k not in self._passing}
+        settle(kept.values())  # one copy from the device for all of them
+        pairs = {name: history.values() for name, history in kept.items()}
+        return {
+            "log_scalars": {
+                name: [[v for v, _ in values], [c for _, c in values]]
+                for name, values in pairs.items()
+            },
+            "runtime_info": {k: v for k, v in self.runtime_info.items() if k not in self._passing},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name, saved in state.get("log_scalars", {}).items():
+            values, counts = getattr(saved, "data", saved)  # mmengine saves its buffers
+            self.log_scalars[name] = history = HistoryBuffer()
+            for value, count in zip(values, counts, strict=True):
+                history.update(value, count)
+        self.runtime_info.update(state.get("runtime_info", {}))

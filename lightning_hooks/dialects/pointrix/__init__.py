@@ -1,0 +1,83 @@
+"""Hooks of pointrix-style trainers: ``import ... as`` in place of their own names.
+
+The loop, with the points of a hook, which gets the trainer alone::
+
+    hook.before_run(trainner)
+    hook.before_train(trainner)
+    for global_step in 1, 2, ...:
+        hook.before_train_iter(trainner)
+        # forward, backward, the optimizer's step: loss_dict
+        hook.after_train_iter(trainner)
+        # where validation is due:
+        hook.before_val(trainner)
+        for _ in range(val_dataset_size):
+            hook.before_val_iter(trainner)
+            hook.after_val_iter(trainner)
+        hook.after_val(trainner)  # metric_dict
+    hook.after_train(trainner)
+    hook.after_run(trainner)
+
+``before_save_checkpoint(trainner)`` and ``after_load_checkpoint(trainner, checkpoint)`` come with
+Lightning's checkpoints, ``exception()`` when training raises. Any further point is called with
+``trainner.call_hook(name)`` or ``HookAdapter.call_hook(name)``. Hooks without a point are skipped,
+and a TypeError raised in a hook says which hook it was.
+
+The library leaves out ``after_run`` and the points of checkpoints, though it names them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.pointrix.facade import TrainerFacade
+from lightning_hooks.dialects.pointrix.hooks import CheckPointHook as CheckPointHook
+from lightning_hooks.dialects.pointrix.hooks import Hook as Hook
+from lightning_hooks.dialects.pointrix.hooks import LogHook as LogHook
+from lightning_hooks.dialects.pointrix.hooks import ProgressHook as ProgressHook
+from lightning_hooks.dialects.pointrix.registry import HOOK_REGISTRY as HOOK_REGISTRY
+from lightning_hooks.dialects.pointrix.registry import HookRegistry as HookRegistry
+from lightning_hooks.dialects.pointrix.registry import parse_hooks as parse_hooks
+from lightning_hooks.dialects.pointrix.writers import BackendWriter as BackendWriter
+from lightning_hooks.dialects.pointrix.writers import TensorboardWriter as TensorboardWriter
+from lightning_hooks.dialects.pointrix.writers import Writer as Writer
+
+__all__ = [
+    "DIALECT",
+    "HOOK_REGISTRY",
+    "BackendWriter",
+    "CheckPointHook",
+    "Hook",
+    "HookRegistry",
+    "LogHook",
+    "ProgressHook",
+    "TensorboardWriter",
+    "Writer",
+    "parse_hooks",
+]
+
+
+def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
+    return ((), {}) if point == "exception" else ((facade,), {})
+
+
+DIALECT = Dialect(
+    name="pointrix",
+    points={
+        "before_run": ("before_run", "before_train"),
+        "before_train_iter": ("before_train_iter",),
+        "after_train_iter": ("after_train_iter",),
+        "before_val_epoch": ("before_val",),
+        "before_val_iter": ("before_val_iter",),
+        "after_val_iter": ("after_val_iter",),
+        "after_val_epoch": ("after_val",),
+        "after_run": ("after_train", "after_run"),
+    },
+    facade=TrainerFacade,
+    arguments=_arguments,
+    base="Hook",
+    attends=("after_train_iter", "after_val_epoch"),
+    on_error=("exception",),
+    further=("before_save_checkpoint", "after_load_checkpoint", "exception"),
+    renames_type_errors=True,
+)

@@ -1,0 +1,209 @@
+"""pointrix's base of hooks, and the hooks that its trainers come with."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lightning_hooks.dialects.pointrix.registry import HOOK_REGISTRY
+from lightning_hooks.engine.usage_errors import HostedOnly
+from lightning_hooks.storage.files import save_torch, to_cpu
+
+__all__ = ["CheckPointHook", "Hook", "LogHook", "ProgressHook"]
+
+
+class Hook(HostedOnly):
+    """The base of pointrix's hooks: override the points that you need."""
+
+    priority = "NORMAL"
+    """As in pointrix, nobody reads it: hooks are called as given."""
+
+    locations = (
+        "before_run",
+        "after_load_checkpoint",
+        "before_train",
+        "before_train_iter",
+        "after_train_iter",
+        "before_val",
+        "before_val_iter",
+        "after_val_iter",
+        "after_val",
+        "before_save_checkpoint",
+        "after_train",
+        "after_run",
+    )
+
+    def before_run(self, trainner: Any) -> None:
+        """Before everything."""
+
+    def after_load_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
+        """After a checkpoint was read."""
+
+    def before_train(self, trainner: Any) -> None:
+        """Before the first iteration."""
+
+    def before_train_iter(self, trainner: Any) -> None:
+        """Before each iteration."""
+
+    def after_train_iter(self, trainner: Any) -> None:
+        """After each iteration; ``trainner.global_step`` is its number, from 1."""
+
+    def before_val(self, trainner: Any) -> None:
+        """Before each validation."""
+
+    def before_val_iter(self, trainner: Any) -> None:
+        """Before each validation step."""
+
+    def after_val_iter(self, trainner: Any) -> None:
+        """After each validation step."""
+
+    def after_val(self, trainner: Any) -> None:
+        """After each validation."""
+
+    def before_save_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
+        """Before a checkpoint is written; it may be changed."""
+
+    def after_train(self, trainner: Any) -> None:
+        """After the last iteration."""
+
+    def after_run(self, trainner: Any) -> None:
+        """After everything."""
+
+    def exception(self) -> None:
+        """When training raises."""
+
+
+def _interval(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+    return value
+
+
+@HOOK_REGISTRY.register()
+class LogHook(Hook):
+    """Writes losses, learning rates and metrics.
+
+    ===================  ======================================================
+    key                  value
+    ===================  ======================================================
+    the loss's own name  every value of ``loss_dict``, each ``interval``
+    ``lr/<group>``       the rate of each group, by its ``name`` or its number
+    ``val/<metric>``     every value of ``metric_dict``, after each validation
+    ===================  ======================================================
+
+    Args:
+        interval: Iterations from one writing to the next.
+    """
+
+    def __init__(self, interval: int = 10) -> None:
+        self.interval = _interval("interval", interval)
+
+    def after_train_iter(self, trainner: Any) -> None:
+        """Write losses and rates."""
+        step = trainner.global_step
+        if step % self.interval:
+            return
+        for name, value in trainner.loss_dict.items():
+            trainner.writer.write_scalar(name, float(value), step)
+        for index, group in enumerate(trainner.optimizer.param_groups):
+            trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
+
+    def after_val(self, trainner: Any) -> None:
+        """Write metrics."""
+        step = trainner.global_step - 1  # of the iteration before
+        for name, value in trainner.metric_dict.items():
+            trainner.writer.write_scalar(f"val/{name}", value, step)
+        if trainner.metric_dict:
+            found = ", ".join(f"{name} {value:.4f}" for name, value in trainner.metric_dict.items())
+            trainner.logger.info("step %d: %s", step, found)
+
+
+@HOOK_REGISTRY.register()
+class CheckPointHook(Hook):
+    """Writes model, optimizer and step to ``exp_dir/chkpnt{step}.pth``, and at the end.
+
+    Args:
+        interval: Iterations from one file to the next; ``trainner.cfg.save_step`` by default.
+    """
+
+    def __init__(self, interval: int | None = None) -> None:
+        self.interval = None if interval is None else _interval("interval", interval)
+        self._saved = -1
+
+    def before_train(self, trainner: Any) -> None:
+        """Nothing is saved yet."""
+        self._saved = -1
+
+    def after_train_iter(self, trainner: Any) -> None:
+        """Save if it is time to."""
+        interval = self.interval or getattr(trainner.cfg, "save_step", None)
+        if interval and trainner.global_step % interval == 0:
+            self._save(trainner, trainner.global_step)
+
+    def after_train(self, trainner: Any) -> None:
+        """Save what the run has made."""
+        if self._saved != trainner.global_step - 1:
+            self._save(trainner, trainner.global_step - 1)
+
+    def _save(self, trainner: Any, step: int) -> None:
+        self._saved = step
+        if trainner.rank == 0:
+            model = to_cpu(trainner.model.state_dict())
+            state = {"global_step": step, "model": model}
+            state["optimizer"] = trainner.optimizer.state_dict()
+            save_torch(state, os.path.join(trainner.exp_dir, f"chkpnt{step}.pth"))
+
+
+@HOOK_REGISTRY.register()
+class ProgressHook(Hook):
+    """Draws a bar of the run with the last losses, on the terminal.
+
+    Args:
+        interval: Iterations from one drawing to the next; ``cfg.bar_upd_interval`` by default.
+
+    Raises:
+        ImportError: if rich is not installed.
+    """
+
+    def __init__(self, interval: int | None = None) -> None:
+        from lightning_hooks.loggers.trackers.packages import require
+
+        require("rich", type(self).__name__, extra="cli")
+        self.interval = None if interval is None else _interval("interval", interval)
+        self._bar: Any = None
+
+    def before_train(self, trainner: Any) -> None:
+        """Draw an empty bar."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeRemainingColumn as Remaining
+
+        if trainner.rank != 0:
+            return
+        columns = (BarColumn(), MofNCompleteColumn(), Remaining(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns)
+        self._task = self._bar.add_task(
+            "", total=trainner.max_steps, completed=trainner.global_step - 1
+        )
+        self._bar.start()
+
+    def after_train_iter(self, trainner: Any) -> None:
+        """Draw the bar if it is time to."""
+        interval = self.interval or getattr(trainner.cfg, "bar_upd_interval", None) or 10
+        step = trainner.global_step
+        if self._bar is not None and (step % interval == 0 or step == trainner.max_steps):
+            losses = trainner.loss_dict.items()
+            text = " ".join(f"{name}={float(value):.4g}" for name, value in losses)
+            self._bar.update(self._task, completed=step, description=text)
+
+    def after_train(self, trainner: Any) -> None:
+        """Leave the bar as it is."""
+        self.exception()
+
+    def exception(self) -> None:
+        """Leave the bar as it is."""
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bar": None}

@@ -1,0 +1,118 @@
+"""pointrix's writers: ``write_scalar``, ``write_image`` and ``write_config``, to our backends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_hooks.dialects.steps.backend import Backend
+from lightning_hooks.loggers.trackers.inputs import flat
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["BackendWriter", "Nowhere", "TensorboardWriter", "Writer"]
+
+_BACKENDS = {
+    "tensorboard": ("tensorboard", "TensorboardWriter"),
+    "wandb": ("wandb", "WandbWriter"),
+    "mlflow": ("mlflow", "MlflowWriter"),
+    "neptune": ("neptune", "NeptuneWriter"),
+    "dvclive": ("dvclive", "DvcliveWriter"),
+    "visdom": ("visdom", "VisdomWriter"),
+    "clearml": ("clearml", "ClearMLWriter"),
+}
+
+
+class Writer:
+    """Writes scalars, images and a config; subclasses define where.
+
+    Args:
+        logfolder: Where it writes.
+    """
+
+    def __init__(self, logfolder: str) -> None:
+        self.logfolder = os.fspath(logfolder)
+
+    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+        """Write a number of a step."""
+        raise NotImplementedError(f"{type(self).__name__} must define write_scalar()")
+
+    def write_image(self, name: str, image: Any, step: int) -> None:
+        """Write an image (channels, height, width) of a step."""
+        raise NotImplementedError(f"{type(self).__name__} must define write_image()")
+
+    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
+        """Write a config."""
+        raise NotImplementedError(f"{type(self).__name__} must define write_config()")
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+
+
+class Nowhere(Writer):
+    """Writes nothing: what all ranks but the first have."""
+
+    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+        """Nothing."""
+
+    def write_image(self, name: str, image: Any, step: int) -> None:
+        """Nothing."""
+
+    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
+        """Nothing."""
+
+
+class BackendWriter(Writer):
+    """Writes to one of the backends of this package, from a thread of its own.
+
+    A backend that fails costs a warning; what it has not taken stays in ``{logfolder}/spool``.
+
+    Args:
+        logfolder: Where it writes.
+        backend: ``tensorboard``, ``wandb``, ``mlflow``, ``neptune``, ``dvclive``, ``visdom`` or
+            ``clearml``.
+        arguments: Passed to the backend's writer: ``init=dict(project="digits",
+            mode="offline")`` of ``wandb``, ``uri=`` of ``mlflow``, ``log_dir=`` of
+            ``tensorboard``.
+
+    Raises:
+        UnknownNameError: for another backend.
+        ImportError: if the backend's package is not installed.
+    """
+
+    def __init__(self, logfolder: str, backend: str, **arguments: Any) -> None:
+        super().__init__(logfolder)
+        if backend not in _BACKENDS:
+            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, _BACKENDS)}")
+        module, name = _BACKENDS[backend]
+        cls = getattr(importlib.import_module(f"lightning_hooks.loggers.trackers.{module}"), name)
+        folder = os.path.join(self.logfolder, "spool")
+        self._backend = Backend(cls, type(self).__name__, folder, **arguments)
+
+    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+        """Send a number of a step."""
+        self._backend.send(step, scalars={name: float(scalar)})
+
+    def write_image(self, name: str, image: Any, step: int) -> None:
+        """Send an image (channels, height, width) of a step."""
+        self._backend.send(step, images={name: image})
+
+    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
+        """Send a config as the run's parameters, which bear its name."""
+        self._backend.send(step, params=flat({name: dict(config_dict)}))
+
+    def close(self) -> None:
+        """Wait until everything is sent."""
+        self._backend.close()
+
+
+class TensorboardWriter(BackendWriter):
+    """Writes for TensorBoard.
+
+    Args:
+        logfolder: The folder of the event files.
+    """
+
+    def __init__(self, logfolder: str) -> None:
+        super().__init__(logfolder, "tensorboard", log_dir=os.fspath(logfolder))

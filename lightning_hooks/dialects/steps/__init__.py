@@ -1,0 +1,1 @@
+"""The trainer of steps and its event storage, which detectron2, cvpods and Pet share."""

@@ -1,0 +1,80 @@
+"""``Backend``: the way of a dialect's writer to one of our backends."""
+
+from __future__ import annotations
+
+import functools
+import os
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_hooks.loggers.delivery.record import as_image
+from lightning_hooks.loggers.delivery.session import Sending
+from lightning_hooks.loggers.delivery.unsent import shared_folder
+from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.storage.files import plain
+from lightning_hooks.utils.default_logger import default_logger
+
+__all__ = ["Backend"]
+
+
+class Backend:
+    """Sends values to a backend from a thread of its own, in order.
+
+    What is sent is appended to a file first. A backend that is slow, hangs or is not there costs a
+    warning; what it has not taken stays in the file, and ``lightning-hooks replay
+    FILE`` sends it later.
+
+    Args:
+        writer_class: What writes to the backend.
+        who: Who sends, for messages.
+        folder: Where the file is; the system's folder for such files by default.
+        arguments: Passed to ``writer_class.connect``, when something is sent for the first time.
+
+    Raises:
+        ImportError: if the backend's package is not installed.
+    """
+
+    timeout = 10.0
+    """Seconds that the backend has for the rest, when it is closed."""
+
+    def __init__(
+        self, writer_class: type[Writer], who: str, folder: str | None = None, **arguments: Any
+    ) -> None:
+        require(writer_class.name, who)
+        self._writer_class, self._who = writer_class, who
+        self._folder = folder or shared_folder()
+        self._arguments = arguments
+        self._sending: Sending | None = None
+
+    def send(self, step: int, **values: Any) -> None:
+        """Send ``scalars``, ``images`` or ``params`` of a step."""
+        if self._sending is None:
+            self._sending = self._open()
+        if "images" in values:
+            images: Mapping[str, Any] = values["images"]
+            values["images"] = {name: as_image(image) for name, image in images.items()}
+        self._sending.append(step, **values)
+
+    def _open(self) -> Sending:
+        name = self._writer_class.name
+        __import__(name)  # in this thread: imports in threads meet each other
+        os.makedirs(self._folder, exist_ok=True)
+        return Sending(
+            *(name, self._writer_class),
+            functools.partial(self._writer_class.connect, **self._arguments),
+            os.path.join(self._folder, f"{uuid.uuid4().hex[:8]}-{name}.jsonl"),
+            {"writer": name, "arguments": plain(self._arguments), "format": 1},
+            *(default_logger(0), self._who),
+        )
+
+    def close(self, failed: bool = False) -> None:
+        """Wait until the rest is sent; what is sent later begins anew."""
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.close(self.timeout, failed=failed)
+            sending.wait()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sending": None}

@@ -1,0 +1,194 @@
+"""Who owns backward: Lightning, or the hooks of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.lightning_api import precision, progress
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.runner.backward import (
+    StrategyLoss,
+    optimizers_of_hooks,
+    strategy_loss_class,
+)
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.fsdp import is_flattened
+
+__all__ = ["Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
+
+
+def is_ours(hook: object) -> bool:
+    """Whether a hook's class is one of this package's: what it does is known.
+
+    What is hosted for another dialect is not, ours neither: it may call the user's functions, as
+    those that say so by ``is_closure`` do.
+    """
+    hosted = hasattr(hook, "foreign_hook") or getattr(hook, "is_closure", False)
+    return type(hook).__module__.startswith("lightning_hooks.") and not hosted
+
+
+def reads_step(hook: object) -> bool:
+    """Whether a hook may read ``runner.outputs`` or the log buffer.
+
+    A hook says no by ``reads_step = False``; that of one of our classes does not speak for a
+    subclass from elsewhere.
+    """
+    for base in type(hook).__mro__:
+        if "reads_step" in vars(base):
+            ours = base.__module__.startswith("lightning_hooks.")
+            return bool(vars(base)["reads_step"]) or (ours and not is_ours(hook))
+    return True
+
+
+def trains_like_mmcv(module: torch.nn.Module) -> bool:
+    """Whether a module wants mmcv's ways (``TrainStepModule``, the runners of the stand-in)."""
+    return bool(getattr(module, "trains_like_mmcv", False))
+
+
+_OPTIMIZER_HOOKS = ("OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOptimizerHook")
+
+
+def _keep_gradients() -> None:
+    """Stand in for ``on_validation_model_zero_grad`` while hooks own the gradients."""
+
+
+class Ownership:
+    """Decides who owns backward, and switches the module for the length of a fit.
+
+    Hooks own it when ``owns_backward=True`` says so; with ``"auto"``, when there is an
+    OptimizerHook that is foreign or overrides ``after_train_iter``, or one of ours that needs
+    it (``owns_backward(module)``), as every OptimizerHook does for a ``TrainStepModule``.
+    """
+
+    def __init__(self, runner: Runner, wish: bool | Literal["auto"] | None) -> None:
+        self._runner = runner
+        self.wish = wish
+        owners = [h for h in runner.hooks if self._owns(h)]
+        if wish is True and not owners:
+            owners = [h for h in runner.hooks if is_family(h, *_OPTIMIZER_HOOKS)] or [
+                h for h in runner.hooks if not is_ours(h)
+            ]
+        self.owners: list[Any] = [] if wish is False else owners
+        self.is_taken = bool(self.owners)
+        """Whether hooks own it in this fit."""
+        if wish is True and not self.owners:
+            raise ValueError(
+                "owns_backward=True, but no hook is there that could call loss.backward(): add an "
+                "OptimizerHook"
+            )
+        self._automatic: bool | None = None
+        self.loss_class: type[StrategyLoss] | None = None
+
+    def _owns(self, hook: Any) -> bool:
+        if not (is_family(hook, *_OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
+            return False
+        decide = getattr(hook, "owns_backward", None)
+        return bool(decide(self._runner.module)) if callable(decide) else True
+
+    def split(self, calls: Sequence[tuple[Any, Any]]) -> int:
+        """How many of the calls, in order, belong into the training step: up to the last owner."""
+        owned = [i for i, (hook, _) in enumerate(calls) if any(hook is o for o in self.owners)]
+        return owned[-1] + 1 if owned else 0
+
+    def take(self) -> None:
+        """Switch the module to manual optimization.
+
+        Raises:
+            ValueError: if the Trainer is to clip or accumulate too, or the module steps by itself
+                and ``owns_backward=True`` does not say otherwise.
+        """
+        if not self.is_taken:
+            return
+        trainer, names = self._runner.trainer, self._names()
+        if trainer.gradient_clip_val:
+            raise ValueError(
+                f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) beside {names}: the hook "
+                "owns backward and step; clip there, with grad_clip=dict(max_norm=...)"
+            )
+        if trainer.accumulate_grad_batches != 1:
+            raise ValueError(
+                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) beside "
+                f"{names}: the hook owns backward and step; accumulate there, with "
+                "GradientCumulativeOptimizerHook(cumulative_iters=...)"
+            )
+        module = self._runner.module
+        manual = not (module.automatic_optimization or trains_like_mmcv(module))
+        if manual and self.wish is not True:
+            raise ValueError(
+                f"{type(module).__name__} has automatic_optimization=False and does backward and "
+                f"step itself, as {names} would: leave both to one of them; if its training_step "
+                "only returns the loss, give HookAdapter(owns_backward=True)"
+            )
+        self._automatic = module.automatic_optimization
+        module.automatic_optimization = False
+        # Lightning clears the gradients before validation; hooks may accumulate across epochs
+        module.__dict__["on_validation_model_zero_grad"] = _keep_gradients
+
+    def start(self) -> None:
+        """Give the hooks the optimizer whose steps Lightning counts, and the loss class.
+
+        Raises:
+            ValueError: if a hook is to clip gradients that the Trainer's precision scales, or FSDP
+                wraps the module as a whole.
+        """
+        runner = self._runner
+        if not self.is_taken:
+            alone = trains_like_mmcv(runner.module) and not runner.module.automatic_optimization
+            if alone and runner.world_size > 1:
+                rank_zero_warn(
+                    f"{runner.model_name} does backward in its own train_step: its gradients are "
+                    "not synchronised over the ranks; leave backward to an OptimizerHook, or wrap "
+                    "its parts in DistributedDataParallel"
+                )
+            return
+        if is_flattened(runner.trainer.model):
+            raise ValueError(
+                f"{self._names()} would do backward inside of the training step, and so inside of "
+                f"the forward pass that {type(runner.trainer.strategy).__name__} wraps, where FSDP "
+                "cannot: use ModelParallelStrategy with torch's fully_shard(), or a "
+                "LightningModule with an OptimizerHook and Trainer(accumulate_grad_batches=...)"
+            )
+        for config in runner.trainer.lr_scheduler_configs:
+            rank_zero_warn(
+                f"{type(config.scheduler).__name__} is never stepped where hooks own backward; "
+                "use a LrUpdaterHook in its place"
+            )
+        clipping = [  # ours clip inside the step, where the gradients are unscaled
+            h for h in self.owners if getattr(h, "grad_clip", None) is not None and not is_ours(h)
+        ]
+        if clipping and precision.has_grad_scaler(runner.trainer):
+            raise ValueError(
+                f"{type(clipping[0]).__name__}(grad_clip=...) would clip gradients scaled by "
+                'precision="16-mixed"; use precision="bf16-mixed" or "32-true", or no grad_clip'
+            )
+        self.loss_class = strategy_loss_class(runner.trainer.strategy)
+        runner.use_optimizer(optimizers_of_hooks(runner.module))
+        if hasattr(runner.model, "wrap_outputs"):
+            runner.model.wrap_outputs = self.with_strategy_loss
+
+    def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a step's outputs with a loss whose backward goes through the strategy."""
+        loss = outputs.get("loss")
+        if not isinstance(loss, torch.Tensor) or self.loss_class is None:
+            return outputs
+        return {**outputs, "loss": loss.as_subclass(self.loss_class)}
+
+    def release(self) -> None:
+        """Give the module back as it was; doing it twice does no harm."""
+        if self._automatic is not None:
+            module = self._runner.module
+            if self._automatic:
+                progress.keep_global_step(self._runner.trainer)
+            module.automatic_optimization, self._automatic = self._automatic, None
+            module.__dict__.pop("on_validation_model_zero_grad", None)
+        self._runner.use_optimizer(None)
+        if hasattr(self._runner.model, "wrap_outputs"):
+            self._runner.model.wrap_outputs = None
+
+    def _names(self) -> str:
+        return ", ".join(class_name(hook) for hook in self.owners) or "owns_backward=True"

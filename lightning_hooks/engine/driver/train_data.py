@@ -1,0 +1,188 @@
+"""The training loader that hooks see is the one that is iterated, as they left it.
+
+Lightning makes the first iterator before ``on_train_start``. A hook that then replaces the
+loader, or changes its data set, would be too late for the first epoch. So the iterator is made
+anew after those hooks, from the random state that the first one was made from: the order of the
+data is the same as without hooks.
+
+A loader without a length may be a stream, of which Lightning would prefetch a batch that is lost
+then; one with a state of its own may stand in mid-epoch. Of those the first iterator is a dummy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.utilities.data import sized_len
+
+from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.runner.runner import Runner
+
+__all__ = ["Iteration", "generators_of", "what_repeats"]
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """The generators that a loader and its samplers draw from, when given their own."""
+    found: list[torch.Generator] = []
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    for part in (
+        loader,
+        getattr(loader, "sampler", None),
+        batch_sampler,
+        getattr(batch_sampler, "sampler", None),
+    ):
+        generator = getattr(part, "generator", None)
+        if isinstance(generator, torch.Generator) and not any(g is generator for g in found):
+            found.append(generator)
+    return found
+
+
+def _iterates_once(loader: Any) -> bool:
+    """Whether what one iterator has taken may be lost to the next."""
+    return sized_len(loader) is None or hasattr(loader, "load_state_dict")
+
+
+def what_repeats(trainer: L.Trainer) -> str:
+    """Say what a run that goes on inside an epoch sees again; nothing if its loaders know."""
+    if data.goes_on_in_pass(trainer):
+        return ""
+    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
+    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
+    return (
+        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
+        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
+        "may be seen again in this epoch, others not at all. A loader that saves its state, as "
+        "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
+        "checkpoint of the end of an epoch"
+    )
+
+
+def iterate_late(loader: Any) -> bool:
+    """Make the loader's next iterator a dummy, and those after it its own; return if it could be.
+
+    The dummy gives one thing, which Lightning prefetches where there is no length.
+    """
+    own = type(loader)
+
+    def dummy(self: Any) -> Iterator[None]:
+        self.__class__ = own
+        return iter([None])
+
+    try:  # Python looks up __iter__ in the class, and a generator's cannot be changed
+        loader.__class__ = type(own.__name__, (own,), {"__iter__": dummy, "__slots__": ()})
+    except TypeError:
+        return False
+    return True
+
+
+class Iteration:
+    """When and from which random state the training iterator is made."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[torch.Generator, torch.Tensor]] = []
+        self._made_early = False
+        self._process: Any = None
+        self._late: list[Any] = []  # loaders whose first iterator is a dummy
+        self._default: Any = None  # the data of the epochs whose loader no hook replaces
+
+    def watch(self, trainer: L.Trainer, hooks_may_change_data: bool) -> None:
+        """Note the random state whenever Lightning is about to iterate a training loader."""
+        strategy = trainer.strategy
+        process = strategy.process_dataloader
+
+        def noting(loader: Any) -> Any:
+            processed = process(loader)
+            if trainer.training:
+                self._made_early = True
+                generators = [torch.default_generator, *generators_of(processed)]
+                self._before = [(g, g.get_state()) for g in generators]
+                late = hooks_may_change_data and _iterates_once(processed)
+                if late and iterate_late(processed):
+                    self._late.append(processed)
+            return processed
+
+        self._made_early, self._late = False, []
+        self._process = noting
+        # whoever asks for the __dict__ makes the strategy's attributes slower from then on
+        strategy.process_dataloader = noting  # type: ignore[assignment]
+
+    def unwatch(self, trainer: L.Trainer) -> None:
+        """Stop noting; doing it twice does no harm."""
+        if self._process is not None:
+            if trainer.strategy.process_dataloader is self._process:
+                del trainer.strategy.process_dataloader
+            self._process = None
+
+    def can_renew(self, trainer: L.Trainer, *, resumed: bool) -> bool:
+        """Whether the epoch's iterator exists already and can be made again without loss."""
+        if not self._made_early or progress.iterates_anew(trainer):
+            return False
+        # at the beginning of a pass the state of a loader says only that the one before is over
+        begins = resumed and not data.goes_on_in_pass(trainer)
+        return all(
+            any(loader is late for late in self._late)
+            or not _iterates_once(loader)
+            or (begins and sized_len(loader) is not None)
+            for loader in data.train_loaders(trainer)
+        )
+
+    def leave_pass(self, trainer: L.Trainer) -> None:
+        """Have late loaders take the state of a pass that is over: the next one begins anew."""
+        if not data.goes_on_in_pass(trainer):
+            for loader in self._late:
+                if sized_len(loader) is not None:
+                    iter(loader)
+
+    def begin_epoch(
+        self, runner: Runner, *, for_run: bool, resumed: bool, hooks_may_change_data: bool
+    ) -> None:
+        """Make the epoch iterate the loader and the data set as the hooks have left them.
+
+        Args:
+            runner: The runner; a loader set on it is taken.
+            for_run: That loader is for the rest of the run, not for one epoch.
+            resumed: The random state is that of the uninterrupted run: draw from it.
+            hooks_may_change_data: There are hooks that could have; otherwise the iterator stays.
+        """
+        trainer = runner.trainer
+        new = runner.__dict__.pop("_new_data_loader", None)
+        if new is not None and not for_run and self._default is None:
+            self._default = data.train_data(trainer)
+        replace = new is not None and all(new is not x for x in data.train_loaders(trainer))
+        changed = hooks_may_change_data or bool(self._late)
+        renew = self.can_renew(trainer, resumed=resumed) and (resumed or changed)
+        if replace:
+            again = partial(data.replace_loader, trainer, new)
+            natural = resumed and self._made_early
+            self._make(again, [torch.default_generator, *generators_of(new)], natural)
+        elif renew:
+            drawn_from = [generator for generator, _ in self._before]
+            # nobody has drawn since the dummy was made: go on as without hooks
+            undrawn = bool(self._late) and all(g.get_state().equal(s) for g, s in self._before)
+            self._make(partial(data.renew_iterator, trainer), drawn_from, resumed or undrawn)
+        self._made_early, self._late = False, []
+
+    def end_epoch(self, trainer: L.Trainer) -> None:
+        """Go back to the loader that was replaced for one epoch, as mmcv does."""
+        if self._default is not None:
+            data.restore_train_data(trainer, self._default)
+            self._default = None
+
+    def _make(
+        self, make: Callable[[], None], drawn_from: list[torch.Generator], natural: bool
+    ) -> None:
+        """Make the iterator without a trace in the generators, or naturally: from now on."""
+        if natural:
+            make()
+            return
+        now = [(generator, generator.get_state()) for generator in drawn_from]
+        if self._made_early:
+            for generator, state in self._before:
+                generator.set_state(state)
+        make()
+        for generator, state in now:
+            generator.set_state(state)

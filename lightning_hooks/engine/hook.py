@@ -1,0 +1,229 @@
+"""``Hook``: the base of every native hook, a Lightning Callback with mmcv's ten points."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.priority import default_priority
+
+__all__ = ["Hook"]
+
+F = TypeVar("F", bound=Callable[..., None])
+
+LIGHTNINGS = ("log", "log_dict")
+"""What Lightning sets on every callback: the module's methods of these names."""
+
+
+def _keep_own(cls: type) -> None:
+    """Ignore what is set under these names where the class has them.
+
+    Only there: a ``__setattr__`` makes every assignment to an attribute several times slower.
+    """
+    inherited: Any = cls.__setattr__
+    if hasattr(inherited, "keeps"):
+        return
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807
+        if name not in LIGHTNINGS or not hasattr(type(self), name):
+            inherited(self, name, value)
+
+    __setattr__.keeps = LIGHTNINGS  # type: ignore[attr-defined]
+    cls.__setattr__ = __setattr__  # type: ignore[assignment]
+
+
+def _only_calls(generic: str) -> Callable[[F], F]:
+    """Note in a method's ``only_calls`` that nothing is done there but to call another one."""
+
+    def note(method: F) -> F:
+        method.only_calls = generic  # type: ignore[attr-defined]
+        return method
+
+    return note
+
+
+class Hook(Participant):
+    """A hook: override the points that you need, and pass it to ``Trainer(callbacks=[...])``.
+
+    The points are those of :class:`~lightning_hooks.engine.points.Point`, where the loop is drawn;
+    the four generic ones are called from the specific ones that are not overridden. The argument is
+    the run's :class:`~lightning_hooks.engine.runner.runner.Runner`. ``super().__init__()`` need not
+    be called.
+
+    Note:
+        Departures from mmcv: ``end_of_epoch`` knows the last batch also where the loader has no
+        length or Lightning limits it.
+
+    >>> class Greeter(Hook):
+    ...     def before_run(self, runner):
+    ...         print("hello")
+    >>> Greeter().get_triggered_stages()
+    ['before_run']
+    """
+
+    stages: tuple[str, ...] = STAGES
+    """The ten points, in mmcv's order."""
+
+    run_before: Any = ()
+    """Hooks that come after this one, whatever the priorities: a class, a name, or several."""
+
+    run_after: Any = ()
+    """Hooks that come before it; see :mod:`lightning_hooks.engine.hook_order`."""
+
+    reads_step: bool = True
+    """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.
+
+    A Trainer none of whose hooks does spends no time on collecting them.
+    """
+
+    reads_log_buffer: bool = False
+    """Whether a hook that does not read the step reads its values in the log buffer all the same.
+
+    They are in it when the batch ends, and cost less than the step itself.
+    """
+
+    # -- the ten points --------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Before the first epoch; optimizers and loaders exist."""
+
+    def after_run(self, runner: Any) -> None:
+        """After the last epoch, unless an error ended the run."""
+
+    def before_epoch(self, runner: Any) -> None:
+        """Before each training and each validation epoch."""
+
+    def after_epoch(self, runner: Any) -> None:
+        """After each training and each validation epoch."""
+
+    def before_iter(self, runner: Any) -> None:
+        """Before each training and each validation step."""
+
+    def after_iter(self, runner: Any) -> None:
+        """After each training and each validation step."""
+
+    @_only_calls("before_epoch")
+    def before_train_epoch(self, runner: Any) -> None:
+        """Before each training epoch."""
+        self.before_epoch(runner)
+
+    @_only_calls("before_epoch")
+    def before_val_epoch(self, runner: Any) -> None:
+        """Before each validation epoch."""
+        self.before_epoch(runner)
+
+    @_only_calls("after_epoch")
+    def after_train_epoch(self, runner: Any) -> None:
+        """After each training epoch, before the validation that ends it."""
+        self.after_epoch(runner)
+
+    @_only_calls("after_epoch")
+    def after_val_epoch(self, runner: Any) -> None:
+        """After each validation epoch."""
+        self.after_epoch(runner)
+
+    @_only_calls("before_iter")
+    def before_train_iter(self, runner: Any) -> None:
+        """Before each training step."""
+        self.before_iter(runner)
+
+    @_only_calls("before_iter")
+    def before_val_iter(self, runner: Any) -> None:
+        """Before each validation step."""
+        self.before_iter(runner)
+
+    @_only_calls("after_iter")
+    def after_train_iter(self, runner: Any) -> None:
+        """After each training step; ``runner.iter`` does not count it yet."""
+        self.after_iter(runner)
+
+    @_only_calls("after_iter")
+    def after_val_iter(self, runner: Any) -> None:
+        """After each validation step."""
+        self.after_iter(runner)
+
+    # -- helpers ---------------------------------------------------------------------------
+
+    def every_n_epochs(self, runner: Any, n: int) -> bool:
+        """Whether this epoch is an ``n``-th; never for ``n`` of 0 or less."""
+        return (runner.epoch + 1) % n == 0 if n > 0 else False
+
+    def every_n_inner_iters(self, runner: Any, n: int) -> bool:
+        """Whether this is an ``n``-th iteration of its epoch; never for ``n`` of 0 or less."""
+        return (runner.inner_iter + 1) % n == 0 if n > 0 else False
+
+    def every_n_iters(self, runner: Any, n: int) -> bool:
+        """Whether this is an ``n``-th iteration of the run; never for ``n`` of 0 or less."""
+        return (runner.iter + 1) % n == 0 if n > 0 else False
+
+    def end_of_epoch(self, runner: Any) -> bool:
+        """Whether this is the last iteration of its epoch."""
+        last = getattr(runner, "is_last_batch", None)
+        if last is None:
+            return bool(runner.inner_iter + 1 == len(runner.data_loader))
+        return bool(last)
+
+    def is_last_epoch(self, runner: Any) -> bool:
+        """Whether this is the run's last epoch."""
+        return bool(runner.epoch + 1 == runner._max_epochs)
+
+    def is_last_iter(self, runner: Any) -> bool:
+        """Whether this is the run's last iteration."""
+        return bool(runner.iter + 1 == runner._max_iters)
+
+    def get_triggered_stages(self) -> list[str]:
+        """The points at which this hook does something, in mmcv's order."""
+        cls = type(self)
+        return [
+            stage
+            for stage in STAGES
+            if any(
+                getattr(cls, name) is not getattr(Hook, name)
+                for name in {stage, GENERIC.get(stage, stage)}
+            )
+        ]
+
+    # -- as a callback ---------------------------------------------------------------------
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The hook itself, at its family's priority."""
+        return [(self, default_priority(self))]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Note the constructor's arguments: they tell two stateful hooks of a class apart."""
+        hook = super().__new__(cls, *args, **kwargs)
+        if cls.__init__ is object.__init__:
+            if args or kwargs:
+                raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
+            return hook
+        with contextlib.suppress(TypeError):  # a copy is made without; else __init__ will say it
+            given = inspect.signature(cls.__init__).bind(hook, *args, **kwargs).arguments
+            plain = (bool, int, float, str, type(None))
+            hook.__dict__["_given"] = {k: v for k, v in given.items() if isinstance(v, plain)}
+        return hook
+
+    def state_arguments(self) -> dict[str, Any]:
+        """The constructor arguments that tell two stateful hooks of a class apart."""
+        given: dict[str, Any] = self.__dict__.get("_given", {})
+        return given
+
+    @property
+    def state_key(self) -> str:
+        """The key of this hook's state in a checkpoint: class, arguments, place if hosted."""
+        place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
+        arguments = self.state_arguments()
+        return f"{type(self).__qualname__}{arguments or ''}{place}"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keep a ``log`` or ``log_dict`` of the class's own from Lightning."""
+        super().__init_subclass__(**kwargs)
+        if any(hasattr(cls, name) for name in LIGHTNINGS):
+            _keep_own(cls)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # without the module's log and log_dict: a copy would drag the module along
+        return {k: v for k, v in self.__dict__.items() if k not in LIGHTNINGS}

@@ -1,0 +1,88 @@
+"""Read and replace the training data of Lightning's fit loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
+
+from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
+
+__all__ = [
+    "goes_on_in_pass",
+    "prepare_batch",
+    "renew_iterator",
+    "replace_loader",
+    "restore_train_data",
+    "set_train_length",
+    "train_data",
+    "train_loaders",
+]
+
+
+def goes_on_in_pass(trainer: L.Trainer) -> bool:
+    """Whether the run goes on inside a pass over the data, where its loaders know they stood.
+
+    Their iterators exist already in the uninterrupted run: what making them anew draws from the
+    random state is drawn for nothing.
+    """
+    inside = is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
+    return inside and all(hasattr(x, "load_state_dict") for x in train_loaders(trainer))
+
+
+def train_loaders(trainer: L.Trainer) -> list[Any]:
+    """The training loaders as they are iterated, samplers injected; empty before fit."""
+    combined = trainer.fit_loop._combined_loader
+    return [] if combined is None else list(combined.flattened)
+
+
+def renew_iterator(trainer: L.Trainer) -> None:
+    """Make the training iterator anew: its workers then see the data set as it is now."""
+    fetcher = trainer.fit_loop._data_fetcher
+    if fetcher is None:
+        raise RuntimeError("there is no training data to iterate yet")
+    for loader in train_loaders(trainer):
+        if getattr(loader, "persistent_workers", False):
+            loader._iterator = None  # its workers would keep their copy of the data set
+    iter(fetcher)
+
+
+def prepare_batch(trainer: L.Trainer, batch: Any) -> Any:
+    """Return a batch as a step gets it: converted, transferred, in the module's own ways."""
+    module: Any = trainer.lightning_module
+    batch = trainer.precision_plugin.convert_input(batch)
+    batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
+    return trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+
+
+def train_data(trainer: L.Trainer) -> Any:
+    """What :func:`restore_train_data` needs to iterate the loaders of now again."""
+    loop = trainer.fit_loop
+    return loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
+
+
+def restore_train_data(trainer: L.Trainer, data: Any) -> None:
+    """Go back to loaders that were replaced."""
+    loop: Any = trainer.fit_loop
+    loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch = data
+    if loop._data_fetcher is not None:
+        loop._data_fetcher.setup(loop._combined_loader)
+
+
+def replace_loader(trainer: L.Trainer, loader: Any) -> None:
+    """Train on ``loader`` from the next iterator on: samplers, limits and counts follow."""
+    loop = trainer.fit_loop
+    loop._data_source = _DataLoaderSource(loader, "")
+    loop._combined_loader = None
+    loop.setup_data()
+    for inner in train_loaders(trainer):
+        _set_sampler_epoch(inner, trainer.current_epoch)
+
+
+def set_train_length(trainer: L.Trainer, batches: int) -> None:
+    """Make the epoch that begins this long, whatever its loader said at the start of the run."""
+    loop: Any = trainer.fit_loop
+    loop.max_batches = batches
+    loop._combined_loader.limits = batches

@@ -1,0 +1,31 @@
+"""Read the gradient scaler and the kind of checkpoint of a Lightning strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.strategies import Strategy
+
+__all__ = ["grad_scaler", "has_grad_scaler", "unscales_itself", "writes_directories"]
+
+
+def writes_directories(strategy: Strategy) -> bool:
+    """Whether each rank writes a part of a checkpoint, into a directory."""
+    by_fsdp = getattr(strategy, "_state_dict_type", "full") == "sharded"
+    return by_fsdp or bool(getattr(strategy, "_save_distributed_checkpoint", False))
+
+
+def has_grad_scaler(trainer: L.Trainer) -> bool:
+    """Whether the Trainer scales the loss (``precision="16-mixed"`` on a GPU)."""
+    return getattr(trainer.precision_plugin, "scaler", None) is not None
+
+
+def grad_scaler(trainer: L.Trainer) -> Any:
+    """The Trainer's scaler of the loss."""
+    return trainer.precision_plugin.scaler  # type: ignore[attr-defined]
+
+
+def unscales_itself(optimizer: Any) -> bool:
+    """Whether an optimizer (a fused one) divides gradients by the loss scale inside its step."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))

@@ -1,0 +1,185 @@
+"""Read and change the counters of Lightning's loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.data import extract_batch_size
+
+__all__ = [
+    "accumulates_gradients",
+    "batch_counts",
+    "batch_counts_of_epoch",
+    "batch_idx",
+    "batch_is_open",
+    "batch_size",
+    "batches_processed",
+    "epoch_is_over",
+    "is_last_batch",
+    "is_resuming_mid_epoch",
+    "iterates_anew",
+    "iterations_by_epoch",
+    "iterations_of_steps",
+    "keep_global_step",
+    "leave_resumed_epoch",
+    "lift_minimum",
+    "restore_minimum",
+    "set_batches",
+    "set_epoch",
+    "set_max_steps",
+    "validates_next",
+]
+
+
+def batch_counts(trainer: L.Trainer) -> Any:
+    """Lightning's count of training batches over all epochs: its ``completed`` are behind us.
+
+    Those are the same for all callbacks of one event: un-incremented in ``on_train_batch_end``,
+    incremented in the validation that follows it. The object stays that of the Trainer's loop.
+    """
+    return trainer.fit_loop.epoch_loop.batch_progress.total
+
+
+def batch_size(batch: Any) -> int | None:
+    """How many samples are in a batch, as Lightning counts them; None where it cannot."""
+    try:
+        return extract_batch_size(batch)
+    except (MisconfigurationException, RecursionError):
+        return None
+
+
+def batches_processed(trainer: L.Trainer) -> int:
+    """Training batches whose step has run: right also in a checkpoint written by their end."""
+    total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
+    return int(total.processed)
+
+
+def batch_counts_of_epoch(trainer: L.Trainer) -> Any:
+    """Lightning's count of an epoch's training batches: its ``ready`` has the one that runs, too.
+
+    The object stays that of the Trainer's loop.
+    """
+    return trainer.fit_loop.epoch_loop.batch_progress.current
+
+
+def batch_idx(trainer: L.Trainer) -> int:
+    """The index of the training batch in its epoch; the last one's between epochs."""
+    return max(int(batch_counts_of_epoch(trainer).ready) - 1, 0)
+
+
+def is_last_batch(trainer: L.Trainer) -> bool:
+    """Whether the training batch is the last of its epoch, right for unsized loaders too."""
+    loop = trainer.fit_loop.epoch_loop
+    return bool(loop.batch_progress.is_last_batch or loop._is_training_done)
+
+
+def epoch_is_over(trainer: L.Trainer) -> bool:
+    """Whether the validation that starts now is the one that ends the epoch."""
+    stopping = trainer.should_stop and trainer.fit_loop._can_stop_early
+    return bool(is_last_batch(trainer) or stopping)
+
+
+def validates_next(trainer: L.Trainer) -> bool:
+    """Whether a validation follows the training batch that ends now."""
+    loop = trainer.fit_loop
+    return bool(loop._data_fetcher and loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
+
+
+def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
+    """Whether the run goes on inside an epoch, without an ``on_train_epoch_start``."""
+    return bool(trainer.fit_loop.restarted_mid_epoch)
+
+
+def batch_is_open(trainer: L.Trainer) -> bool:
+    """Whether a training batch has begun and not ended: its iteration is not counted yet."""
+    current: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return bool(current.started > current.completed)
+
+
+def iterates_anew(trainer: L.Trainer) -> bool:
+    """Whether Lightning itself makes a new iterator for the epoch that starts."""
+    loop = trainer.fit_loop
+    resuming = loop.is_resuming or loop.epoch_loop.restarting
+    return bool(trainer.current_epoch > 0 and not resuming)
+
+
+def leave_resumed_epoch(trainer: L.Trainer) -> None:
+    """Go on with the next epoch where a checkpoint was written at the end of one.
+
+    With ``max_steps`` set Lightning would put one more batch into the epoch that is over, or end
+    the run: its loops wait for the rest of an epoch that has none.
+    """
+    loop: Any = trainer.fit_loop
+    over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
+    if over and trainer.max_steps != -1:
+        for progress in (loop.epoch_progress.current, loop.epoch_progress.total):
+            progress.completed = progress.processed
+        loop.reset_restart_stage()
+        loop.restarting = loop.epoch_loop.restarting = False
+
+
+def set_epoch(trainer: L.Trainer, epoch: int) -> None:
+    """Make ``epoch`` the current one, as far as Lightning's epoch loop is concerned."""
+    progress: Any = trainer.fit_loop.epoch_progress.current
+    progress.processed = progress.completed = epoch
+
+
+def set_batches(trainer: L.Trainer, number: int) -> None:
+    """Begin the run with so many training batches behind us."""
+    total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
+    total.ready = total.started = total.processed = total.completed = number
+
+
+def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
+    """Change the number of optimizer steps after which training ends."""
+    trainer.fit_loop.epoch_loop.max_steps = max_steps
+
+
+def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:
+    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``; return the two."""
+    loop = trainer.fit_loop
+    before = loop.min_epochs, loop.epoch_loop.min_steps
+    loop.min_epochs, loop.epoch_loop.min_steps = 0, None
+    return before
+
+
+def restore_minimum(trainer: L.Trainer, minimum: tuple[Any, Any]) -> None:
+    """Put back what :func:`lift_minimum` returned."""
+    trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = minimum
+
+
+def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
+    """How many iterations take so many optimizer steps.
+
+    Accumulated gradients are stepped at the end of every epoch too. A module that steps several
+    optimizers itself is taken to step each of them once in an iteration.
+    """
+    if not trainer.lightning_module.automatic_optimization:
+        return -(-steps // max(len(trainer.optimizers), 1))
+    return iterations_by_epoch(trainer, steps, trainer.accumulate_grad_batches)
+
+
+def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
+    """How many iterations take so many steps: one for ``every`` of an epoch, one for its rest."""
+    batches = trainer.num_training_batches
+    if every == 1 or batches == float("inf"):
+        return steps * every
+    epochs, rest = divmod(steps, -(-int(batches) // every))
+    return epochs * int(batches) + min(rest * every, int(batches))
+
+
+def keep_global_step(trainer: L.Trainer) -> None:
+    """Count the steps of manual optimization for automatic optimization too.
+
+    ``trainer.global_step`` reads the one or the other, by the module's flag of the moment.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    total = loop.automatic_optimization.optim_progress.optimizer.step.total
+    total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
+
+
+def accumulates_gradients(trainer: L.Trainer) -> bool:
+    """Whether this batch's gradients wait for a later batch's step."""
+    return bool(trainer.fit_loop.epoch_loop._should_accumulate())

@@ -1,0 +1,81 @@
+"""Run, redirect and read Lightning's validation loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
+from lightning.pytorch.trainer.states import TrainerFn
+
+__all__ = [
+    "evaluate_as_before",
+    "replace_val_loader",
+    "restore_val_data",
+    "run_validation",
+    "train_as_before_validation",
+    "val_metrics",
+]
+
+
+def replace_val_loader(trainer: L.Trainer, loader: Any) -> Any:
+    """Validate on ``loader`` in the pass that starts; return what restores the old one."""
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    old = loop._data_source, loop._combined_loader, loop._max_batches
+    loop._data_source, loop._combined_loader = _DataLoaderSource(loader, ""), None
+    loop.setup_data()
+    loop.reset()
+    return old
+
+
+def restore_val_data(trainer: L.Trainer, data: Any) -> None:
+    """Go back to validation loaders that were replaced."""
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    loop._data_source, loop._combined_loader, loop._max_batches = data
+
+
+def run_validation(trainer: L.Trainer, loader: Any) -> None:
+    """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    connector = trainer._logger_connector
+    data = loop._data_source, loop._combined_loader, loop._max_batches
+    first_iteration = connector._first_loop_iter
+    loop._data_source, loop._combined_loader = _DataLoaderSource(loader, ""), None
+    trainer.validating = True
+    try:
+        loop.run()
+    finally:
+        trainer.training = True
+        connector._first_loop_iter = first_iteration
+        restore_val_data(trainer, data)
+
+
+def train_as_before_validation(trainer: L.Trainer) -> None:
+    """Give the module the train flags it had before the validation that has just started."""
+    trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
+
+
+def evaluate_as_before(trainer: L.Trainer) -> None:
+    """Take the flags as they are for those to train on with, and go back to evaluation."""
+    module = trainer.lightning_module
+    trainer.fit_loop.epoch_loop.val_loop._module_mode.capture(module)
+    module.on_validation_model_eval()
+
+
+def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
+    """What the module logged for the validation, or test, that ends, computed."""
+    found = {}
+    loop, batches = trainer.fit_loop.epoch_loop.val_loop, trainer.num_val_batches
+    if trainer.state.fn == TrainerFn.VALIDATING:
+        loop = trainer.validate_loop
+    elif trainer.state.fn == TrainerFn.TESTING:
+        loop, batches = trainer.test_loop, trainer.num_test_batches
+    for item in loop._results.values():
+        if item.meta.on_epoch and not item.has_reset:
+            value = item._computed if item._computed is not None else item.compute()
+            if isinstance(value, torch.Tensor) and value.numel() == 1:
+                many = batches and len(batches) > 1
+                suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
+                found[item.meta.name + suffix] = value.detach()
+    return found

@@ -1,0 +1,93 @@
+"""mmcv's hook priorities, and the default of each family."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["FAMILIES", "Priority", "default_priority", "get_priority", "is_family", "priority_name"]
+
+
+class Priority(Enum):
+    """mmcv's named priorities: a lower value is called earlier."""
+
+    HIGHEST = 0
+    VERY_HIGH = 10
+    HIGH = 30
+    ABOVE_NORMAL = 40
+    NORMAL = 50
+    BELOW_NORMAL = 60
+    LOW = 70
+    VERY_LOW = 90
+    LOWEST = 100
+
+
+FAMILIES: dict[str, Priority] = {
+    "LrUpdaterHook": Priority.VERY_HIGH,
+    "MomentumUpdaterHook": Priority.HIGH,
+    "OptimizerHook": Priority.ABOVE_NORMAL,
+    "CheckpointHook": Priority.NORMAL,
+    "IterTimerHook": Priority.LOW,
+    "EvalHook": Priority.LOW,
+    "LoggerHook": Priority.VERY_LOW,
+}
+"""The priority at which mmcv registers each family, by the name of the family's base class."""
+
+
+def get_priority(priority: int | str | Priority) -> int:
+    """Return the value of a priority given by name (in any case), by value or as a member.
+
+    Raises:
+        UnknownNameError: if the name is unknown.
+        ValueError: if the value is outside 0..100.
+        TypeError: if it is none of the three.
+
+    >>> get_priority("very_high"), get_priority(49), get_priority(Priority.LOW)
+    (10, 49, 70)
+    """
+    if isinstance(priority, Enum):  # ours, or mmcv's own Priority
+        priority = priority.value
+    if isinstance(priority, str):
+        if priority.upper() not in Priority.__members__:
+            raise UnknownNameError(
+                f"unknown priority {priority!r}; {suggest(priority.upper(), Priority.__members__)}"
+            )
+        return Priority[priority.upper()].value
+    if isinstance(priority, int) and not isinstance(priority, bool):
+        if not 0 <= priority <= 100:
+            raise ValueError(f"priority must be between 0 and 100, got {priority}")
+        return priority
+    raise TypeError(f"priority must be a name, an int in 0..100 or a Priority, got {priority!r}")
+
+
+def priority_name(value: int) -> str | int:
+    """Return the name of a priority value that has one, else the value.
+
+    >>> priority_name(10), priority_name(49)
+    ('VERY_HIGH', 49)
+    """
+    try:
+        return Priority(value).name
+    except ValueError:
+        return value
+
+
+def is_family(hook: object, *names: str) -> bool:
+    """Whether a hook's class is of one of these names, or derived from one, mmcv's or ours."""
+    return any(base.__name__ in names for base in type(hook).__mro__)
+
+
+def default_priority(hook: object) -> int:
+    """Return the priority of a hook that was given none: its own, its family's, or NORMAL.
+
+    The family is told by the names of the hook's base classes, so that mmcv's own classes and
+    ours get the same answer.
+    """
+    own = getattr(hook, "priority", None)
+    if isinstance(own, (int, str, Priority)):
+        return get_priority(own)
+    for base in type(hook).__mro__:
+        if base.__name__ in FAMILIES:
+            return FAMILIES[base.__name__].value
+    return Priority.NORMAL.value

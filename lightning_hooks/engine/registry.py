@@ -1,0 +1,213 @@
+"""mmcv's Registry: classes by name, built from config dicts."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from lightning_hooks._exports import HOMES
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["HOOKS", "MMCV_HOOKS", "Registry", "build_from_cfg"]
+
+T = TypeVar("T", bound=type)
+
+_LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Text Wandb"
+_LR_POLICIES = (
+    "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
+    "OneCycle Poly Step"
+)
+_MOMENTUM_POLICIES = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
+
+MMCV_HOOKS = frozenset(
+    [
+        "CheckpointHook",
+        "ClosureHook",
+        "DistSamplerSeedHook",
+        "EMAHook",
+        "EmptyCacheHook",
+        "Fp16OptimizerHook",
+        "GradientCumulativeFp16OptimizerHook",
+        "GradientCumulativeOptimizerHook",
+        "IterTimerHook",
+        "OptimizerHook",
+        "ProfilerHook",
+        "SyncBuffersHook",
+        *(f"{name}LoggerHook" for name in _LOGGERS.split()),
+        *(f"{name}LrUpdaterHook" for name in _LR_POLICIES.split()),
+        *(f"{name}MomentumUpdaterHook" for name in _MOMENTUM_POLICIES.split()),
+    ]
+)
+"""The names in mmcv 1.7.2's own registry of hooks."""
+
+
+class Registry:
+    """A table of classes by name.
+
+    Args:
+        name: What is registered; used in error messages.
+        gives_way: Whether a class under a name is replaced by the next that is registered under
+            it, instead of an error; by default none is, as in mmcv.
+        homes: The modules of classes that are not imported yet, by name. Each registers its own.
+
+    >>> SHAPES = Registry("shape")
+    >>> @SHAPES.register_module()
+    ... class Circle:
+    ...     def __init__(self, radius=1):
+    ...         self.radius = radius
+    >>> SHAPES.build(dict(type="Circle", radius=3)).radius
+    3
+    """
+
+    def __init__(
+        self,
+        name: str,
+        gives_way: Callable[[str, type], bool] | None = None,
+        homes: Mapping[str, str] | None = None,
+    ) -> None:
+        self._name = name
+        self._gives_way = gives_way
+        self._homes = homes or {}
+        self._module_dict: dict[str, type] = {}
+
+    def __len__(self) -> int:
+        return len(self.module_dict)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.get(key) is not None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self._name}, items={self.module_dict})"
+
+    @property
+    def name(self) -> str:
+        """What is registered."""
+        return self._name
+
+    @property
+    def module_dict(self) -> dict[str, type]:
+        """The classes by name, all of them imported."""
+        for module in self._homes.values():
+            importlib.import_module(module)
+        return self._module_dict
+
+    def get(self, key: str) -> type | None:
+        """Return the class registered as ``key``, or None."""
+        if key not in self._module_dict and key in self._homes:
+            importlib.import_module(self._homes[key])
+        return self._module_dict.get(key)
+
+    def build(self, cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
+        """Build an object from a config dict; see :func:`build_from_cfg`."""
+        return build_from_cfg(cfg, self, default_args)
+
+    def register_module(
+        self,
+        name: str | list[str] | type | None = None,
+        force: bool = False,
+        module: type | None = None,
+    ) -> Any:
+        """Register a class: as a decorator with or without parentheses, or by ``module=``.
+
+        Args:
+            name: The name, or several; the class's own by default.
+            force: Replace a class of the same name instead of raising.
+            module: The class, when not used as a decorator.
+
+        Raises:
+            KeyError: if a class that does not give way has the name, and ``force`` is false.
+            TypeError: if what is registered is not a class, or the name is not a string.
+        """
+        if inspect.isclass(name):  # the bare decorator: @REGISTRY.register_module
+            return self._register(name, None, force)
+        names = name
+        if not (names is None or isinstance(names, str) or _is_list_of_str(names)):
+            raise TypeError(f"name must be a str or a list of str, got {name!r}")
+        if module is not None:
+            return self._register(module, names, force)
+
+        def decorator(cls: T) -> T:
+            return self._register(cls, names, force)
+
+        return decorator
+
+    def _register(self, cls: T, names: Any, force: bool) -> T:
+        if not inspect.isclass(cls):
+            raise TypeError(f"only classes can be registered as a {self._name}, got {cls!r}")
+        for name in [names] if isinstance(names, str) else names or [cls.__name__]:
+            taken = self.get(name)  # which is imported before it is replaced, not behind it
+            if taken is not None and not (force or self._yields(name, taken)):
+                raise KeyError(
+                    f"{name} is already registered as a {self._name} "
+                    f"({taken.__module__}); pass force=True to replace it"
+                )
+            self._module_dict[name] = cls
+        return cls
+
+    def _yields(self, name: str, cls: type) -> bool:
+        return self._gives_way is not None and self._gives_way(name, cls)
+
+
+def _is_list_of_str(names: object) -> bool:
+    return isinstance(names, list) and all(isinstance(n, str) for n in names)
+
+
+def build_from_cfg(
+    cfg: Mapping[str, Any], registry: Registry, default_args: Mapping[str, Any] | None = None
+) -> Any:
+    """Build ``cfg["type"](**the rest)``; the caller's dicts are not changed.
+
+    Args:
+        cfg: The config; ``type`` is a registered name or a class (or callable) itself.
+        registry: Where the name is looked up.
+        default_args: Arguments for those that ``cfg`` leaves out, ``type`` included.
+
+    Raises:
+        TypeError: if ``cfg`` is not a dict with a usable ``type``.
+        UnknownNameError: if the name is not registered; the message says what is close.
+        Exception: the constructor's own, with a note that names the class.
+    """
+    if not isinstance(cfg, Mapping):
+        raise TypeError(f"a {registry.name} config must be a dict, got {cfg!r}")
+    args = {**(default_args or {}), **cfg}
+    if "type" not in args:
+        raise UnknownNameError(f'a {registry.name} config needs the key "type", got {dict(cfg)!r}')
+    kind = args.pop("type")
+    factory: Callable[..., Any] | None
+    if isinstance(kind, str):
+        factory = registry.get(kind)
+        if factory is None:
+            hint = suggest(kind, registry.module_dict)
+            raise UnknownNameError(f"{kind} is not registered as a {registry.name}; {hint}")
+    elif callable(kind):
+        factory = kind
+    else:
+        raise TypeError(f"type must be a registered name or a class, got {kind!r}")
+    try:
+        return factory(**args)
+    except Exception as error:
+        note = f"while building {getattr(factory, '__name__', factory)} from {dict(cfg)!r}"
+        error.__notes__ = [*getattr(error, "__notes__", []), note]  # add_note needs Python 3.11
+        raise
+
+
+def _is_beyond_mmcv(name: str, cls: type) -> bool:
+    return name not in MMCV_HOOKS and cls.__module__.partition(".")[0] == "lightning_hooks"
+
+
+HOOKS = Registry(
+    "hook",
+    gives_way=_is_beyond_mmcv,
+    homes={name: home for name, home in HOMES.items() if name.endswith("Hook")},
+)
+"""Every hook class by name: what ``dict(type="EMAHook", ...)`` finds.
+
+A name of mmcv's own registry is taken, as there, and so is one of the project's: it is not given to
+another class without ``force=True``.
+
+Note:
+    Departure from mmcv: what is here beyond mmcv gives way. A project that registers its own
+    ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets its own.
+"""

@@ -1,0 +1,64 @@
+"""``EpochRunner``: what a hook sees of a run that is counted in epochs."""
+
+from __future__ import annotations
+
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.runner.runner import Runner
+
+__all__ = ["EpochRunner"]
+
+
+class EpochRunner(Runner):
+    """A run counted in epochs: mmcv's EpochBasedRunner."""
+
+    twin = "EpochBasedRunner"
+    _closed_epoch: int | None = None
+    _own_max_iters: int | None = None
+
+    def end_epoch(self) -> None:
+        """All batches of an epoch are done; ``after_train_epoch`` follows."""
+
+    @property
+    def _epoch(self) -> int:
+        # Lightning counts an epoch after the validation in it, mmcv before
+        current = self.trainer.current_epoch
+        return current + (self._closed_epoch == current)
+
+    @_epoch.setter
+    def _epoch(self, value: int) -> None:
+        progress.set_epoch(self.trainer, value)
+
+    @property
+    def _max_epochs(self) -> int | None:
+        limit = self.trainer.max_epochs
+        return None if limit is None or limit < 0 else limit
+
+    @_max_epochs.setter
+    def _max_epochs(self, value: int) -> None:
+        self.renew()
+        self.trainer.fit_loop.max_epochs = value
+
+    @property
+    def _max_iters(self) -> int | None:
+        if self._own_max_iters is not None:
+            return self._own_max_iters
+        limits = []
+        batches = self.trainer.num_training_batches
+        if self._max_epochs is not None and batches != float("inf"):
+            limits.append(self._max_epochs * int(batches))
+        if self.trainer.max_steps >= 0:
+            steps = progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
+            for hook in self.hooks:
+                if hasattr(hook, "iterations_of"):  # it owns the steps, each of several iterations
+                    steps = hook.iterations_of(steps, self.trainer)
+            limits.append(steps)
+        return min(limits, default=None)
+
+    @_max_iters.setter
+    def _max_iters(self, value: int | None) -> None:
+        self.renew()
+        self._own_max_iters = value  # until the next epoch computes it anew, as in mmcv
+
+    @property
+    def _file_number(self) -> int:
+        return self.epoch + 1

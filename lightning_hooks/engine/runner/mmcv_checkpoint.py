@@ -1,0 +1,201 @@
+"""Checkpoints of mmcv's layout: ``{meta, state_dict, optimizer}``, for the hooks that write them.
+
+They are written at once, on the rank that asks, with no collective. Lightning's own checkpoints
+are another kind of file; both kinds are read here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import torch
+
+from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.engine.runner.optimizer_steps import start_at
+from lightning_hooks.storage import files, manifest, verification
+from lightning_hooks.storage.locks import locked
+from lightning_hooks.utils.dtensors import any_sharded
+from lightning_hooks.utils.fsdp import has_slices
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
+
+LAYOUT = "1.7.2"
+"""The mmcv whose files these are like, for tools that ask."""
+
+__all__ = ["file_name", "load", "resume", "run_meta", "save"]
+
+
+def run_meta(runner: Runner, own: dict[str, Any] | None = None) -> dict[str, Any]:
+    """mmcv's ``meta``: the caller's, the runner's, then where the run stands."""
+    meta = {**(own or {}), **(runner.meta or {})}
+    classes = getattr(unwrap(runner.model), "CLASSES", None)
+    if classes is not None:
+        meta["CLASSES"] = classes
+    meta["mmcv_version"] = LAYOUT
+    meta.update(epoch=runner.epoch + 1, iter=runner.iter, time=time.asctime())
+    return files.plain(meta)  # type: ignore[no-any-return]
+
+
+def file_name(template: str, number: int) -> str:
+    """Return the name of a file from mmcv's ``filename_tmpl``.
+
+    Raises:
+        ValueError: if the file would not be in the directory that is given beside it.
+
+    >>> file_name("epoch_{}.pth", 3)
+    'epoch_3.pth'
+    """
+    name = template.format(number)
+    if not files.is_inside(name):
+        raise ValueError(f"filename_tmpl must be the name of a file in out_dir, got {template!r}")
+    return name
+
+
+def save(
+    runner: Runner,
+    out_dir: str,
+    filename: str,
+    *,
+    save_optimizer: bool = True,
+    meta: dict[str, Any] | None = None,
+    create_symlink: bool = True,
+) -> None:
+    """Write ``out_dir/filename`` and point ``latest.pth`` at it.
+
+    Raises:
+        TypeError: if ``meta`` is neither a dict nor None.
+        ValueError: if the parameters are spread over the ranks.
+    """
+    if meta is not None and not isinstance(meta, dict):
+        raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+    _refuse_parts(runner, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
+    checkpoint: dict[str, Any] = {
+        "meta": run_meta(runner, meta),
+        "state_dict": files.to_cpu(unwrap(runner.model).state_dict()),
+    }
+    optimizer = runner.optimizer
+    if save_optimizer and optimizer is not None:
+        checkpoint["optimizer"] = (
+            {name: files.plain_groups(o.state_dict()) for name, o in optimizer.items()}
+            if isinstance(optimizer, dict)
+            else files.plain_groups(optimizer.state_dict())
+        )
+    files.save_torch(checkpoint, files.join(out_dir, filename))
+    if create_symlink and files.is_local(out_dir):
+        link_latest(os.path.abspath(out_dir), filename)
+
+
+def link_latest(directory: str, filename: str, name: str = manifest.LATEST) -> None:
+    """Point a symlink at a file of the same directory, replacing the old one in one step."""
+    temporary = os.path.join(directory, f"{name}.{uuid4().hex[:8]}.tmp")
+    with locked(directory):  # a link that is there without it is left of a killed process
+        os.symlink(filename, temporary)
+        os.replace(temporary, os.path.join(directory, name))
+
+
+def load(
+    runner: Runner,
+    filename: str,
+    map_location: Any = "cpu",
+    strict: bool = False,
+    revise_keys: list[tuple[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Load the weights of a file into the runner's model and return the whole checkpoint.
+
+    Keys may have the prefix ``module.`` (a wrapped model) or ``model.`` (a LightningModule's
+    attribute) where the model's own have none, or the other way round.
+
+    Raises:
+        RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
+        ValueError: if the parameters are spread over the ranks.
+    """
+    _refuse_parts(runner, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
+    checkpoint = verification.load(filename, map_location)
+    state = checkpoint.get("state_dict", checkpoint)
+    # Lightning's files keep what hooks have added to the model apart
+    state = {**state, **(checkpoint.get("lightning_hooks") or {}).get("buffers", {})}
+    for pattern, replacement in revise_keys or [(r"^module\.", "")]:
+        state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
+    model = unwrap(runner.model)
+    state = with_keys_of(model, state)
+    own = model.state_dict()
+    wrong = [k for k, v in state.items() if k in own and own[k].shape != v.shape]
+    if strict:
+        model.load_state_dict(state)
+        return checkpoint
+    result = model.load_state_dict({k: v for k, v in state.items() if k not in wrong}, strict=False)
+    missing = [k for k in result.missing_keys if not k.endswith("num_batches_tracked")]
+    for what, keys in [
+        ("unexpected", result.unexpected_keys),
+        ("missing", [k for k in missing if k not in wrong]),
+        ("size mismatch", wrong),
+    ]:
+        if keys:
+            runner.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
+    return checkpoint
+
+
+def _refuse_parts(runner: Runner, method: str, instead: str) -> None:
+    """Refuse what would take the part of one rank for the whole."""
+    trainer = runner.trainer
+    parameters = [*unwrap(runner.model).parameters()]
+    model = trainer.model or runner.module
+    if any_sharded(parameters) or has_slices(model, parameters):
+        raise ValueError(
+            f"runner.{method}() works on one rank, and with {type(trainer.strategy).__name__} each "
+            f"has parts of the parameters only: use lightning_hooks.CheckpointHook, or {instead}"
+        )
+
+
+def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state dict with ``model.`` added to or taken from its keys, where that fits."""
+    own = set(model.state_dict())
+    if own & set(state):
+        return state
+    for candidate in (
+        {k.removeprefix("model."): v for k, v in state.items()},
+        {f"model.{k}": v for k, v in state.items()},
+    ):
+        if own & set(candidate):
+            return candidate
+    return state
+
+
+def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: Any) -> None:
+    """Load weights, meta, counters and optimizers of an mmcv or Lightning checkpoint."""
+    checkpoint = load(runner, filename, map_location)
+    meta = checkpoint.get("meta")
+    if meta is None:
+        raise ValueError(
+            f"{filename} has no 'meta': it is a file of weights; use load_checkpoint() for it"
+        )
+    runner._epoch = meta["epoch"]
+    runner._iter = meta["iter"]
+    start_at(runner, checkpoint)
+    runner.meta = dict(meta)
+    run = (checkpoint.get("lightning_hooks") or {}).get("run")
+    if manifest.is_run(run):
+        runner.run_id = str(run)
+    if resume_optimizer:
+        _resume_optimizers(runner, checkpoint)
+    runner.logger.info("resumed epoch %d, iter %d", runner.epoch, runner.iter)
+
+
+def _resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
+    optimizer = runner.optimizer
+    if "optimizer" in checkpoint:
+        states = checkpoint["optimizer"]
+        if isinstance(optimizer, dict):
+            for name, one in optimizer.items():
+                one.load_state_dict(states[name])
+        else:
+            optimizer.load_state_dict(states)
+    elif "optimizer_states" in checkpoint:
+        many = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
+        for one, state in zip(many, checkpoint["optimizer_states"], strict=True):
+            one.load_state_dict(state)

@@ -1,0 +1,172 @@
+"""``runner.model``: the module behind the wrapper that mmcv hooks expect around it.
+
+What a step returned, as hooks see it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.utilities import move_data_to_device
+
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.runner.side_effects import without_trace
+from lightning_hooks.utils.fsdp import in_forward
+from lightning_hooks.utils.suggestions import UnknownNameError
+
+__all__ = ["ModelWrapper", "StepOutputs", "as_outputs", "takes_batch_idx", "unwrap"]
+
+
+class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
+    """A module wrapper without parallelism, as mmcv wraps every model on every device.
+
+    It is a ``DataParallel`` so that ``is_module_wrapper`` says yes, ``.module`` is there and
+    ``state_dict()`` has the ``module.`` prefix. What a hook runs through it (``forward``,
+    ``train_step``, ``val_step``) leaves no trace in the logged metrics, in torchmetrics' states
+    and in the random state.
+    """
+
+    def __init__(self, module: torch.nn.Module, runner: Any) -> None:
+        torch.nn.Module.__init__(self)  # DataParallel's own would look for devices
+        self.module = module
+        self.device_ids: list[int] = []
+        self.dim = 0
+        self._runner_ref: weakref.ref[Any] | None = weakref.ref(runner)
+        self.wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_runner_ref": None, "wrap_outputs": None}
+
+    @property
+    def host(self) -> L.LightningModule | None:
+        """The LightningModule that is trained; None in a copy."""
+        runner = self._runner
+        return None if runner is None else runner.module
+
+    @property
+    def training(self) -> bool:
+        """The module's own flag: it may be switched without the wrapper."""
+        module = self.__dict__.get("_modules", {}).get("module")
+        return True if module is None else bool(module.training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        """``train()`` reaches the module itself."""
+
+    def train(self, mode: bool = True) -> ModelWrapper:
+        """Switch the module; tell the runner of its flags when a hook leaves training mode."""
+        runner = self._runner
+        if runner is not None and not mode and self.module.training:
+            runner.flags_before_eval = {m: m.training for m in self.module.modules()}
+        super().train(mode)
+        return self
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the module, with tensors moved to its device as mmcv's wrapper does."""
+        runner = self._runner
+        if runner is None:
+            return self.module(*inputs, **kwargs)
+        device = runner.trainer.strategy.root_device
+        inputs, kwargs = move_data_to_device((inputs, kwargs), device)
+        with without_trace(runner), runner.trainer.precision_plugin.forward_context():
+            return in_forward(runner.trainer, self.module, *inputs, **kwargs)
+
+    @property
+    def _runner(self) -> Any:
+        return self._runner_ref() if self._runner_ref else None
+
+    def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Run the model's ``train_step``, or the LightningModule's ``training_step``."""
+        outputs = self._step("train_step", "training_step", data, optimizer, kwargs)
+        return outputs if self.wrap_outputs is None else self.wrap_outputs(outputs)
+
+    def val_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Run the model's ``val_step``, or the LightningModule's ``validation_step``."""
+        return self._step("val_step", "validation_step", data, optimizer, kwargs)
+
+    def _step(
+        self, ours: str, lightning: str, data: Any, optimizer: Any, kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        runner = self._runner
+        if runner is None:
+            return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
+        trainer, host = runner.trainer, runner.module
+        if data is not getattr(runner, "data_batch", None):  # that one has been through it
+            data = data.prepare_batch(trainer, data)
+        with without_trace(runner), trainer.precision_plugin.forward_context():
+            if hasattr(self.module, ours):
+                own = getattr(self.module, ours)
+                return as_outputs(in_forward(trainer, own, data, optimizer, **kwargs))
+            step = getattr(type(host), lightning)  # the class's: the driver listens to the other
+            args = (data, 0) if takes_batch_idx(step) else (data,)
+            return as_outputs(in_forward(trainer, step, host, *args))
+
+
+def takes_batch_idx(step: Callable[..., Any]) -> bool:
+    """Whether a step function, ``self`` and the batch counted, takes a third argument."""
+    parameters = inspect.signature(step).parameters.values()
+    return len(parameters) > 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def as_outputs(outputs: Any) -> dict[str, Any]:
+    """Return a step's result as mmcv's dict: a tensor is its loss, None is empty."""
+    if outputs is None:
+        return {}
+    if isinstance(outputs, torch.Tensor):
+        return {"loss": outputs}
+    return dict(outputs)
+
+
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the module inside a wrapper, or the module itself."""
+    wrappers = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    return model.module if isinstance(model, wrappers) else model
+
+
+class StepOutputs(dict[str, Any]):
+    """A step's dict, which knows the batch's ``num_samples`` where the step did not say it.
+
+    A LightningModule need not return what mmcv's ``train_step`` does, and old hooks ask for it.
+    What else is missing is answered with what to return. A copy is a plain dict.
+
+    >>> StepOutputs(loss=0.5)["log_vars"]
+    Traceback (most recent call last):
+    lightning_hooks.utils.suggestions.UnknownNameError: the step returned no 'log_vars', only: loss;
+    return \
+dict(loss=..., log_vars=...) from it
+    """
+
+    __slots__ = ("runner",)
+
+    runner: Any
+    """The run, whose batch is counted when somebody asks."""
+
+    @classmethod
+    def of(cls, runner: Any, values: dict[str, Any]) -> StepOutputs:
+        """Return what a step of a run returned."""
+        outputs = cls(values)
+        outputs.runner = runner
+        return outputs
+
+    def __missing__(self, key: str) -> Any:
+        """Count the samples, or say what to do.
+
+        Raises:
+            UnknownNameError: for another key, and where the batch has no tensor to count by.
+        """
+        batch = getattr(getattr(self, "runner", None), "data_batch", None)
+        count = progress.batch_size(batch) if key == "num_samples" else None
+        if count is not None:
+            return count
+        raise UnknownNameError(
+            f"the step returned no {key!r}, only: {', '.join(map(str, self)) or 'nothing'}; "
+            f"return dict(loss=..., {key}=...) from it"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)

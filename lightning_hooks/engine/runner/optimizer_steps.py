@@ -1,0 +1,197 @@
+"""Optimizer steps of a run: how many there were and will be, and a run that is counted in them.
+
+Optimizer steps that were made: a gradient scaler leaves some out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
+
+from lightning_hooks.engine.lightning_api import precision
+
+__all__ = [
+    "AppliedSteps",
+    "InSteps",
+    "batches_of_step",
+    "start_at",
+    "steps_done",
+    "steps_of",
+    "steps_of_run",
+]
+
+
+def batches_of_step(runner: Any, epoch: int = 0) -> int:
+    """Return how many batches make one step, in this epoch.
+
+    Where hooks own the steps it is the ``cumulative_iters`` of one of them.
+    """
+    if runner.hooks_step:
+        return int(max((getattr(hook, "cumulative_iters", 1) for hook in runner.hooks), default=1))
+    for callback in runner.trainer.callbacks:
+        if isinstance(callback, GradientAccumulationScheduler):
+            return int(callback.get_accumulate_grad_batches(epoch))
+    return int(runner.trainer.accumulate_grad_batches)
+
+
+def steps_done(runner: Any) -> int:
+    """Return the optimizer steps made; of several optimizers each has made as many as the others.
+
+    This is Lightning's ``global_step``, which comes back with a checkpoint.
+    """
+    return int(runner.trainer.global_step // _counted(runner) + runner.steps_before)
+
+
+def _counted(runner: Any) -> int:
+    """How many optimizers Lightning counts the steps of, added up."""
+    automatic = runner.module.automatic_optimization
+    return 1 if automatic else max(len(runner.trainer.optimizers), 1)
+
+
+def start_at(runner: Any, checkpoint: Mapping[str, Any]) -> None:
+    """Go on counting from a file that a hook has loaded; mmcv's tell iterations only."""
+    if "global_step" in checkpoint:
+        steps = checkpoint["global_step"] // _counted(runner)
+    else:
+        epochs, rest = 0, int(checkpoint["meta"]["iter"])
+        batches = runner.trainer.num_training_batches
+        if runner.module.automatic_optimization and batches != float("inf"):
+            epochs, rest = divmod(rest, int(batches))
+        steps = steps_of(runner, epochs) if epochs else 0
+        steps += rest // batches_of_step(runner, epochs)
+    runner.steps_before += steps - runner.optimizer_steps
+
+
+def steps_of(runner: Any, epochs: int) -> int:
+    """Return the optimizer steps of the run's first epochs.
+
+    Raises:
+        ValueError: if the loader has no length, or the module steps by itself.
+    """
+    batches = runner.trainer.num_training_batches
+    if batches == float("inf"):
+        raise ValueError("steps of an epoch are counted: the training loader needs a length")
+    if runner.hooks_step:
+        return _steps_of_hooks(runner, epochs * int(batches))
+    if not runner.module.automatic_optimization:
+        raise ValueError("steps of an epoch are counted, and only the module knows when it steps")
+    return sum(-(-int(batches) // batches_of_step(runner, epoch)) for epoch in range(epochs))
+
+
+def _steps_of_hooks(runner: Any, iterations: int) -> int:
+    """Return in how many steps hooks make so many iterations."""
+    each, batches = batches_of_step(runner), runner.trainer.num_training_batches
+    owners = [hook for hook in runner.hooks if hasattr(hook, "cumulative_iters")]
+    if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
+        return -(-iterations // each)
+    epochs, rest = divmod(iterations, int(batches))
+    return epochs * -(-int(batches) // each) + -(-rest // each)
+
+
+def steps_of_run(runner: Any) -> int | None:
+    """Return how many optimizer steps the run takes, None where nobody knows.
+
+    ==============================  ==========================================================
+    who steps                       steps
+    ==============================  ==========================================================
+    Lightning                       ``max_epochs`` times those of an epoch, whose last batch
+                                    always ends one; at most ``max_steps``
+    hooks that own backward         ``runner.max_iters`` by ``cumulative_iters``, rounded up;
+                                    with their ``by_epoch`` those of each epoch are
+    the module                      ``max_steps``, by the number of optimizers
+    ==============================  ==========================================================
+    """
+    trainer = runner.trainer
+    if runner.hooks_step:
+        iterations: int | None = runner.max_iters
+        return None if iterations is None else _steps_of_hooks(runner, iterations)
+    if not runner.module.automatic_optimization:
+        return None if trainer.max_steps < 0 else -(-trainer.max_steps // _counted(runner))
+    limits = [] if trainer.max_steps < 0 else [int(trainer.max_steps)]
+    epochs = trainer.max_epochs
+    if epochs is not None and epochs >= 0 and trainer.num_training_batches != float("inf"):
+        limits.append(steps_of(runner, epochs))
+    return min(limits, default=None)
+
+
+class InSteps:
+    """A runner whose iterations are optimizer steps; all else is that of the runner itself.
+
+    >>> from types import SimpleNamespace
+    >>> runner = SimpleNamespace(iter=9, epoch=1, optimizer_steps=3, max_optimizer_steps=4)
+    >>> seen = InSteps(runner)
+    >>> seen.iter, seen.max_iters, seen.epoch
+    (3, 4, 1)
+    """
+
+    def __init__(self, runner: Any, skipped: int = 0) -> None:
+        self.__dict__.update(_runner=runner, _skipped=skipped)
+
+    @property
+    def iter(self) -> int:
+        """Optimizer steps made; that of this batch comes after them."""
+        return int(self._runner.optimizer_steps - self._skipped)
+
+    @property
+    def max_iters(self) -> int | None:
+        """Optimizer steps to make, None where it is not known."""
+        limit: int | None = self._runner.max_optimizer_steps
+        return limit
+
+    _iter, _max_iters = iter, max_iters
+
+    @property  # type: ignore[misc]  # object's can be set
+    def __class__(self) -> Any:
+        """The runner's: it is one of its kind to ``isinstance``."""
+        return type(self._runner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_runner"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._runner, name, value)
+
+
+class AppliedSteps:
+    """Counts the steps that the optimizers make; no device is read.
+
+    Lightning counts the steps that its gradient scaler skips too. They never reach the optimizer,
+    unless it is ``fused=True`` and looks at the flag on its device: such a step counts.
+
+    Args:
+        trainer: The Trainer, in a fit; steps are counted from now on.
+    """
+
+    def __init__(self, trainer: L.Trainer) -> None:
+        self._trainer = trainer
+        self._start = trainer.global_step
+        self._made = 0
+        known = all(isinstance(one, torch.optim.Optimizer) for one in trainer.optimizers)
+        self._scaled = trainer.optimizers if precision.has_grad_scaler(trainer) and known else []
+        self._handles = [one.register_step_post_hook(self._note) for one in self._scaled]
+
+    def _note(self, *_: Any) -> None:
+        self._made += 1
+
+    @property
+    def made(self) -> int:
+        """The steps of all optimizers together."""
+        return self._made if self._scaled else self._asked
+
+    @property
+    def skipped(self) -> int:
+        """The steps that each of them should have made, and did not."""
+        return max(self._asked - self.made, 0) // max(len(self._scaled), 1)
+
+    @property
+    def _asked(self) -> int:
+        return self._trainer.global_step - self._start
+
+    def close(self) -> None:
+        """Leave the optimizers as they were; doing it twice does no harm."""
+        for handle in self._handles:
+            handle.remove()

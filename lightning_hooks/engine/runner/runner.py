@@ -1,0 +1,465 @@
+"""``Runner``: what a hook sees of the run, by mmcv's names."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+from uuid import uuid4
+
+import lightning as L
+import torch
+
+from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.hook_list import HookList, hook_info
+from lightning_hooks.engine.lightning_api import data, logged_values, progress
+from lightning_hooks.engine.priority import default_priority
+from lightning_hooks.engine.runner import mmcv_checkpoint
+from lightning_hooks.engine.runner.backward import optimizers_of_hooks
+from lightning_hooks.engine.runner.log_buffer import LogBuffer
+from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
+from lightning_hooks.engine.runner.optimizer_steps import steps_done, steps_of, steps_of_run
+from lightning_hooks.engine.usage_errors import misspelt
+
+__all__ = ["Runner"]
+
+
+class _Shifted:
+    """Lightning's count of batches, which a hook, or a resumed run, has set to another number."""
+
+    def __init__(self, counts: Any, shift: int) -> None:
+        self._counts, self._shift = counts, shift
+
+    @property
+    def completed(self) -> int:
+        return self._counts.completed + self._shift  # type: ignore[no-any-return]
+
+
+class Runner:
+    """The state of a run under mmcv's names, derived from Lightning's.
+
+    There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old
+    hooks use it to talk to each other. Attributes that mmcv's runner has and hooks write
+    (``_iter``, ``_epoch``, ``_max_epochs``, ``_max_iters``, ``should_stop``, ``model``,
+    ``data_loader``, ``logger``, ``meta``, ``hooks``) take effect. ``max_iters`` and ``optimizer``
+    are looked up once in an epoch, and again when a hook sets what they come from.
+
+    Note:
+        Departures from mmcv: ``should_stop = True`` ends training after the iteration (mmcv
+        ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError);
+        what a hook runs of the model, outside of a training step that it owns, leaves the random
+        state as it was (in mmcv the training draws on from there); a model assigned in training
+        on several ranks is refused (in mmcv the ranks drift apart); a ``StopIteration`` that a
+        hook raises becomes a RuntimeError (it would end the epoch); ``register_hook`` without a
+        priority takes that of the hook's family (mmcv: NORMAL).
+    """
+
+    outputs: dict[str, Any]
+    """What the last step returned; not there before the first."""
+
+    result: Any = None
+    """What the last validation or test step returned, dict or not."""
+
+    data_batch: Any
+    """The batch; there only within an iteration."""
+
+    fills_log_buffer: bool = False
+    """Whether the steps fill the log buffer themselves, as those of the stand-in's runners do."""
+
+    validates_again: bool = False
+    """Whether no training epoch was run since the last validation; Lightning's has none such."""
+
+    guards_model: bool = True
+    """Whether what hooks run of the model leaves no trace."""
+
+    calls_hooks: bool = False
+    """Whether it is a hook that is running: what it runs of the model is not the training's."""
+
+    common_dialects: frozenset[str] = frozenset()
+    """The dialects besides mmcv's of which every rank has a hook."""
+
+    step_results: Any
+    """What the module logs in training, as Lightning keeps it; empty if that is nothing."""
+
+    run_id: str
+    """The run's name, which it keeps when it is resumed: its files are known by it."""
+
+    def __init__(
+        self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
+    ) -> None:
+        # keys of its own: CPython has no shortcut to an attribute among keys shared by instances
+        # once someone has asked for their __dict__, and events of a batch have ten of them
+        self.__dict__ = {**self.__dict__}
+        self.trainer = trainer
+        self.module = module
+        self.work_dir = work_dir
+        self.logger = logger
+        self.meta: dict[str, Any] | None = {}
+        self.mode: str | None = None
+        self.run_id = uuid4().hex[:12]
+        self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
+        self.log_buffer = LogBuffer()
+        self._hook_list = HookList()
+        self.on_model_change: Callable[[], None] | None = None
+        self._watch(trainer)
+        self._stale_inner_iter: int | None = 0
+        self._stop_requested = False
+        self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
+        """The train flags that ``model`` had when a hook switched it to evaluation."""
+        self.seen_metrics: dict[str, torch.Tensor] = {}
+        self._register_virtually()
+
+    def _watch(self, trainer: L.Trainer) -> None:
+        self._counts = progress.batch_counts(trainer)
+        self._iter_shift = self._iter_shift  # of these counts
+        self._counts_of_epoch = progress.batch_counts_of_epoch(trainer)
+        self.step_results = logged_values.step_results(trainer)
+
+    def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
+        """Take the module of this fit; ``inner`` is what ``runner.model.module`` shall be."""
+        self.module = module
+        self._watch(self.trainer)
+        self.renew()
+        if inner is None:
+            inner = getattr(module, "inner_model", module)
+        self._model = self.wrapped(inner)
+
+    def wrapped(self, model: torch.nn.Module) -> ModelWrapper:
+        """Return a model in the wrapper that hooks expect around it."""
+        return ModelWrapper(model, self)
+
+    def _register_virtually(self) -> None:
+        """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if it is loaded."""
+        mmcv_runner = sys.modules.get("mmcv.runner")
+        twin = getattr(mmcv_runner, self.twin, None)
+        if twin is not None and hasattr(twin, "register"):
+            twin.register(type(self))
+
+    twin: str = "BaseRunner"
+    """The class of mmcv.runner that this one is a virtual subclass of."""
+
+    # -- counters --------------------------------------------------------------------------
+
+    # asked for most often, and a function of ours takes twice as long
+    iter: int = property(  # type: ignore[assignment]
+        attrgetter("_shown_counts.completed"),
+        doc="Training iterations done; within an iteration, those before it.",
+    )
+
+    @property
+    def _iter(self) -> int:
+        return self.iter
+
+    @_iter.setter
+    def _iter(self, value: int) -> None:
+        self._iter_shift = value - self._counts.completed
+
+    @property
+    def _iter_shift(self) -> int:
+        return self._shift
+
+    @_iter_shift.setter
+    def _iter_shift(self, shift: int) -> None:
+        self._shift = shift
+        self._shown_counts = _Shifted(self._counts, shift) if shift else self._counts
+
+    _shift = 0
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done; within an epoch, those before it."""
+        return int(self._epoch)
+
+    _epoch: Any
+
+    @property
+    def inner_iter(self) -> int:
+        """The index of the batch in its epoch; between epochs that of the batch last run."""
+        if self._stale_inner_iter is not None:
+            return self._stale_inner_iter
+        ready: int = self._counts_of_epoch.ready  # the batch that runs is among them
+        return ready - 1 if ready else 0
+
+    @property
+    def _inner_iter(self) -> int:
+        return self.inner_iter
+
+    @_inner_iter.setter
+    def _inner_iter(self, value: int | None) -> None:
+        self._stale_inner_iter = value  # None: Lightning's, from here on
+
+    @property
+    def max_epochs(self) -> int | None:
+        """Epochs to do, None where the run is counted in iterations."""
+        limit: int | None = self._max_epochs
+        return limit
+
+    @functools.cached_property
+    def max_iters(self) -> int | None:
+        """Iterations to do, None where the loader has no length."""
+        limit: int | None = self._max_iters
+        return limit
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps made, each of which may take several iterations."""
+        return steps_done(self)
+
+    @functools.cached_property
+    def max_optimizer_steps(self) -> int | None:
+        """Optimizer steps to make, None where it is not known."""
+        return steps_of_run(self)
+
+    def optimizer_steps_of(self, epochs: int) -> int:
+        """Return the optimizer steps of the run's first epochs."""
+        return steps_of(self, epochs)
+
+    steps_before = 0
+    """Optimizer steps behind us that Lightning does not count: of a file that a hook resumed."""
+
+    _max_epochs: Any
+    _max_iters: Any
+    _known_optimizer: Any = None
+    _keeps_optimizer = False  # it is not one of the Trainer's
+    hooks_step = False
+    """Whether hooks own backward and step; Lightning counts the steps of their optimizer."""
+
+    def renew(self) -> None:
+        """Derive anew what is kept for an epoch, as in mmcv: ``max_iters``, and the optimizer."""
+        self.__dict__.pop("max_iters", None)
+        self.__dict__.pop("max_optimizer_steps", None)
+        known = self.__dict__.get("optimizer") is self._known_optimizer
+        if known and not self._keeps_optimizer:
+            self.__dict__.pop("optimizer", None)
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether the batch is the last one of its epoch, also with a limit or without length."""
+        if self.mode == "val":
+            return bool(self.inner_iter + 1 >= sum(self.trainer.num_val_batches))
+        return progress.is_last_batch(self.trainer)
+
+    # -- the run ---------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Any:
+        """The model in a wrapper, as mmcv has it; one that is assigned trains from then on."""
+        return self._model
+
+    @model.setter
+    def model(self, value: Any) -> None:
+        self._model = value
+        if self.on_model_change is not None:
+            self.on_model_change()
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        return self.trainer.global_rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return self.trainer.world_size
+
+    @property
+    def model_name(self) -> str:
+        """The class name of the model inside."""
+        return self._model_name
+
+    @property
+    def _model_name(self) -> str:
+        return type(getattr(self.model, "module", self.model)).__name__
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ends after this iteration; set it to make it so."""
+        return self._stop_requested or self.trainer.should_stop
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        self._stop_requested = bool(value)
+        if self.world_size == 1:
+            self.trainer.should_stop = bool(value)
+        # else the driver tells the Trainer, on all ranks alike
+
+    @functools.cached_property
+    def optimizer(self) -> Any:
+        """The optimizer, or a dict of them by name where there are several; may be replaced."""
+        self._known_optimizer = self._find_optimizer()
+        return self._known_optimizer
+
+    def use_optimizer(self, optimizer: Any) -> None:
+        """Show hooks the optimizer that they step; None: Lightning steps its own."""
+        self.hooks_step = self._keeps_optimizer = optimizer is not None
+        self.optimizer = self._known_optimizer = optimizer
+        self.renew()
+
+    def take_optimizer(self) -> None:
+        """Train with the optimizer, or dict of them, that a hook has assigned, if it has."""
+        if self.optimizer is self._known_optimizer:
+            return
+        value = self._known_optimizer = self.optimizer
+        many = list(value.values()) if isinstance(value, dict) else [value]
+        many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
+        if not all(isinstance(one, torch.optim.Optimizer) for one in many):
+            self._keeps_optimizer = True  # a hook's own kind, which the hooks step
+            return
+        self.trainer.optimizers = many
+        if self.hooks_step:
+            self.use_optimizer(optimizers_of_hooks(self.module))
+
+    def _find_optimizer(self) -> Any:
+        found = self.trainer.optimizers
+        names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
+        if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
+            return found[0]
+        return dict(zip(names, found, strict=True)) if found else None
+
+    @property
+    def data_loader(self) -> Any:
+        """The very DataLoader that is iterated now: the training one, or that of validation.
+
+        A loader set before the epoch's iteration starts is what the epoch iterates.
+        """
+        if self.mode == "val":
+            if "_new_val_loader" in self.__dict__:
+                return self._new_val_loader
+            loaders = self.trainer.val_dataloaders
+            return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
+        if "_new_data_loader" in self.__dict__:
+            return self._new_data_loader
+        loaders = data.train_loaders(self.trainer)
+        return loaders[0] if len(loaders) == 1 else self.trainer.train_dataloader
+
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        if self.mode == "val":
+            self._new_val_loader = value
+        else:
+            self._new_data_loader = value
+
+    def current_lr(self) -> list[float] | dict[str, list[float]]:
+        """The learning rate of every parameter group (of every optimizer, by name)."""
+        return self._of_groups(lambda group: group["lr"], "lr")
+
+    def current_momentum(self) -> list[float] | dict[str, list[float]]:
+        """The momentum, or Adam's first beta, of every parameter group; 0 where there is none."""
+        return self._of_groups(
+            lambda group: group["momentum"] if "momentum" in group else group.get("betas", [0])[0],
+            "momentum",
+        )
+
+    def _of_groups(
+        self, value: Callable[[dict[str, Any]], float], what: str
+    ) -> list[float] | dict[str, list[float]]:
+        optimizer = self.optimizer
+        if optimizer is None:
+            raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
+        if isinstance(optimizer, dict):
+            return {name: [value(g) for g in o.param_groups] for name, o in optimizer.items()}
+        return [value(group) for group in optimizer.param_groups]
+
+    # -- hooks -----------------------------------------------------------------------------
+
+    @property
+    def hooks(self) -> HookList:
+        """The hooks in the order of their calls; may be rewritten."""
+        return self._hook_list
+
+    @property
+    def _hooks(self) -> HookList:
+        return self._hook_list
+
+    @_hooks.setter
+    def _hooks(self, hooks: Any) -> None:
+        self._hook_list[:] = hooks
+
+    def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
+        """Add a hook by priority, its family's by default."""
+        self._hooks.add(hook, default_priority(hook) if priority is None else priority)
+
+    def get_hook_info(self) -> str:
+        """mmcv's table of the stages with their hooks."""
+        return hook_info(self._hooks)
+
+    def announce(self) -> None:
+        """Log what is about to be run."""
+        self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
+        for hook in self._hook_list:
+            for name, point in () if hasattr(hook, "foreign_hook") else misspelt(hook):
+                told = "%s.%s() is called at no point; did you mean %s()?"
+                self.logger.warning(told, class_name(hook), name, point)
+
+    def take_result(self, result: Any) -> None:
+        """Take what a validation or test step returned: a list of samples is not mmcv's dict."""
+        self.result = result
+        found = {} if isinstance(result, (list, tuple)) else as_outputs(result)
+        self.outputs = StepOutputs.of(self, found)
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call a method of every hook that has it; the list may change meanwhile."""
+        called: set[int] = set()  # a list that is sorted meanwhile comes round again
+        outer, self.calls_hooks = self.calls_hooks, True
+        try:
+            for hook in self._hooks:
+                method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
+                called.add(id(hook))
+                if method is not None:
+                    with calling(hook, fn_name, self):
+                        method(self)
+        finally:
+            self.calls_hooks = outer
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    filename_tmpl: str = "epoch_{}.pth"
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str | None = None,
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint of mmcv's layout now.
+
+        See :mod:`lightning_hooks.engine.runner.mmcv_checkpoint`.
+
+        Safe on one rank only: there is no collective in it.
+
+        Raises:
+            ValueError: if the template makes the name of a file that is not in ``out_dir``.
+        """
+        mmcv_checkpoint.save(
+            self,
+            out_dir,
+            mmcv_checkpoint.file_name(filename_tmpl or self.filename_tmpl, self._file_number),
+            save_optimizer=save_optimizer,
+            meta=meta,
+            create_symlink=create_symlink,
+        )
+
+    _file_number: Any
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: list[tuple[str, str]] | None = None,
+    ) -> dict[str, Any]:
+        """Load the weights of an mmcv or Lightning checkpoint into ``runner.model``."""
+        return mmcv_checkpoint.load(self, filename, map_location, strict, revise_keys)
+
+    def resume(
+        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
+    ) -> None:
+        """Go on from a checkpoint: weights, counters, meta and optimizers."""
+        where = "cpu" if map_location == "default" else map_location
+        mmcv_checkpoint.resume(self, checkpoint, resume_optimizer, where)

@@ -1,0 +1,93 @@
+"""What a hook runs of the model leaves no trace in the training that goes on.
+
+A hook may call the module at any point: through ``runner.model``, or directly. The step it runs
+is not one of the training's. So nothing is logged meanwhile (Lightning allows it at few points),
+torchmetrics' states are put back, and so is the random state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.engine.lightning_api.method_patch import Listening
+from lightning_hooks.utils import random_state
+
+__all__ = ["STEPS", "Guards", "without_trace"]
+
+STEPS = (
+    "forward",
+    "training_step",
+    "validation_step",
+    "test_step",
+    "predict_step",
+    "train_step",
+    "val_step",
+)
+"""The methods that run a model: Lightning's and mmcv's."""
+
+
+@contextmanager
+def without_trace(runner: Any) -> Iterator[None]:
+    """Run the model in the block without a trace.
+
+    Inside a training step that hooks own, random numbers are drawn for good: a second forward
+    there (SAM) is part of the step, and draws as it would in mmcv.
+    """
+    calling, runner.calls_hooks = runner.calls_hooks, False  # what is called inside is covered
+    draws = logged_values.in_training_step(runner.module)
+    try:
+        with (
+            logged_values.quiet(runner.module),
+            nullcontext() if draws else random_state.isolated(),
+        ):
+            yield
+    finally:
+        runner.calls_hooks = calling
+
+
+class _Guard(Listening):
+    """A method that leaves no trace when it is a hook that calls it."""
+
+    def __init__(self, module: torch.nn.Module, name: str, runner: Any) -> None:
+        super().__init__(module, name)
+        self._runner = runner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not (self._listens and self._runner.calls_hooks):
+            return self._call(*args, **kwargs)
+        with without_trace(self._runner):
+            return self._call(*args, **kwargs)
+
+
+class Guards:
+    """Guards on the methods of a module that run it, for the length of a run.
+
+    Args:
+        runner: The runner; ``runner.calls_hooks`` says when it is a hook that calls.
+        parts: The module that is trained and the model inside it that hooks see.
+    """
+
+    def __init__(self, runner: Any, *parts: torch.nn.Module) -> None:
+        self._guards = [
+            _Guard(part, name, runner)
+            for part in dict.fromkeys(parts)
+            for name in STEPS
+            if _defines(part, name)
+        ]
+
+    def remove(self) -> None:
+        """Give the methods back; doing it twice does no harm."""
+        for guard in self._guards:
+            guard.remove()
+        self._guards.clear()
+
+
+def _defines(part: torch.nn.Module, name: str) -> bool:
+    stock = [getattr(base, name, None) for base in (L.LightningModule, torch.nn.Module)]
+    return name in part.__dict__ or getattr(type(part), name, None) not in [None, *stock]

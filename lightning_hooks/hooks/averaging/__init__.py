@@ -1,0 +1,1 @@
+"""Hooks that keep an average of the weights: EMA and SWA."""

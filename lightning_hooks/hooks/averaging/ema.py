@@ -1,0 +1,75 @@
+"""``EMAHook``: an exponential moving average of the parameters, with which is validated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.averaging.per_step import StepAverageHook, check_momentum
+from lightning_hooks.schedules.averages import ema_momentum, over_interval
+from lightning_hooks.utils.arguments import check_int
+
+__all__ = ["EMAHook", "ema_momentum"]
+
+
+@HOOKS.register_module()
+class EMAHook(StepAverageHook):
+    """Keeps an exponential moving average of the parameters and validates with it.
+
+    ``average = (1 - m) * average + m * parameter`` after an optimizer step, from the weights at
+    the start of the run (or where averaging begins) on; ``m`` is
+    :func:`~lightning_hooks.schedules.averages.ema_momentum` of
+    ``1 - (1 - momentum) ** interval``. With ``warm_up=0`` it is the plain average.
+
+    How it is evaluated with, saved and exported (``apply_to``, ``export``) is that of every
+    :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`. A checkpoint without an average is
+    started from with its weights; of one by Lightning's ``EMAWeightAveraging`` both sets are
+    taken.
+
+    Args:
+        momentum: The weight of the model in the average per step, in (0, 1).
+        interval: Optimizer steps from one update to the next.
+        warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
+        resume_from: A checkpoint that the run goes on from.
+        options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
+            ``check``, ``device``: see
+            :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+
+    Raises:
+        TypeError: for arguments of another type.
+        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
+            or partitions the parameters (FSDP, DeepSpeed).
+
+    Source: mmcv's ``EMAHook``; the beginning is MMEngine's idea.
+
+    Note:
+        Departures from mmcv: ``warm_up`` works (see ``ema_momentum``); an ``interval`` of k
+        gives k times the weight, not ``momentum ** k``; optimizer steps are counted, not
+        batches, and not those that a gradient scaler skips (but of fused optimizers, see
+        :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`); the update is a lerp,
+        closer to the exact value; a step to NaN is left out; after the run the model holds the
+        raw weights, as all checkpoints do; the average is no buffer of the model.
+    """
+
+    momentum = 0.0002
+    warm_up = 100
+    distinguishing = ("momentum", "interval", "warm_up")
+
+    def __init__(
+        self,
+        momentum: float = 0.0002,
+        interval: int = 1,
+        warm_up: int = 100,
+        resume_from: str | None = None,
+        **options: Any,
+    ) -> None:
+        check_momentum(momentum)
+        super().__init__(interval, resume_from, **options)
+        check_int("warm_up", warm_up, 0)
+        self.momentum = momentum
+        self.warm_up = warm_up
+
+    def get_momentum(self, runner: Any) -> float:
+        """Return the weight at this step."""
+        momentum = over_interval(self.momentum, self.interval)
+        return ema_momentum(self.steps, momentum, self.warm_up)

@@ -1,0 +1,156 @@
+"""mmdetection's EMA hooks: buffers averaged too, and a momentum of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.averaging.per_step import StepAverageHook, check_momentum
+from lightning_hooks.schedules.averages import exp_momentum, linear_momentum, over_interval
+from lightning_hooks.utils.arguments import check_bool, check_function, check_int
+
+__all__ = ["BaseEMAHook", "ExpMomentumEMAHook", "LinearMomentumEMAHook"]
+
+
+class BaseEMAHook(StepAverageHook):
+    """Keeps an exponential moving average of parameters and buffers and validates with it.
+
+    ``average = (1 - m) * average + m * value`` after every ``interval``-th optimizer step, with
+    ``m = momentum_fun(step)`` or ``momentum``.
+
+    Args:
+        momentum: The weight of the model in the average per update, in (0, 1).
+        interval: Optimizer steps from one update to the next; the first is after ``interval``.
+        skip_buffers: Leave the buffers out of the average, which then goes with the model's own.
+        resume_from: A checkpoint that the run goes on from.
+        momentum_fun: Returns the weight at an optimizer step, counted from 0.
+        options: Keywords of every average, ``begin_iter``, ``begin_epoch``, ``swap``,
+            ``check``, ``device``: see
+            :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+
+    Raises:
+        TypeError: for arguments of another type.
+        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
+            or partitions the parameters (FSDP, DeepSpeed).
+
+    Source: mmdetection's ``BaseEMAHook``.
+
+    Note:
+        Departures from mmdetection: optimizer steps are counted, not batches; the update is a
+        lerp; a step to NaN is left out; integer buffers are always the model's (there the
+        average has those of the start of the run); after the run the model holds the raw
+        weights, as all checkpoints do; the average is no buffer of the model.
+    """
+
+    momentum = 0.0002
+    momentum_fun: Callable[[int], float] | None = None
+    distinguishing: tuple[str, ...] = ("momentum", "interval")
+
+    def __init__(
+        self,
+        momentum: float = 0.0002,
+        interval: int = 1,
+        skip_buffers: bool = False,
+        resume_from: str | None = None,
+        momentum_fun: Callable[[int], float] | None = None,
+        **options: Any,
+    ) -> None:
+        check_momentum(momentum)
+        check_bool(skip_buffers=skip_buffers)
+        check_function("momentum_fun", momentum_fun)
+        if "buffers" in options:
+            raise TypeError(
+                f"buffers={options['buffers']!r}: {type(self).__name__} has mmdetection's "
+                "skip_buffers=True or False for it"
+            )
+        super().__init__(
+            interval, resume_from, buffers="ignore" if skip_buffers else "average", **options
+        )
+        self.momentum = momentum
+        self.skip_buffers = skip_buffers
+        self.momentum_fun = momentum_fun
+
+    def updates_at(self, step: int) -> bool:
+        """Whether this is an ``interval``-th optimizer step."""
+        return (step + 1) % self.interval == 0
+
+    def get_momentum(self, runner: Any) -> float:
+        """Return the weight at this step."""
+        return self.momentum if self.momentum_fun is None else self.momentum_fun(self.steps)
+
+
+@HOOKS.register_module()
+class ExpMomentumEMAHook(BaseEMAHook):
+    """An average whose momentum falls exponentially, from almost 1 to ``momentum``.
+
+    ``m = (1 - momentum) * exp(-(1 + step) / total_iter) + momentum``
+
+    Args:
+        total_iter: The scale of the fall, in optimizer steps.
+        kwargs: The arguments of :class:`BaseEMAHook`.
+
+    Raises:
+        TypeError: for arguments of another type.
+        ValueError: for values out of range.
+
+    Source: mmdetection's ``ExpMomentumEMAHook``, as YOLOX uses it.
+
+    Note:
+        Departures from mmdetection: those of :class:`BaseEMAHook`; a ``momentum_fun`` that is
+        given counts (there it is ignored).
+    """
+
+    total_iter = 2000
+    distinguishing = ("momentum", "interval", "total_iter")
+
+    def __init__(self, total_iter: int = 2000, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_int("total_iter", total_iter, 1)
+        self.total_iter = total_iter
+
+    def get_momentum(self, runner: Any) -> float:
+        """Return the weight at this step."""
+        if self.momentum_fun is not None:
+            return self.momentum_fun(self.steps)
+        return exp_momentum(self.steps, self.momentum, self.total_iter)
+
+
+@HOOKS.register_module()
+class LinearMomentumEMAHook(BaseEMAHook):
+    """An average whose momentum rises to its final value.
+
+    ``m = min(1 - (1 - momentum) ** interval, (1 + step) / (warm_up + step))``. The second term
+    matters only where ``momentum * warm_up`` is above 1, so not with the default momentum.
+
+    Args:
+        warm_up: How slowly it rises, in optimizer steps.
+        kwargs: The arguments of :class:`BaseEMAHook`.
+
+    Raises:
+        TypeError: for arguments of another type.
+        ValueError: for values out of range.
+
+    Source: mmdetection's ``LinearMomentumEMAHook``.
+
+    Note:
+        Departures from mmdetection: those of :class:`BaseEMAHook`; an ``interval`` of k gives k
+        times the weight, not ``momentum ** k``; a ``momentum_fun`` that is given counts (there
+        it is ignored).
+    """
+
+    warm_up = 100
+    distinguishing = ("momentum", "interval", "warm_up")
+
+    def __init__(self, warm_up: int = 100, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_int("warm_up", warm_up, 0)
+        self.warm_up = warm_up
+
+    def get_momentum(self, runner: Any) -> float:
+        """Return the weight at this step."""
+        if self.momentum_fun is not None:
+            return self.momentum_fun(self.steps)
+        return linear_momentum(
+            self.steps, over_interval(self.momentum, self.interval), self.warm_up
+        )

@@ -1,0 +1,240 @@
+"""The average of a module's weights over the steps of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks.hooks.averaging.nan_safe_update import MaskedUpdate
+from lightning_hooks.hooks.averaging.weight_swap import WeightSwap
+from lightning_hooks.utils import dtensors
+
+__all__ = ["ModuleAverage"]
+
+
+class ModuleAverage:
+    """A second set of values for a module's parameters, and perhaps its buffers.
+
+    Parameters of floating-point or complex type are averaged, in their own type and on their
+    device. With ``buffers="average"`` so are the buffers of these types that are in the state
+    dict; with ``"copy"`` all that are in it are taken over at every update; with ``"ignore"``
+    the average goes with the module's own. Integers are never averaged.
+
+    Of parameters that are sharded (DTensor) each rank averages its part. The parts are swapped by
+    copying, and updates to NaN are left out on all ranks together.
+
+    On a device of its own the average takes no memory beside the model. Every update copies the
+    weights there first, for which the host waits; the average is swapped in by copying, too.
+
+    Args:
+        module: The module; its ``state_dict`` names the weights.
+        start: Values to start from, by key; the module's own for those it does not have.
+        buffers: One of the three above.
+        by_copy: Swap by copying, see
+        :class:`~lightning_hooks.hooks.averaging.weight_swap.WeightSwap`.
+        check_all: Look for NaN everywhere, see
+            :class:`~lightning_hooks.hooks.averaging.nan_safe_update.MaskedUpdate`.
+        device: Where the average is; None for the devices of the parameters.
+    """
+
+    tracks = False
+    """Whether the average is the model itself, because averaging has not begun."""
+
+    def __init__(
+        self,
+        module: L.LightningModule,
+        start: Mapping[str, Any] | None = None,
+        buffers: str = "ignore",
+        by_copy: bool = False,
+        check_all: bool = False,
+        device: str | None = None,
+    ) -> None:
+        self.module = module
+        self._check_all = check_all
+        dtensors.bring_home(module)
+        parameters = _averaged(module)
+        self._slots = _buffers(module, buffers)
+        self._copies = buffers == "copy"
+        self._shards = dtensors.any_sharded(parameters)
+        self._tensors: list[Any] = [*parameters, *(owner._buffers[n] for owner, n in self._slots)]
+        values = {id(t): dtensors.held(t).detach() for t in self._tensors}
+        for key, tensor in module.state_dict(keep_vars=True).items():
+            saved = _saved(start or {}, key)
+            if saved is not None and id(tensor) in values and saved.shape == tensor.shape:
+                values[id(tensor)] = dtensors.part(saved, tensor)
+        copies = [values[id(t)].to(device, copy=True) for t in self._tensors]
+        by_copy = by_copy or self._shards or device is not None or _is_compiled_for_cuda(module)
+        stays = device is not None
+        self.swap = WeightSwap([dtensors.held(t) for t in self._tensors], copies, by_copy, stays)
+        self._staged = [torch.empty_like(copy) for copy in copies] if stays else []
+        self._updates: list[MaskedUpdate] = []
+        self._left_out: dict[torch.device, torch.Tensor] = {}
+
+    def is_of(self, module: L.LightningModule) -> bool:
+        """Whether this is the average of the module as it is now."""
+        dtensors.bring_home(module)
+        now, then = _averaged(module), self._tensors[: self._first_buffer]
+        return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
+
+    @property
+    def _first_buffer(self) -> int:
+        return len(self._tensors) - len(self._slots)
+
+    # -- training --------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take the model as it is for the first value of the average."""
+        self.tracks = False
+        self.follow()
+        with torch.no_grad():
+            torch._foreach_copy_(self.swap.others, self.swap.parameters)
+
+    def update(self, weight: float) -> None:
+        """``average += weight * (parameter - average)``, for all at once, without NaN."""
+        if self._slots or self._shards:
+            self._find()
+        self._stage()
+        for update in self._updates or self._prepare():
+            update(weight)
+
+    def _stage(self) -> None:
+        """Copy the values to where the average is, if that is elsewhere."""
+        if self._staged:
+            with torch.no_grad():
+                torch._foreach_copy_(self._staged, self.swap.parameters)
+
+    def _prepare(self) -> list[MaskedUpdate]:
+        pairs = [*zip(self.swap.others, self._staged or self.swap.parameters, strict=True)]
+        first = self._first_buffer
+        self._updates = []
+        for device in dict.fromkeys(value.device for _, value in pairs):
+            parameters = [pair for pair in pairs[:first] if pair[1].device == device]
+            buffers = [pair for pair in pairs[first:] if pair[1].device == device]
+            left_out = self._left_out.setdefault(
+                device, torch.zeros((), dtype=torch.float32, device=device)
+            )
+            together = self.swap.parameters[0].device if self._shards else None
+            self._updates.append(
+                MaskedUpdate(parameters, left_out, self._check_all, buffers, self._copies, together)
+            )
+        return self._updates
+
+    def _find(self) -> None:
+        """Look up where the values are: modules may put a new buffer, FSDP other memory there."""
+        if not self.swap.is_in:
+            for index, (owner, name) in enumerate(self._slots, self._first_buffer):
+                buffer = owner._buffers[name]
+                if buffer is not None:
+                    self._tensors[index] = buffer
+        found = self.swap.parameters
+        for index in range(0 if self._shards else self._first_buffer, len(found)):
+            now = dtensors.held(self._tensors[index])
+            if now is not found[index]:
+                found[index] = now
+                self._updates = []
+
+    # -- use -------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Follow the module to where it is now."""
+        self._find()
+        self.swap.follow()
+        self._updates = []  # its lists are those of before
+
+    def put_in(self) -> None:
+        """Put the average in place of the module's weights, if averaging has begun."""
+        if not self.tracks and not self.swap.is_in:
+            self._come_home()
+            self._find()
+            before = self.swap.addresses
+            self.swap.put_in()
+            if self.swap.addresses is not before:
+                self._updates = []  # they look at where the parameters were
+
+    def take_out(self) -> None:
+        """Put the module's weights back; doing it twice does no harm."""
+        if self.swap.is_in:
+            self._come_home()
+            self._find()
+            self.swap.take_out()
+
+    def _come_home(self) -> None:
+        if self._shards:
+            dtensors.bring_home(self.module)
+
+    def mend(self) -> int:
+        """Return how many updates were left out since the last call, because of NaN.
+
+        This is the one read of the device. If there were any, numbers of the average that are
+        NaN or infinite are replaced by the model's.
+        """
+        if self.swap.is_in:
+            return 0
+        count = max((int(number) for number in self._left_out.values()), default=0)
+        if count:
+            for number in self._left_out.values():
+                number.zero_()
+            self._stage()
+            for update in self._updates or self._prepare():
+                update.mend()
+        return count
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the module's state dict with the average in it; the tensors are the live ones."""
+        return self.raw_state_dict() if self.tracks else self._with(self.swap.others)
+
+    def raw_state_dict(self) -> dict[str, Any]:
+        """Return the module's state dict with its own weights, also while they are swapped."""
+        self._find()
+        return self._with(self.swap.raw)
+
+    def _with(self, values: list[torch.Tensor]) -> dict[str, Any]:
+        self._find()
+        by_tensor = dict(zip(map(id, self._tensors), range(len(values)), strict=True))
+        found = {}
+        for key, tensor in self.module.state_dict(keep_vars=True).items():
+            index = by_tensor.get(id(tensor))
+            found[key] = (
+                _detached(tensor) if index is None else dtensors.like(tensor, values[index])
+            )
+        return found
+
+
+def _averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    return [p for p in module.parameters() if _is_number(p)]
+
+
+def _saved(start: Mapping[str, Any], key: str) -> Any:
+    return start.get(key, start.get(dtensors.plain(key)))
+
+
+def _is_number(value: torch.Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
+    """Return owner and name of the buffers that are part of the average, each tensor once."""
+    found: dict[int, tuple[torch.nn.Module, str]] = {}
+    for owner in module.modules() if which != "ignore" else ():
+        for name, buffer in owner._buffers.items():
+            if buffer is None or name in owner._non_persistent_buffers_set:
+                continue
+            if which == "copy" or _is_number(buffer):
+                found.setdefault(id(buffer), (owner, name))
+    return [*found.values()]
+
+
+def _is_compiled_for_cuda(module: torch.nn.Module) -> bool:
+    """Whether there may be a CUDA graph, which reads the addresses that it was made with."""
+    compiled = any(
+        getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
+        for m in module.modules()
+    )
+    return compiled and any(p.is_cuda for p in module.parameters())
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,155 @@
+"""An update of an average that a step gone bad leaves as it was, without asking the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lightning_hooks.utils.nonfinite import over_ranks
+
+__all__ = ["MaskedUpdate"]
+
+TENSORS, NUMBERS, SHARE = 512, 2**16, 32  # what a look at the values takes in, see below
+
+
+class MaskedUpdate:
+    """``average += weight * (value - average)`` for many tensors of one device at once.
+
+    Where a value is NaN or infinite nothing is averaged in this step: the decision stays on the
+    device, and the host reads nothing. All numbers are looked at if there are no more than 65536;
+    else the beginnings of up to 512 of the tensors, together a 32nd of all numbers, which costs a
+    few hundredths of the update. A bad gradient reaches every layer in front of it, and the next
+    loss spreads it to all. What slips through is put right by :meth:`mend`, before the average is
+    used. To look at every number costs half an update more.
+
+    One fused kernel does the whole: a step of SGD that maximizes, with ``value`` as the gradient
+    and a weight decay of 1, is the formula above, and it takes a flag to do nothing. It is faster
+    than a lerp of each tensor, and rounds in the same places.
+
+    Args:
+        parameters: Pairs of average and value.
+        left_out: Counts the updates left out, a number on the tensors' device.
+        every: Look at every number.
+        buffers: Pairs of average and value, of which only the numbers that are bad stay as they
+            were: a BatchNorm that has seen a NaN never forgets it, and ranks differ in theirs.
+        copies: Copy the buffers instead of averaging them.
+        decide_on: The tensors are parts of what is spread over the ranks: these decide together,
+            on this device. None where each decides for itself.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        left_out: torch.Tensor,
+        every: bool,
+        buffers: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+        copies: bool = False,
+        decide_on: torch.device | None = None,
+    ) -> None:
+        groups: dict[tuple[torch.dtype, bool], tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+        for average, value in parameters:
+            key = value.dtype, _can_be_fused(average, value)
+            group = groups.setdefault(key, ([], []))
+            group[0].append(average)
+            group[1].append(value)  # not detached: it may be pointed elsewhere
+        self._groups = [
+            (*group, None if every else _samples(group[1]), key[1]) for key, group in groups.items()
+        ]
+        self._buffers, self._copies = [*buffers], copies
+        self._left_out = left_out
+        self._decide_on = decide_on
+
+    @torch.no_grad()
+    def __call__(self, weight: float) -> None:
+        """Update all, or none where there is a NaN."""
+        bad = self._is_bad()
+        self._left_out += bad
+        skips = bad > 0
+        for averages, values, _, fused in self._groups:
+            if fused and weight < 0.5:  # above it lerp goes the other way round, for precision
+                _fused_lerp(averages, values, weight, bad)
+            else:
+                for average, value in zip(averages, values, strict=True):
+                    average.copy_(torch.where(skips, average, average.lerp(value, weight)))
+        for average, value in self._buffers:
+            new = value if self._copies else average.lerp(value, weight)
+            average.copy_(torch.where(skips | ~new.isfinite(), average, new))
+
+    @torch.no_grad()
+    def mend(self) -> None:
+        """Put the values in place of what is NaN or infinite in the averages."""
+        for averages, values, *_ in self._groups:
+            for average, value in zip(averages, values, strict=True):
+                average.copy_(torch.where(average.isfinite(), average, value))
+
+    def _is_bad(self) -> torch.Tensor:
+        """Return 1 where a value is not finite, else 0: the form that the fused kernel takes."""
+        bad = torch.zeros_like(self._left_out)
+        for _, values, samples, _ in self._groups:
+            wide = _wide(values[0].dtype)
+            if samples is None:
+                total = torch.stack(torch._foreach_norm(values, 2, wide)).sum()
+            else:
+                total = torch.cat(samples).sum(dtype=wide)
+            bad += ~total.isfinite()
+        bad.clamp_(max=1)
+        if self._decide_on is None:
+            return bad
+        return over_ranks(bad.to(self._decide_on)).to(bad)
+
+
+def _fused_lerp(
+    averages: list[torch.Tensor], values: list[torch.Tensor], weight: float, bad: torch.Tensor
+) -> None:
+    torch._fused_sgd_(
+        averages,
+        values,
+        [],
+        weight_decay=1.0,
+        momentum=0.0,
+        lr=weight,
+        dampening=0.0,
+        nesterov=False,
+        maximize=True,
+        is_first_step=False,
+        grad_scale=None,
+        found_inf=bad,
+    )
+
+
+def _can_be_fused(average: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether the fused kernel takes them; on the CPU it rounds half precision in between."""
+    types = {
+        "cpu": (torch.float32, torch.float64),
+        "cuda": (torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    }
+    known = value.dtype in types.get(value.device.type, ())
+    return known and _is_dense(value) and average.stride() == value.stride()
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    """Whether the numbers fill their piece of memory, in whatever order."""
+    reach = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
+    return value.numel() == reach + 1
+
+
+def _samples(values: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return views of all of the tensors, or of the beginnings of some, spread over all."""
+    some = [value.detach() for value in values if value.numel()]
+    each = numbers = sum(value.numel() for value in some)
+    if numbers > NUMBERS:
+        some = some[:: -(-len(some) // TENSORS)]
+        each = max(numbers // SHARE, NUMBERS) // len(some)
+    return [_beginning(value, each) for value in some] or [values[0].new_zeros(1)]
+
+
+def _beginning(value: torch.Tensor, numbers: int) -> torch.Tensor:
+    if _is_dense(value):
+        size = min(value.numel(), numbers)
+        return value.as_strided((size,), (1,), value.storage_offset())
+    return value[(0,) * (value.dim() - 1)][:numbers]  # never a copy: it would be of this step
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

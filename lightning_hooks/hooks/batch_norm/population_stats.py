@@ -1,0 +1,199 @@
+"""Population statistics of BatchNorm layers: those of one pass over all data, on all ranks alike.
+
+Training leaves a moving average of the last batches in ``running_mean`` and ``running_var``.
+:func:`update_bn_stats` replaces it, with the weights as they are, by the mean and variance of all
+samples that it runs::
+
+    mean = sum(n * mean_b) / sum(n)        var = sum(n * E_b[x^2]) / sum(n) - mean^2
+
+over the batches ``b`` of all ranks, ``n`` being the values per channel in a batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lightning_hooks.hooks.batch_norm import temporarily
+
+__all__ = ["bn_layers", "moments", "update_bn_stats"]
+
+
+def update_bn_stats(
+    model: nn.Module,
+    batches: Iterable[Any],
+    num_iters: int | None = None,
+    *,
+    forward: Callable[[Any, Any], Any] | None = None,
+) -> int:
+    """Give the BatchNorm layers of a model the statistics of a population; return batches run.
+
+    The layers are those of :func:`bn_layers`; one that no batch reached keeps what it has. All
+    ranks must call it, each with its own batches. Momenta, train flags, other buffers and the
+    random state are put back; after an error the statistics too.
+
+    Args:
+        model: The model, with those layers in train mode that are to be updated.
+        batches: What is iterated, once: a DataLoader or any iterable.
+        num_iters: Batches to run at most; all by default.
+        forward: Called with model and batch to run them; by default ``model(batch)`` is.
+
+    Raises:
+        ValueError: if ``num_iters`` is no int of at least 1.
+
+    Source: the estimator is that of ``update_bn_stats`` in fvcore.
+
+    Note:
+        Departures from fvcore and mmclassification: the sums are added up over the ranks, so that
+        all get the same bits; dropout is off meanwhile; a layer that is called several times for
+        a batch counts every call; no layer is set to 0 for want of data.
+
+    >>> model = nn.BatchNorm1d(1)
+    >>> update_bn_stats(model, [torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([[7.0], [9.0]])])
+    2
+    >>> model.running_mean, model.running_var
+    (tensor([5.]), tensor([8.]))
+    """
+    if num_iters is not None and (type(num_iters) is not int or num_iters < 1):
+        raise ValueError(f"num_iters must be an int of at least 1, or None, got {num_iters!r}")
+    layers = bn_layers(model)
+    devices = dict.fromkeys(_running(layer)[0].device for layer in layers)
+    sums = [_Sums([x for x in layers if _running(x)[0].device == d]) for d in devices]
+    done = 0
+    # not in inference mode, in which Lightning validates: what is made there cannot train later
+    with torch.inference_mode(False), torch.no_grad():
+        with contextlib.ExitStack() as after:
+            after.enter_context(temporarily.buffers(model))
+            after.enter_context(temporarily.draws(batches))
+            after.enter_context(temporarily.dropout_off(model))
+            after.enter_context(temporarily.uncompiled())
+            for each in sums:
+                each.listen(after)
+            for batch in islice(batches, num_iters):
+                _ = model(batch) if forward is None else forward(model, batch)
+                for each in sums:
+                    each.add()
+                done += 1
+        for each in sums:
+            each.write()
+    return done
+
+
+def bn_layers(model: nn.Module) -> list[_BatchNorm]:
+    """Return the BatchNorm layers in train mode that have running statistics and are not frozen.
+
+    Frozen are those whose weight and bias are.
+    """
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, _BatchNorm)
+        and module.training
+        and module.track_running_stats
+        and module.running_mean is not None
+        and not nn.parameter.is_lazy(module.running_mean)
+        and not (module.affine and not any(p.requires_grad for p in module.parameters(False)))
+    ]
+
+
+def moments(
+    n: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, sharers: torch.Tensor
+) -> torch.Tensor:
+    """Return the rows ``n``, ``n * mean`` and ``n * E[x^2]``; all 0 where ``n`` is 0.
+
+    Args:
+        n: Values per channel.
+        mean: Their mean.
+        var: Their unbiased variance, as BatchNorm keeps it.
+        sharers: Ranks that have computed mean and variance together (SyncBatchNorm): their rows
+            add up to those of all their values. 1 for ordinary layers.
+
+    >>> one = torch.ones(1)
+    >>> moments(3 * one, 3 * one, 4 * one, one).tolist()  # of 1, 3 and 5
+    [[3.0], [9.0], [35.0]]
+    """
+    mass = n * mean
+    deviations = (n - 1 / sharers).clamp(min=0) * var  # n * var without Bessel's correction
+    return torch.stack([n, mass, mass * mean + deviations])
+
+
+class _Sums:
+    """The sums of the layers of one device, all their channels in one row."""
+
+    def __init__(self, layers: Sequence[_BatchNorm]) -> None:
+        self.layers = layers
+        self.means = [_running(layer)[0] for layer in layers]
+        self.vars = [_running(layer)[1] for layer in layers]
+        self.sizes = [mean.numel() for mean in self.means]
+        self.device = self.means[0].device
+        self.dtype = torch.float32 if self.device.type == "mps" else torch.float64
+        self.sharers = self._spread([_ranks_together(layer) for layer in layers])
+        self.total = torch.zeros(3, sum(self.sizes), dtype=self.dtype, device=self.device)
+        self.calls = [0] * len(layers)  # values per channel, of calls that are not added yet
+        self._known: tuple[list[int], torch.Tensor] = ([], self.sharers)
+
+    def _spread(self, values: Sequence[int]) -> torch.Tensor:
+        """Give each layer's value to all its channels."""
+        row = torch.tensor(values, dtype=self.dtype)
+        return row.repeat_interleave(torch.tensor(self.sizes)).to(self.device)
+
+    def listen(self, after: contextlib.ExitStack) -> None:
+        """Have every layer keep its last call's statistics, and note how large that was."""
+        for index, layer in enumerate(self.layers):
+            after.enter_context(temporarily.attributes(layer, "momentum", "forward"))
+            # the layer multiplies what was there by 0, which does not remove a NaN
+            self.means[index].zero_()
+            self.vars[index].fill_(1)
+            layer.momentum = 1.0
+            # a forward hook would do, and cost as much as the layer
+            vars(layer)["forward"] = partial(self._forward, index, layer.forward)
+
+    def _forward(self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.calls[index]:  # called again for this batch: first what the call before left
+            self.add()
+        values = args[0] if args else kwargs["input"]
+        self.calls[index] = values.numel() // self.sizes[index]
+        return forward(*args, **kwargs)
+
+    def add(self) -> None:
+        """Add what was called since the last time."""
+        if self.calls != self._known[0]:  # nothing goes to the device for batches of one size
+            self._known = (self.calls, self._spread(self.calls))
+        mean, var = torch.cat([*self.means, *self.vars]).to(self.dtype).chunk(2)
+        self.total += moments(self._known[1], mean, var, self.sharers)
+        self.calls = [0] * len(self.layers)
+
+    def write(self) -> None:
+        """Add up the ranks, and write the result into the layers' buffers."""
+        if _is_distributed():
+            torch.distributed.all_reduce(self.total)
+            torch.distributed.broadcast(self.total, 0)  # the same bits, however they were added
+        n, mean, square = self.total[0], *(self.total[1:] / self.total[0])
+        var = (square - mean.square()).clamp(min=0)
+        for row, buffers in ((mean, self.means), (var, self.vars)):
+            found, seen = torch.split(row, self.sizes), torch.split(n > 0, self.sizes)
+            for buffer, new, known in zip(buffers, found, seen, strict=True):
+                buffer.copy_(new.to(buffer.dtype).where(known, buffer))
+
+
+def _running(layer: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
+    return layer.running_mean, layer.running_var  # type: ignore[return-value]  # it has them
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _ranks_together(layer: _BatchNorm) -> int:
+    """How many ranks compute a batch's statistics together."""
+    if not (isinstance(layer, nn.SyncBatchNorm) and _is_distributed()):
+        return 1
+    group: Any = layer.process_group
+    return torch.distributed.get_world_size(group)

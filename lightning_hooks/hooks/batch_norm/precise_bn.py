@@ -1,0 +1,204 @@
+"""``PreciseBNHook``: BatchNorm statistics of the population, before validation and checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
+from lightning_hooks.engine.runner.side_effects import without_trace
+from lightning_hooks.hooks.batch_norm import temporarily
+from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
+from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.fsdp import in_forward
+from lightning_hooks.utils.progress_bar import with_bar
+
+__all__ = ["PreciseBNHook", "batches_for"]
+
+
+def batches_for(num_samples: int, batch_size: int, world_size: int = 1) -> int:
+    """Return how many batches each rank runs so that at least ``num_samples`` are seen.
+
+    >>> batches_for(8192, 32, 8), batches_for(10, 4), batches_for(3, 4)
+    (32, 3, 1)
+    """
+    return -(-num_samples // (batch_size * world_size))
+
+
+@HOOKS.register_module()
+class PreciseBNHook(Hook):
+    """Replaces the moving averages of BatchNorm layers by the statistics of many samples.
+
+    After the training epoch the model runs over the data again, without learning, and
+    :func:`~lightning_hooks.hooks.batch_norm.population_stats.update_bn_stats` writes mean and
+    variance: weighted by sample, the same on all ranks. It comes before the validation that ends
+    the epoch and before hooks that save, and sees the weights that are trained, not an average of
+    them. Which layers are left alone (in eval mode, frozen, unused, without statistics) is said
+    there.
+
+    An average of the weights has other statistics. It gets its own where it has buffers of its
+    own and a second hook comes after it::
+
+        average = EMAHook(buffers="average")
+        HookAdapter([average, PreciseBNHook(), (PreciseBNHook(), "BELOW_NORMAL")])
+
+    Nothing else changes: train flags, momenta, other buffers, logged values, torchmetrics' states,
+    the random state and the order of the data are put back, also after an error.
+
+    Args:
+        num_samples: Samples to run, of all ranks together, in whole batches.
+        interval: Epochs from one update to the next, at least 1.
+        num_iters: Batches to run on each rank, instead of ``num_samples``.
+        dataloader: What is iterated, this rank's part of it; the training loader by default.
+        forward: Runs a batch that is on the device: ``forward(module, batch)``; by default the
+            model's ``train_step`` or the module's ``training_step`` does.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+        ValueError: for numbers below 1; at the start of a run, where it is counted in iterations,
+            where the training step would step the optimizer by itself and no ``forward`` is
+            given, and where the loader's batch size is unknown and no ``num_iters`` is given.
+
+    Source: mmclassification's ``PreciseBNHook``; ``num_iters`` and ``dataloader`` are those of
+    mmaction2's.
+
+    Note:
+        Departures from mmclassification: the variance is that of the population, and batches
+        count by their size (there: the mean of the batches' variances); ``num_samples`` is
+        rounded up to whole batches (there: down, to no batch at all, which sets every layer to
+        0); the priority is ``ABOVE_NORMAL`` (there: ``NORMAL``); dropout is off; layers with
+        frozen weight and bias keep theirs; a short loader is warned of.
+    """
+
+    priority = "ABOVE_NORMAL"
+    """Before the hooks that save, average or validate."""
+
+    reads_step = False
+    _warned: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        num_samples: int = 8192,
+        interval: int = 1,
+        *,
+        num_iters: int | None = None,
+        dataloader: Any = None,
+        forward: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        check_int("num_samples", num_samples, 1)
+        check_int("interval", interval, 1)
+        if num_iters is not None:
+            check_int("num_iters", num_iters, 1)
+        if dataloader is not None and not hasattr(dataloader, "__iter__"):
+            raise TypeError(f"dataloader must be a DataLoader or iterable, got {dataloader!r}")
+        if not (forward is None or callable(forward)):
+            raise TypeError(f"forward must be a function of (module, batch), got {forward!r}")
+        self.num_samples = num_samples
+        self.interval = interval
+        self.num_iters = num_iters
+        self.dataloader = dataloader
+        self.forward = forward
+
+    def before_run(self, runner: Any) -> None:
+        """Find out now what would fail after an epoch."""
+        self._warned = frozenset()
+        if isinstance(runner, IterRunner):
+            raise ValueError(
+                "PreciseBNHook works after epochs, and this run is counted in iterations; "
+                "call lightning_hooks.update_bn_stats(model, batches) where it shall happen"
+            )
+        owned = getattr(runner.model, "wrap_outputs", None) is not None
+        if self.forward is None and not (runner.module.automatic_optimization or owned):
+            raise ValueError(
+                f"{type(runner.module).__name__}.training_step steps its optimizers by itself, "
+                "which it must not do here; give PreciseBNHook(forward=lambda module, batch: ...)"
+            )
+        self._asked(runner, self._loader(runner))
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Update the statistics every ``interval`` epochs."""
+        if self.every_n_epochs(runner, self.interval):
+            self._update(runner)
+
+    def _update(self, runner: Any) -> None:
+        if not bn_layers(runner.module):
+            self._warn(runner, "there is no BatchNorm layer whose statistics move in training")
+            return
+        loader = self._loader(runner)
+        asked = self._asked(runner, loader)
+        forward = self.forward or _training_step(runner)
+
+        def run(module: Any, batch: Any) -> None:
+            batch = data.prepare_batch(runner.trainer, batch)
+            in_forward(runner.trainer, forward, module, batch)
+
+        with temporarily.draws(loader), _as_in_training(runner):
+            shown = with_bar(runner.trainer, islice(loader, asked), "Precise BN", asked)
+            with contextlib.closing(shown) as batches:
+                done = update_bn_stats(runner.module, batches, forward=run)
+        if done == 0:
+            self._warn(runner, "the loader gave no batch: the statistics stay as they are")
+        elif done < asked:
+            wanted = "" if self.num_iters else f" for num_samples={self.num_samples}"
+            self._warn(
+                runner,
+                f"the loader gave {done} batches and {asked} were asked for{wanted}: the "
+                "statistics are those of the fewer samples",
+            )
+
+    def _loader(self, runner: Any) -> Any:
+        loader = runner.data_loader if self.dataloader is None else self.dataloader
+        if isinstance(loader, (dict, list, tuple)) and self.dataloader is None:
+            raise ValueError(
+                "there are several training loaders; give PreciseBNHook(dataloader=...) that "
+                "yields what the training step takes"
+            )
+        return loader
+
+    def _asked(self, runner: Any, loader: Any) -> int:
+        if self.num_iters is not None:
+            return self.num_iters
+        sampler = getattr(loader, "batch_sampler", None)
+        size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
+        if not isinstance(size, int):
+            raise ValueError(
+                f"the batch size of {type(loader).__name__} is not known, so {self.num_samples} "
+                "samples cannot be counted; give PreciseBNHook(num_iters=...)"
+            )
+        return batches_for(self.num_samples, size, runner.world_size)
+
+    def _warn(self, runner: Any, message: str) -> None:
+        """Warn once in a run."""
+        if runner.rank == 0 and message not in self._warned:
+            self._warned |= {message}
+            warnings.warn(f"PreciseBNHook: {message}", stacklevel=2)
+
+
+@contextlib.contextmanager
+def _as_in_training(runner: Any) -> Iterator[None]:
+    """Let the module's step find the Trainer as it is in training, and leave no trace there."""
+    trainer = runner.trainer
+    stage, trainer.training = trainer.state.stage, True
+    try:
+        with without_trace(runner), trainer.precision_plugin.train_step_context():
+            yield
+    finally:
+        trainer.state.stage = stage
+
+
+def _training_step(runner: Any) -> Callable[[Any, Any], Any]:
+    inner = getattr(runner.model, "module", runner.model)
+    if hasattr(inner, "train_step"):
+        return lambda module, batch: inner.train_step(batch, runner.optimizer)
+    step: Any = type(runner.module).training_step  # the driver listens to the instance's
+    if takes_batch_idx(step):
+        return lambda module, batch: step(module, batch, 0)
+    return step  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""``CheckpointHook`` and what it is made of: when to save, where to, and which files to keep."""

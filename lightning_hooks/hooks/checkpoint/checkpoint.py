@@ -1,0 +1,278 @@
+"""``CheckpointHook``: checkpoints to resume from, by epoch or by iteration, the last k kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import lightning as L
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.participant import leave_out
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.mmcv_checkpoint import link_latest
+from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
+from lightning_hooks.hooks.checkpoint.paths import (
+    checked_out_dir,
+    filename_template,
+    make_early,
+    refuse_other_storage,
+)
+from lightning_hooks.hooks.checkpoint.retention import keep_last
+from lightning_hooks.hooks.checkpoint.writer import Target, check_strategy
+from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.storage import atomic_save, files, manifest
+from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.dtensors import is_sharded
+
+__all__ = ["CheckpointHook"]
+
+
+@HOOKS.register_module()
+class CheckpointHook(ModelCheckpointHook):
+    """Writes Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
+
+    What is due at mmcv's points is written where a resume from it loses nothing: see
+    :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A file appears under its
+    name when it is whole and on the disk; then ``latest.pth`` is pointed at it, and older ones
+    are deleted: only files that this hook has written, in this run or the one resumed from. Which
+    they are, with size and CRC-32, is in ``checkpoints.json`` beside them
+    (:mod:`lightning_hooks.storage.manifest`). What a killed process has left half-written is
+    deleted by the next run in the directory.
+
+    Given to the Trainer itself, it is to Lightning a ``ModelCheckpoint``: none is added, and
+    ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
+    process too; ``"best"`` is the best by an ``EvalHook`` or ``BestCheckpointHook``, else the
+    last. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside it. In a
+    ``HookAdapter`` it is the other way round: give ``enable_checkpointing=False``, and
+    ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
+
+    From a file that was written at the end of a pass over the data, as all are by epoch, a run
+    goes on bit for bit. From one written within a pass, by iteration, so do counters, schedules
+    and optimizers, but a ``DataLoader`` begins the pass anew, for as many batches as were left of
+    it; one with a ``state_dict``, as torchdata's ``StatefulDataLoader``, goes on where it stood.
+    Gradients accumulated since the last optimizer step are in no file: the next step is made of
+    the other batches of its window. An ``interval`` that is a multiple of a pass, or at least of
+    the accumulated iterations, avoids both.
+
+    The files are written so whether or not the Trainer has Lightning's ``AsyncCheckpointIO``
+    (``background`` is what has a thread write them); a ``CheckpointIO`` of the user's own kind
+    writes and reads them itself, and one that is asynchronous is waited for.
+
+    ==========================  ==============================================================
+    key in ``runner.meta``      value
+    ==========================  ==============================================================
+    hook_msgs["last_ckpt"]      the path of the file, in the file itself too
+    ==========================  ==============================================================
+
+    Args:
+        interval: Epochs or iterations from one file to the next; -1 for the last one only.
+        by_epoch: Whether epochs or iterations are counted.
+        save_optimizer: Whether the run can be resumed from the files; without, they are for
+            loading weights.
+        out_dir: Where files are written: into the directory in it that has the name of the work
+            directory. The work directory by default; ``s3://...`` and other paths of fsspec's.
+        max_keep_ckpts: How many files are kept, the last included; -1 for all.
+        save_last: Whether a file is written at the end of training, whatever the interval.
+        sync_buffer: Whether buffers of floating-point type are averaged over the ranks before.
+        file_client_args: mmcv's choice of a storage; ``None`` or ``dict(backend="disk")``.
+        filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
+            ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
+        create_symlink: Whether ``latest.pth`` is kept; by default where the files are local.
+        background: Whether a thread writes the file while the training goes on: the training
+            waits for one copy in memory, which is kept, and for the file before, if that is not
+            on the disk yet. What goes wrong is raised after the next step, or at the end.
+        on_saved: A function that is called with the path of each file when that is on the disk,
+            on rank 0, by the thread that has written it: to upload it, say.
+        save_best: Names of values that the module logs in the Trainer's validation: the best
+            by each are kept too, as by a ``BestCheckpointHook``. They do not count among
+            ``max_keep_ckpts``.
+        rule: ``"greater"`` or ``"less"``: which of these values are better; by default told from
+            the name, as by ``BestCheckpointHook``.
+        greater_keys: Names, or parts of names, of values that are better when greater.
+        less_keys: The same of values that are better when less.
+        keep_best: How many checkpoints are kept by each name, at least 1.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+        ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
+            storage that is not a path of fsspec's; before the first iteration, for a remote
+            ``out_dir`` where the strategy writes directories, or ``use_orig_params=False`` of
+            FSDP's where it does not.
+        ImportError: if the package for a remote ``out_dir`` is missing.
+        OSError: before the first iteration, if the directory cannot be made or written to.
+
+    Source: mmcv's ``CheckpointHook``; ``save_best`` and what goes with it are MMEngine's.
+
+    Note:
+        Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them;
+        ``last_ckpt`` in a file names that file, not the one before; exactly ``max_keep_ckpts``
+        are kept, the last one and after a resume too; the last one is also written where
+        training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
+        are not averaged (mmcv fails on them); files that are not in the manifest are not
+        deleted; one without the optimizer is not resumed from, and says what it is for.
+    """
+
+    reads_step = False
+    best: EvalHook | None = None
+    """The hook that keeps the best, with ``save_best``."""
+    _saved_at: int | None = None
+    _has_run = False
+
+    def __init__(
+        self,
+        interval: int = -1,
+        by_epoch: bool = True,
+        save_optimizer: bool = True,
+        out_dir: str | None = None,
+        max_keep_ckpts: int = -1,
+        save_last: bool = True,
+        sync_buffer: bool = False,
+        file_client_args: dict[str, Any] | None = None,
+        filename_tmpl: str | None = None,
+        create_symlink: bool | None = None,
+        background: bool = False,
+        on_saved: Callable[[str], object] | None = None,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        greater_keys: str | list[str] | None = None,
+        less_keys: str | list[str] | None = None,
+        keep_best: int = 1,
+    ) -> None:
+        for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
+            check_int(name, number)
+            if number < 1 and number != -1:
+                raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
+        check_bool(by_epoch=by_epoch, save_optimizer=save_optimizer, save_last=save_last)
+        check_bool(sync_buffer=sync_buffer)
+        if not (create_symlink is None or isinstance(create_symlink, bool)):
+            raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
+        refuse_other_storage(file_client_args)
+        self.interval = interval
+        self.by_epoch = by_epoch
+        self.save_optimizer = save_optimizer
+        self.out_dir = checked_out_dir(out_dir)
+        self.max_keep_ckpts = max_keep_ckpts
+        self.save_last = save_last
+        self.sync_buffer = sync_buffer
+        self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
+        self.create_symlink = create_symlink
+        self._write_by(background, on_saved)
+        if save_best is not None:
+            self.best = EvalHook(
+                None,
+                by_epoch=by_epoch,
+                save_best=save_best,
+                rule=rule,
+                greater_keys=greater_keys,
+                less_keys=less_keys,
+                out_dir=self.out_dir,
+                keep_best=keep_best,
+                background=background,
+                on_saved=on_saved,
+            )
+            self.best.save_optimizer = save_optimizer
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The hook itself, and the one that keeps the best."""
+        best = [] if self.best is None else self.best.entries()
+        return [*super().entries(), *best]
+
+    # -- mmcv's points: is a file due? -----------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Say where files will be, and clean up behind processes that were killed."""
+        super().before_run(runner)
+        self._due = self._saved_at = None
+        self._has_run = True
+        if self.by_epoch and not self.background:
+            leave_out(self, CheckpointHook, "on_train_batch_end")
+        directory = self.directory(runner)
+        check_strategy(runner.trainer, directory, self.save_optimizer)
+        make_early(runner, directory)
+        runner.logger.info("Checkpoints will be saved to %s", directory)
+        if runner.rank == 0 and not runner.trainer.fast_dev_run:
+            files.require_writable(directory)
+        self._clean_up(runner, resumed_at=runner.iter)
+
+    def _clean_up(self, runner: Any, resumed_at: int) -> None:
+        if runner.rank != 0:
+            return
+        directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
+        earlier = manifest.runs(directory) if files.is_local(directory) else set()
+        manifest.remove_temporaries(directory)
+        if earlier or resumed_at > 0:
+            atomic_save.remove_temporaries(directory, {*earlier, run}, own=run)
+        if resumed_at > 0:
+            keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=resumed_at)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Decide by epoch."""
+        due = self.every_n_epochs(runner, self.interval)
+        if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
+            self._decide(runner, runner.epoch + 1, "epochs")
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Decide by iteration."""
+        if self.by_epoch:
+            return
+        due = self.every_n_iters(runner, self.interval)
+        if due or (self.save_last and self.is_last_iter(runner)):
+            self._decide(runner, runner.iter + 1, "iterations")
+
+    def _decide(self, runner: Any, number: int, unit: str) -> None:
+        self._due = number
+        runner.logger.info("Saving checkpoint at %d %s", number, unit)
+        if self.sync_buffer:
+            for buffer in runner.module.buffers():
+                if buffer.is_floating_point() and not is_sharded(buffer):
+                    mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
+                    buffer.copy_(mean)
+
+    # -- Lightning's events: the file is written -------------------------------------------
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Nothing has run yet."""
+        self._has_run = False
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write the last file, where training has ended before it was due; wait for the thread."""
+        runner = Driver.of(trainer).runner
+        if self.save_last and self._saved_at != runner.iter:
+            self._due = runner.epoch if self.by_epoch else runner.iter
+            self._write(trainer)
+        super().on_train_end(trainer, pl_module)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Clean up where the run that is resumed had only that left to do."""
+        if not self._has_run:
+            runner = Driver.of(trainer).runner
+            self._clean_up(runner, resumed_at=progress.batches_processed(trainer))
+
+    def _write(self, trainer: L.Trainer) -> None:
+        number, self._due = self._due, None
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        runner = Driver.of(trainer).runner
+        directory = self.directory(runner)
+        name = os.path.normpath(self.filename_tmpl.format(number)).replace(os.sep, "/")
+        target = Target(directory, name, runner.run_id, self.filename_tmpl)
+        # before the file, which names itself
+        self._saved_at = runner.iter + progress.batch_is_open(trainer)
+        if runner.meta is not None:
+            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
+        self._write_file(trainer, target, partial(self._make_room, target), self.save_optimizer)
+
+    def _make_room(self, target: Target) -> None:
+        if files.is_local(target.directory) and self.create_symlink is not False:
+            link_latest(target.directory, target.name)
+        keep_last(target.directory, target.run, target.series, self.max_keep_ckpts)
+
+    # -- state -----------------------------------------------------------------------------
+
+    def state_arguments(self) -> dict[str, Any]:
+        """What tells two apart: where their files are."""
+        return {"out_dir": self.out_dir, "filename_tmpl": self.filename_tmpl}

@@ -1,0 +1,133 @@
+"""Where checkpoints go and what they are called, by mmcv's rules."""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+
+from lightning_hooks.storage import files, manifest
+from lightning_hooks.utils.arguments import LARGEST, check_path
+
+LONGEST_NAME = 220
+"""Bytes of a file's name: most systems take 255, and a name is longer while it is written."""
+
+__all__ = [
+    "checked_out_dir",
+    "directory_of",
+    "filename_template",
+    "make_early",
+    "refuse_other_storage",
+]
+
+
+def checked_out_dir(out_dir: Any) -> str | None:
+    """Return an ``out_dir`` argument as a string, or None.
+
+    Raises:
+        TypeError: if it is not a path.
+        ImportError: if the package for its storage is missing; the message says which.
+        ValueError: if there is no such storage.
+    """
+    path = check_path("out_dir", out_dir)
+    if path is not None and not files.is_local(path):
+        protocol = path.partition("://")[0]
+        try:
+            fsspec.get_filesystem_class(protocol)
+        except ImportError as error:
+            extra = ': pip install "lightning-hooks[s3]"' if protocol == "s3" else ""
+            package = getattr(error.__cause__, "name", None)
+            raise ImportError(f"out_dir={path!r}: {error}{extra}", name=package) from error
+        except ValueError as error:
+            raise ValueError(f"out_dir={path!r}: {error}") from error
+    return path
+
+
+def directory_of(out_dir: str | None, work_dir: str) -> str:
+    """Return the work directory, or the one of its name in ``out_dir``.
+
+    >>> directory_of(None, "/work/run1"), directory_of("s3://bucket", "/work/run1/")
+    ('/work/run1', 's3://bucket/run1')
+    """
+    directory = out_dir or work_dir
+    if files.is_local(directory):
+        directory = os.path.abspath(directory.removeprefix("file://"))
+    if directory == work_dir:
+        return directory
+    return files.join(directory, os.path.basename(work_dir.rstrip("/" + os.sep)))
+
+
+def make_early(runner: Any, directory: str) -> None:
+    """Make a local directory at the start of the run, that it does not fail at the first file."""
+    if runner.rank == 0 and files.is_local(directory) and not runner.trainer.fast_dev_run:
+        files.make_directory(directory)
+
+
+def filename_template(template: Any, by_epoch: bool) -> str:
+    """Return the template of the file names, mmcv's if it is None.
+
+    Raises:
+        TypeError: if it is not a string.
+        ValueError: if it does not make a name from a number, another one from another number, or
+            the name is too long, or that of a file elsewhere or of the hook's own.
+    """
+    if template is None:
+        return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
+    if not isinstance(template, str):
+        raise TypeError(f"filename_tmpl must be a str, got {template!r}")
+    if not _has_number(template):
+        raise ValueError(
+            f"filename_tmpl must have one '{{}}' for the number, as in 'epoch_{{}}.pth', "
+            f"got {template!r}"
+        )
+    name = template.format(LARGEST)
+    if not files.is_inside(name):
+        raise ValueError(
+            f"filename_tmpl must be the name of a file in the work directory, got {template!r}"
+        )
+    if os.path.normpath(name).split(os.sep)[0] in (manifest.NAME, manifest.LATEST):
+        raise ValueError(
+            f"filename_tmpl must leave {manifest.NAME} and {manifest.LATEST} to the hook itself, "
+            f"got {template!r}"
+        )
+    if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:
+        raise ValueError(f"filename_tmpl must make shorter names, got {template!r}")
+    return template
+
+
+def _has_number(template: str) -> bool:
+    """Whether a template has the number in it, as it is or with leading zeros, and no more."""
+    try:
+        fields = [found[1:] for found in string.Formatter().parse(template) if found[1] is not None]
+    except ValueError:
+        return False
+    return (
+        bool(fields)
+        and all(
+            name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
+            for name, spec, kind in fields
+        )
+        and len({name for name, *_ in fields}) == 1
+        and (fields[0][0] == "0" or len(fields) == 1)
+    )
+
+
+def refuse_other_storage(file_client_args: Any) -> None:
+    """Refuse mmcv's storages other than the disk.
+
+    Raises:
+        TypeError: if it is neither a dict nor None.
+        ValueError: for another backend; the message says what to use.
+    """
+    args = file_client_args
+    if not (args is None or isinstance(args, Mapping)):
+        raise TypeError(f"file_client_args must be a dict or None, got {args!r}")
+    if args and (args.get("backend", "disk") != "disk" or args.get("prefix")):
+        raise ValueError(
+            f"file_client_args={dict(args)!r}: only the backend 'disk' is known; for a remote "
+            'storage give a path of fsspec\'s, out_dir="s3://bucket/path"'
+        )

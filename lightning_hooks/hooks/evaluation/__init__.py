@@ -1,0 +1,1 @@
+"""Hooks that evaluate the model at intervals and keep the best checkpoints."""

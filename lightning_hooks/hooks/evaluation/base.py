@@ -1,0 +1,209 @@
+"""A hook that evaluates at intervals, before training too, and leaves no trace of it.
+
+After how many epochs or iterations is evaluated.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.participant import leave_out
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.runner.epoch_runner import EpochRunner
+from lightning_hooks.engine.runner.side_effects import without_trace
+from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
+
+__all__ = ["TimedEvaluation", "interval_at", "is_due", "milestones_of"]
+
+
+class TimedEvaluation(BestCheckpoints):
+    """Calls ``_do_evaluate(runner)`` when it is time.
+
+    A subclass sets ``dataloader`` (None for the Trainer's own validation), ``start``,
+    ``interval``, ``by_epoch`` and, with ``use_dynamic_intervals``, ``dynamic_milestones`` and
+    ``dynamic_intervals``.
+    """
+
+    reads_step = False
+    dataloader: Any
+    start: int | None = None
+    interval: int = 1
+    use_dynamic_intervals = False
+    dynamic_milestones: list[int]
+    dynamic_intervals: list[int]
+    initial_flag = True
+    _at_start = False
+
+    def _do_evaluate(self, runner: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _do_evaluate(runner)")
+
+    def before_run(self, runner: Any) -> None:
+        """Get ready."""
+        super().before_run(runner)
+        self.initial_flag = True
+        if (self.by_epoch and not self.background) or self.save_best is None:
+            leave_out(self, TimedEvaluation, "on_train_batch_end")
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Evaluate by epoch before the training, if ``start`` says so."""
+        self._decide_interval(runner)
+        if self.by_epoch and self.initial_flag:
+            self._evaluate_at_start(runner, runner.epoch, self.after_train_epoch)
+
+    def before_train_iter(self, runner: Any) -> None:
+        """Evaluate by iteration before the training, if ``start`` says so."""
+        if self.by_epoch:
+            return
+        self._decide_interval(runner)
+        if self.initial_flag:
+            self._evaluate_at_start(runner, runner.iter, self.after_train_iter)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Evaluate by epoch."""
+        if self.by_epoch and self.dataloader is not None and self._should_evaluate(runner):
+            self._evaluate(runner)
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Evaluate by iteration; what the training has to log until now is logged before."""
+        if self.by_epoch or self.dataloader is None or not self._should_evaluate(runner):
+            return
+        if not self._at_start:
+            for hook in _loggers(runner):
+                hook.after_train_iter(runner)
+            runner.log_buffer.clear()
+        self._evaluate(runner)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Look at the Trainer's own validation, if there is no loader."""
+        fitting = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
+        if fitting and self.dataloader is None:
+            runner = Driver.of(trainer).runner
+            ends_epoch = isinstance(runner, EpochRunner) and progress.epoch_is_over(trainer)
+            if (ends_epoch or not self.by_epoch) and self._should_evaluate(runner):
+                self._evaluate(runner)
+        super().on_validation_end(trainer, pl_module)
+
+    def _decide_interval(self, runner: Any) -> None:
+        """Take the interval of the time."""
+        if self.use_dynamic_intervals:
+            self.interval = interval_at(
+                self._counter(runner) + 1, self.dynamic_milestones, self.dynamic_intervals
+            )
+
+    def _should_evaluate(self, runner: Any) -> bool:
+        """Whether this epoch or iteration is one to evaluate after."""
+        # the Trainer's validation comes when it is counted already
+        done = self._counter(runner) + (self.dataloader is not None)
+        return is_due(done, self.start, self.interval)
+
+    def _counter(self, runner: Any) -> int:
+        return int(runner.epoch if self.by_epoch else runner.iter)
+
+    def _evaluated_at(self, runner: Any) -> int:
+        counted = self.dataloader is None or self._at_start
+        return self._counter(runner) + (not counted)
+
+    def _evaluate_at_start(self, runner: Any, done: int, evaluate: Callable[[Any], None]) -> None:
+        self.initial_flag = False
+        if self.start is None or done < self.start:
+            return
+        self._at_start = True
+        try:
+            evaluate(runner)
+        finally:
+            self._at_start = False
+        self._tell_start(runner)
+
+    def _tell_start(self, runner: Any) -> None:
+        """Log and keep what the evaluation before training has found."""
+        if runner.log_buffer.ready and not self.by_epoch:
+            for hook in _loggers(runner):  # now: the first iteration's values are another line
+                hook.after_train_epoch(runner)
+        elif runner.log_buffer.ready:  # the loggers are about to forget it with the epoch before
+            scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
+            runner.logger.info("Evaluated before training: %s", scores)
+        if self._due is not None:  # now: the first step changes the weights
+            self._write(runner.trainer)
+
+    def _evaluate(self, runner: Any) -> None:
+        with _left_as_it_was(runner):
+            self._do_evaluate(runner)
+        self._agree(runner)
+
+
+def _loggers(runner: Any) -> list[Any]:
+    return [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
+
+
+@contextlib.contextmanager
+def _left_as_it_was(runner: Any) -> Iterator[None]:
+    """Put train flags and random state back, and keep the module from logging."""
+    parts = [*runner.module.modules(), *runner.model.modules()]
+    flags = [(part, part.training) for part in parts]
+    try:
+        with without_trace(runner):
+            yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
+        runner.flags_before_eval = None
+
+
+def is_due(done: int, start: int | None, interval: int) -> bool:
+    """Whether to evaluate after ``done`` epochs or iterations.
+
+    ``done % interval == 0``; with a start, ``(done - start) % interval == 0`` from there on.
+
+    >>> [n for n in range(1, 9) if is_due(n, None, 3)], [n for n in range(1, 9) if is_due(n, 2, 3)]
+    ([3, 6], [2, 5, 8])
+    """
+    if start is None:
+        return done % interval == 0
+    return done >= start and (done - start) % interval == 0
+
+
+def interval_at(done: int, milestones: Sequence[int], intervals: Sequence[int]) -> int:
+    """Return the interval in force at the ``done``-th epoch or iteration.
+
+    >>> [interval_at(n, [0, 3, 5], [4, 2, 1]) for n in range(1, 7)]
+    [4, 4, 2, 2, 1, 1]
+    """
+    return intervals[bisect.bisect(milestones, done) - 1]
+
+
+def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], list[int]]:
+    """Return the milestones and intervals of mmdet's ``[(milestone, interval), ...]``.
+
+    Raises:
+        TypeError: if it is not a list of pairs of int.
+        ValueError: if milestones do not increase or an interval is below 1.
+
+    >>> milestones_of(4, [(3, 2), (5, 1)])
+    ([0, 3, 5], [4, 2, 1])
+    """
+    try:
+        pairs = [(milestone, every) for milestone, every in dynamic_intervals]
+        whole = all(type(x) is int for pair in pairs for x in pair)
+    except (TypeError, ValueError):
+        whole = False
+    if not whole:
+        raise TypeError(
+            "dynamic_intervals must be a list of (milestone, interval), as in [(270, 10), (290, "
+            f"1)], got {dynamic_intervals!r}"
+        )
+    milestones, intervals = [0, *(m for m, _ in pairs)], [interval, *(i for _, i in pairs)]
+    if any(a >= b for a, b in itertools.pairwise(milestones)) or min(intervals) < 1:
+        raise ValueError(
+            "dynamic_intervals must have increasing milestones above 0 and intervals of at least "
+            f"1, got {dynamic_intervals!r}"
+        )
+    return milestones, intervals

@@ -1,0 +1,109 @@
+"""``DistEvalHook``: an evaluation whose samples are dealt out to the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import DataLoader
+
+from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.hooks.evaluation.inference import multi_gpu_test, predictions
+from lightning_hooks.hooks.evaluation.metrics import measure
+from lightning_hooks.storage import files
+from lightning_hooks.utils.arguments import check_bool, check_path
+
+__all__ = ["DistEvalHook", "broadcast_bn_buffers"]
+
+
+def broadcast_bn_buffers(model: torch.nn.Module) -> None:
+    """Give the BatchNorm statistics of rank 0 to all ranks."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            for buffer in (module.running_mean, module.running_var):
+                if buffer is not None:
+                    distributed.broadcast(buffer, 0)
+
+
+class DistEvalHook(EvalHook):
+    """Evaluates on all ranks; rank 0 collects the results, evaluates and reports them.
+
+    The loader has a sampler that deals the samples out (``DistributedSampler`` without
+    shuffling). With one rank it is an ``EvalHook``, which says what the other arguments are.
+
+    Args:
+        test_fn: A function of the model and the loader that takes ``tmpdir`` and
+            ``gpu_collect`` too, by default
+            :func:`~lightning_hooks.hooks.evaluation.inference.multi_gpu_test`.
+        broadcast_bn_buffer: Whether the ranks first get rank 0's BatchNorm statistics.
+        tmpdir: A directory that all ranks see, through which results are collected;
+            ``.eval_hook`` in the work directory by default.
+        gpu_collect: Whether results are sent from rank to rank instead.
+        **kwargs: ``dynamic_intervals``, ``keep_best``, ``background``, ``on_saved`` and the
+            arguments of ``evaluate``. A torchmetrics metric is computed over all ranks' batches;
+            samples that the sampler repeats to fill up count twice in it.
+
+    Source: mmcv's ``DistEvalHook``.
+
+    Note:
+        Departures from mmcv: those of ``EvalHook`` and ``multi_gpu_test``; it works without a
+        process group too.
+    """
+
+    def __init__(
+        self,
+        dataloader: DataLoader[Any] | None,
+        start: int | None = None,
+        interval: int = 1,
+        by_epoch: bool = True,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        test_fn: Callable[..., Any] | None = None,
+        greater_keys: str | list[str] | None = None,
+        less_keys: str | list[str] | None = None,
+        broadcast_bn_buffer: bool = True,
+        tmpdir: str | None = None,
+        gpu_collect: bool = False,
+        out_dir: str | None = None,
+        file_client_args: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            *(dataloader, start, interval, by_epoch, save_best, rule, test_fn),
+            *(greater_keys, less_keys, out_dir, file_client_args),
+            **kwargs,
+        )
+        check_bool(broadcast_bn_buffer=broadcast_bn_buffer, gpu_collect=gpu_collect)
+        if test_fn is None:
+            self.test_fn = multi_gpu_test
+        self.broadcast_bn_buffer = broadcast_bn_buffer
+        self.tmpdir = check_path("tmpdir", tmpdir)
+        self.gpu_collect = gpu_collect
+
+    def _do_evaluate(self, runner: Any) -> None:
+        """Run the model on all ranks; evaluate on rank 0."""
+        if self.broadcast_bn_buffer and runner.world_size > 1 and self.dataloader is not None:
+            broadcast_bn_buffers(runner.model)
+        self.latest_results = self._test(runner)
+        if runner.rank == 0:
+            self._report_results(runner)
+
+    def _test(self, runner: Any) -> Any:
+        if self.dataloader is None:
+            return super()._test(runner)
+        tmpdir = self.tmpdir
+        if tmpdir is None and files.is_local(runner.work_dir):
+            tmpdir = files.join(runner.work_dir, ".eval_hook")
+        test_fn: Callable[..., Any] = self.test_fn
+        if self.metric is not None and test_fn is multi_gpu_test:
+            results: Any = predictions(runner.model, self.dataloader)
+        else:
+            results = test_fn(
+                runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=self.gpu_collect
+            )
+        if self.metric is None:
+            return results
+        return measure(self.metric, results, runner.module.device, over_ranks=True)

@@ -1,0 +1,213 @@
+"""``EvalHook``: a model is evaluated at intervals, and the best checkpoints are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import DataLoader
+from torchmetrics import Metric, MetricCollection
+
+from lightning_hooks.engine.lightning_api import validation
+from lightning_hooks.hooks.checkpoint.paths import refuse_other_storage
+from lightning_hooks.hooks.evaluation.base import TimedEvaluation, milestones_of
+from lightning_hooks.hooks.evaluation.inference import predictions, single_gpu_test
+from lightning_hooks.hooks.evaluation.metrics import measure, plain_values
+from lightning_hooks.utils.arguments import check_bool, check_function, check_int
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["EvalHook"]
+
+
+class EvalHook(TimedEvaluation):
+    """Evaluates the model after training epochs or iterations, and keeps the best checkpoints.
+
+    Each ``(n - start) % interval == 0``-th epoch or iteration ``n``, ``test_fn(model, loader)``
+    makes the results, ``loader.dataset.evaluate(results, logger=..., **eval_kwargs)`` their
+    scores. The model's train flags, the random state and what the module logs are left as they
+    were. A best checkpoint is Lightning's, as ``CheckpointHook`` writes it and where it does.
+
+    ==================================  ======================================================
+    key in ``log_buffer.output``        value
+    ==================================  ======================================================
+    what ``evaluate`` returns           the loggers write them as a line of validation
+    eval_iter_num                       batches in the loader
+    ==================================  ======================================================
+
+    Args:
+        dataloader: What to evaluate on; None for the Trainer's own validation, whose logged
+            metrics are then the scores: nothing else is run and nothing is logged twice.
+        start: The first epoch or iteration that is evaluated, and what ``interval`` counts
+            from. A run that has as many behind it at its start, 0 for any, is evaluated there
+            too, if ``interval`` agrees. By default ``interval`` counts from 0.
+        interval: Epochs or iterations from one evaluation to the next.
+        by_epoch: Whether epochs or iterations are counted.
+        save_best: The key of the score whose best checkpoint is kept, or a list of keys;
+            ``"auto"`` for the first that ``evaluate`` returns. Beside a ``CheckpointHook``
+            ``ckpt_path="best"`` is the best by the first key; beside Lightning's default
+            ``ModelCheckpoint`` it is that one's newest file, which is warned of.
+        rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
+            ``save_best``; by default told from the key, see ``greater_keys``.
+        test_fn: A function of the model and the loader, by default
+            :func:`~lightning_hooks.hooks.evaluation.inference.single_gpu_test`.
+        greater_keys: Names, or parts of names, of scores that are better when greater; by
+            default acc, top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
+        less_keys: The same of scores that are better when less; by default loss.
+        out_dir: Where best checkpoints are written: into the directory in it that has the name
+            of the work directory. The work directory by default; fsspec's paths too.
+        file_client_args: mmcv's choice of a storage; ``None`` or ``dict(backend="disk")``.
+        dynamic_intervals: mmdet's ``[(milestone, interval), ...]``: the interval from the
+            milestone-th epoch or iteration on.
+        keep_best: How many checkpoints are kept by each key.
+        background: Whether a thread writes them, as ``CheckpointHook``'s.
+        on_saved: Called with the path of each when it is on the disk, as ``CheckpointHook``'s.
+        **eval_kwargs: Arguments of ``evaluate``. A torchmetrics ``Metric`` or
+            ``MetricCollection`` as ``metric`` takes its place: it is updated with the prediction
+            and the target of every batch, or the pairs of them that ``test_fn`` returns.
+
+    Raises:
+        TypeError: for an argument of the wrong type; in a run, for a data set without
+            ``evaluate``.
+        ValueError: for values out of range, and where no rule can be told from a key.
+        KeyError: for an unknown ``rule``; in a run, for a key that is not among the scores.
+
+    Source: mmcv's and mmdet's ``EvalHook``. Not in the registry, as in mmcv. By iteration it has
+    to come after ``IterTimerHook``, as there, for its scores to be a line of their own.
+
+    Note:
+        Departures from mmcv: a score of exactly 0 counts, NaN is never the best; the model is
+        left in the mode it was in, also by the evaluation before training; ``less_keys`` may be a
+        string; best files are Lightning's, and the old one is deleted after the new one is on the
+        disk; two hooks that save the best by the same key are refused; a slash in a key makes no
+        directory; files of a run that mmcv began stay; before training a file is named by what is
+        done; the random state stays; an evaluation before iteration 1 is logged by itself, one
+        before epoch 1 as text.
+    """
+
+    latest_results: Any = None
+    metric: Metric | MetricCollection | None = None
+
+    def __init__(
+        self,
+        dataloader: DataLoader[Any] | None,
+        start: int | None = None,
+        interval: int = 1,
+        by_epoch: bool = True,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        test_fn: Callable[..., Any] | None = None,
+        greater_keys: str | list[str] | None = None,
+        less_keys: str | list[str] | None = None,
+        out_dir: str | None = None,
+        file_client_args: dict[str, Any] | None = None,
+        *,
+        dynamic_intervals: list[tuple[int, int]] | None = None,
+        keep_best: int = 1,
+        background: bool = False,
+        on_saved: Callable[[str], object] | None = None,
+        **eval_kwargs: Any,
+    ) -> None:
+        if not (dataloader is None or isinstance(dataloader, DataLoader)):
+            raise TypeError(f"dataloader must be a pytorch DataLoader, but got {type(dataloader)}")
+        check_int("interval", interval)
+        if interval <= 0:
+            raise ValueError(f"interval must be a positive number, but got {interval}")
+        if start is not None:
+            check_int("start", start)
+            if start < 0:
+                raise ValueError(f"The evaluation start epoch {start} is smaller than 0")
+        check_bool(by_epoch=by_epoch)
+        check_function("test_fn", test_fn)
+        if dataloader is None and (test_fn or eval_kwargs):
+            given = ", ".join([*(["test_fn"] if test_fn else []), *eval_kwargs])
+            raise ValueError(f"{given} without a dataloader: there is nothing to run")
+        refuse_other_storage(file_client_args)
+        self.dataloader = dataloader
+        self.start = start
+        self.interval = interval
+        self.by_epoch = by_epoch
+        self._compare_by(save_best, rule, greater_keys, less_keys, keep_best)
+        self._write_by(background, on_saved)
+        self.test_fn = test_fn or single_gpu_test
+        if isinstance(eval_kwargs.get("metric"), (Metric, MetricCollection)):
+            self.metric = eval_kwargs.pop("metric")
+        self.eval_kwargs = eval_kwargs
+        self.out_dir = out_dir
+        self.file_client_args = file_client_args
+        if dynamic_intervals is not None:
+            self.use_dynamic_intervals = True
+            found = milestones_of(interval, dynamic_intervals)
+            self.dynamic_milestones, self.dynamic_intervals = found
+
+    def before_run(self, runner: Any) -> None:
+        """Complain now of what could not be evaluated later."""
+        super().before_run(runner)
+        if self.save_best and self.dataloader is None and not runner.trainer.enable_validation:
+            warnings.warn(
+                f"save_best={self.save_best!r} has nothing to compare: the Trainer does not "
+                "validate in this fit; give it a validation loader",
+                stacklevel=2,
+            )
+        own = [getattr(getattr(self, x), "__func__", None) for x in ("evaluate", "_do_evaluate")]
+        if own != [EvalHook.evaluate, EvalHook._do_evaluate]:  # what they need they know
+            return
+        dataset = getattr(self.dataloader, "dataset", None)
+        if dataset is not None and self.metric is None and not hasattr(dataset, "evaluate"):
+            raise TypeError(
+                f"{type(dataset).__name__} has no evaluate(results, logger=None, ...); write it, "
+                "or give EvalHook(metric=...) a torchmetrics Metric"
+            )
+
+    def _do_evaluate(self, runner: Any) -> None:
+        """Run the model on the loader, evaluate the results, look for a best score."""
+        self.latest_results = self._test(runner)
+        self._report_results(runner)
+
+    def _report_results(self, runner: Any) -> None:
+        if self.dataloader is not None:
+            with contextlib.suppress(TypeError):  # an iterable data set may have no length
+                runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
+        key_score = self.evaluate(runner, self.latest_results)
+        if self.save_best and key_score is not None:
+            self._save_ckpt(runner, key_score)
+
+    def _test(self, runner: Any) -> Any:
+        """Return the results: of ``test_fn``, or the scores that a metric or the Trainer has."""
+        if self.dataloader is None:
+            trainer = runner.trainer
+            return {**validation.val_metrics(trainer), **trainer.callback_metrics}
+        if self.metric is None:
+            return self.test_fn(runner.model, self.dataloader)
+        own = self.test_fn is not single_gpu_test
+        pairs = (self.test_fn if own else predictions)(runner.model, self.dataloader)
+        return measure(self.metric, pairs, runner.module.device, over_ranks=False)
+
+    def evaluate(self, runner: Any, results: Any) -> Any:
+        """Return the score that ``save_best`` names, or a dict of them, if any; report all."""
+        scores = results
+        if self.dataloader is not None and self.metric is None:
+            dataset: Any = self.dataloader.dataset
+            scores = dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs)
+        scores = plain_values(scores)
+        if self.dataloader is not None:  # what the module has logged the loggers have already
+            runner.log_buffer.output.update(scores)
+            runner.log_buffer.ready = True
+        if self.save_best is None:
+            return None
+        if not scores:
+            warnings.warn(
+                "Since `eval_res` is an empty dict, the behavior to save the best checkpoint will "
+                "be skipped in this evaluation.",
+                stacklevel=2,
+            )
+            return None
+        if self.key_indicator == "auto":
+            self._init_rule(self.rule, next(iter(scores)))
+        many = isinstance(self.save_best, list)
+        keys = self.save_best if many else [self.key_indicator]
+        for key in keys:
+            if key not in scores:
+                raise UnknownNameError(f"save_best={key!r} is no score; {suggest(key, scores)}")
+        return {key: scores[key] for key in keys} if many else scores[self.key_indicator]

@@ -1,0 +1,185 @@
+"""A model's results on a whole loader, in one process or collected from all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.utilities import move_data_to_device
+from torch import distributed
+
+from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.utils.progress_bar import with_bar
+
+__all__ = ["collected", "multi_gpu_test", "predict", "predictions", "single_gpu_test"]
+
+
+def predict(model: torch.nn.Module, batch: Any) -> Any:
+    """Run the model on one batch, prepared as the Trainer's own, without gradients.
+
+    A dict is given to a model of mmcv's, ``model(return_loss=False, **batch)``; of a list or
+    tuple the first entry is the input; anything else is.
+
+    Raises:
+        TypeError: for a dict and a model that does not take ``return_loss``.
+    """
+    trainer = _trainer_of(model)
+    if trainer is not None:
+        batch = data.prepare_batch(trainer, batch)
+    with torch.no_grad():
+        if isinstance(batch, Mapping):
+            _check_takes_return_loss(unwrap(model))
+            return model(return_loss=False, **batch)
+        return model(batch[0] if isinstance(batch, (list, tuple)) else batch)
+
+
+def _trainer_of(model: torch.nn.Module) -> L.Trainer | None:
+    host = getattr(model, "host", None)
+    return None if host is None else host.trainer
+
+
+def _batches(model: torch.nn.Module, data_loader: Any) -> Iterable[Any]:
+    """The loader's batches, under a bar where the Trainer has one."""
+    trainer = _trainer_of(model)
+    if trainer is None:
+        return data_loader  # type: ignore[no-any-return]
+    return with_bar(trainer, data_loader, "Evaluating", _length(data_loader))
+
+
+def _check_takes_return_loss(model: torch.nn.Module) -> None:
+    parameters = inspect.signature(model.forward).parameters
+    if "return_loss" in parameters:
+        return
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise TypeError(
+            f"the batches are dicts, but {type(model).__name__}.forward takes no return_loss; "
+            "give EvalHook(test_fn=...) a function of the model and the loader"
+        )
+
+
+def predictions(model: torch.nn.Module, data_loader: Any) -> Iterator[tuple[Any, Any]]:
+    """Give the model's prediction for each ``(input, target)`` batch, and the target.
+
+    Raises:
+        TypeError: if the batches are something else.
+    """
+    model.eval()
+    for batch in _batches(model, data_loader):
+        if not (isinstance(batch, (list, tuple)) and len(batch) >= 2):
+            raise TypeError(
+                f"a metric needs batches of (input, target), got {type(batch).__name__}; give "
+                "EvalHook(test_fn=...) a function that returns (prediction, target) pairs"
+            )
+        prediction, target = predict(model, batch), batch[1]
+        device = prediction.device if isinstance(prediction, torch.Tensor) else "cpu"
+        yield prediction, move_data_to_device(target, device)
+
+
+def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
+    """Return the model's results, one for each sample, and leave it in eval mode.
+
+    Args:
+        model: A model of mmcv's, or one whose output has a row for each sample.
+        data_loader: The loader; see :func:`predict` for its batches.
+
+    Source: mmcv's function of that name.
+    """
+    model.eval()
+    results: list[Any] = []
+    for batch in _batches(model, data_loader):
+        result = predict(model, batch)
+        results.extend(result.cpu() if isinstance(result, torch.Tensor) else result)
+    return results
+
+
+def multi_gpu_test(
+    model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
+) -> list[Any] | None:
+    """Return the results of all ranks in the order of the data set on rank 0, else None.
+
+    Args:
+        model: As for :func:`single_gpu_test`.
+        data_loader: The loader of this rank: its sampler deals the samples out in turn.
+        tmpdir: A directory that all ranks see; results go through files in it.
+        gpu_collect: Whether results are sent from rank to rank instead, as without a directory.
+
+    Source: mmcv's function of that name.
+
+    Note:
+        Departures from mmcv: ranks may have different numbers of results (mmcv drops the rest);
+        a loader that every rank goes through as a whole is seen to be one; of ``tmpdir`` only
+        own files are deleted; nothing sleeps.
+    """
+    results = single_gpu_test(model, data_loader)
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return results
+    return collected(results, _length(data_loader.dataset), None if gpu_collect else tmpdir)
+
+
+def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any] | None:
+    """Return the results of all ranks in the order of the data set on rank 0, else None.
+
+    Args:
+        part: This rank's.
+        size: How many samples the data set has, if that is known.
+        tmpdir: A directory that all ranks see; without one, they are sent from rank to rank.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return part[:size]
+    parts = _sent(part) if tmpdir is None else _through_files(part, tmpdir)
+    return None if parts is None else _in_order(parts, size)
+
+
+def _sent(part: list[Any]) -> list[list[Any]] | None:
+    rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    parts: list[Any] | None = [None] * world_size if rank == 0 else None
+    distributed.gather_object(part, parts)
+    return parts
+
+
+def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]] | None:
+    rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    paths = [os.path.join(tmpdir, f"part_{i}.pkl") for i in range(world_size)]
+    os.makedirs(tmpdir, exist_ok=True)
+    with open(paths[rank], "wb") as file:
+        pickle.dump(part, file)
+    distributed.barrier()
+    parts = None
+    if rank == 0:
+        parts = []
+        for path in paths:
+            with open(path, "rb") as file:
+                parts.append(pickle.load(file))
+            os.unlink(path)
+        with contextlib.suppress(OSError):  # there is something else in it
+            os.rmdir(tmpdir)
+    distributed.barrier()  # nobody may write the next ones before these are read
+    return parts
+
+
+def _in_order(parts: Sequence[list[Any]], size: int | None) -> list[Any]:
+    """Undo the dealing out: one of each rank in turn, without the sampler's padding.
+
+    >>> _in_order([[0, 2, 4], [1, 3, 0]], 5), _in_order([[0, 1], [0, 1]], 2)
+    ([0, 1, 2, 3, 4], [0, 1])
+    """
+    if size is not None and all(len(part) >= size for part in parts):
+        return parts[0][:size]  # each rank has seen all
+    none = object()
+    rows = itertools.zip_longest(*parts, fillvalue=none)
+    return [result for row in rows for result in row if result is not none][:size]
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except TypeError:  # an iterable data set may have no length
+        return None

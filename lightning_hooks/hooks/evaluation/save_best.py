@@ -1,0 +1,207 @@
+"""A hook that keeps the checkpoints with the best scores."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.hooks.checkpoint.model_checkpoint import (
+    ModelCheckpointHook,
+    is_lightnings_default,
+)
+from lightning_hooks.hooks.checkpoint.paths import directory_of, make_early
+from lightning_hooks.hooks.checkpoint.retention import delete_files
+from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter, Target, check_strategy
+from lightning_hooks.hooks.evaluation.best_rule import BestRules, best_name, number, ranked
+from lightning_hooks.storage import files
+
+__all__ = ["BestCheckpoints"]
+
+
+class _Due(NamedTuple):
+    key: str
+    path: str
+    when: str  # "3 epoch"
+
+
+class BestCheckpoints(BestRules, CheckpointWriter):
+    """Compares scores by mmcv's rules and writes a checkpoint where one is among the best.
+
+    The scores and paths are in ``runner.meta``, and so in every checkpoint. A file that is no
+    longer among the best is deleted when its successor is on the disk.
+
+    ================================  ========================================================
+    key in ``runner.meta``            value
+    ================================  ========================================================
+    hook_msgs["best_score"]           the best score by the first key of the first such hook
+    hook_msgs["best_ckpt"]            the path of its file
+    hook_msgs["best_score_<key>"]     the same of another key; ``best_ckpt_<key>``
+    hook_msgs["best_ckpts"]           ``[score, path]`` by key, best first
+    ================================  ========================================================
+
+    A subclass sets ``out_dir`` and calls ``_compare_by`` and, with every score, ``_save_ckpt``.
+    """
+
+    out_dir: str | None = None
+    best_ckpt_path: str | None = None
+    save_optimizer = True
+    _due: list[_Due] | None = None
+    _deleted: set[str]  # by whoever writes, perhaps a thread; until the ranking has it
+
+    # -- which are the best ----------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Find out what the best are so far."""
+        self._due, self._deleted = None, set()
+        if self.save_best is None:
+            return
+        if runner.meta is None:
+            warnings.warn("runner.meta is None. Creating an empty one.", stacklevel=2)
+            runner.meta = {}
+        messages = runner.meta.setdefault("hook_msgs", {})
+        self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
+        self._refuse_others_of_the_same_key(runner)
+        self._warn_of_lightnings_best(runner.trainer.callbacks)
+        check_strategy(runner.trainer, self.directory(runner), self.save_optimizer)
+        if self.out_dir:
+            make_early(runner, self.directory(runner))
+            runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))
+
+    def directory(self, runner: Any) -> str:
+        """Where the files go, by mmcv's rule for ``out_dir``."""
+        return directory_of(self.out_dir, runner.work_dir)
+
+    def _others(self, runner: Any) -> list[Any]:
+        return [h for h in runner.hooks if isinstance(h, BestCheckpoints) and h.save_best]
+
+    def _suffix(self, runner: Any, key: str) -> str:
+        """What is added to mmcv's names in ``hook_msgs``: nothing for the first key of all."""
+        first = next(iter(self._others(runner)), self) is self and key == self.key_indicator
+        return "" if first else f"_{key}"
+
+    def _refuse_others_of_the_same_key(self, runner: Any) -> None:
+        for other in self._others(runner):
+            for key in self._rules.keys() & other._rules.keys() if other is not self else ():
+                raise ValueError(
+                    f"two hooks save the best by {key!r}: they would take each other's scores and "
+                    "files for their own; give one of them another key"
+                )
+
+    def _warn_of_lightnings_best(self, callbacks: list[Any]) -> None:
+        """Warn where ``ckpt_path="best"`` would silently be another file."""
+        asked = next((c for c in callbacks if isinstance(c, ModelCheckpoint)), None)
+        if asked is None or not is_lightnings_default(asked):
+            return
+        if not any(isinstance(callback, ModelCheckpointHook) for callback in callbacks):
+            warnings.warn(
+                f"{type(self).__name__}(save_best={self.save_best!r}) runs beside Lightning's "
+                'default ModelCheckpoint, whose newest file ckpt_path="best" is. Give the Trainer '
+                'a CheckpointHook() too: then "best" is this hook\'s; or '
+                "Trainer(enable_checkpointing=False), and ckpt_path=hook.best_ckpt_path",
+                stacklevel=2,
+            )
+
+    def _ranking(self, runner: Any, key: str) -> list[list[Any]]:
+        """The ``[score, path]`` by a key so far; of a run of mmcv's the one that it knew."""
+        messages = runner.meta["hook_msgs"]
+        if "best_ckpts" in messages or "best_score" not in messages or self._suffix(runner, key):
+            return [*messages.get("best_ckpts", {}).get(key, [])]
+        return [[messages["best_score"], messages.get("best_ckpt") or ""]]
+
+    def _save_ckpt(self, runner: Any, key_score: Any) -> None:
+        """Decide whether a score, or any of a dict of scores, is among the best."""
+        unit = "epoch" if self.by_epoch else "iter"
+        done = self._evaluated_at(runner)
+        scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
+        messages = runner.meta["hook_msgs"]
+        self._forget_deleted(runner)
+        for key, value in scores.items():
+            score = number(value)
+            if key not in self._rules:  # "auto", until now
+                self._take_rule()
+                self._refuse_others_of_the_same_key(runner)
+            better, worst = self._rules[key]
+            if score is None or not better(score, worst):  # NaN is better than nothing
+                continue
+            path = files.join(self.directory(runner), best_name(key, unit, done))
+            before = self._ranking(runner, key)
+            ranking = ranked(before, score, path, better)
+            if ranking == before or [score, path] not in ranking[: self.keep_best]:
+                continue
+            messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: ranking}
+            suffix = self._suffix(runner, key)
+            messages[f"best_score{suffix}"], messages[f"best_ckpt{suffix}"] = ranking[0]
+            if key == self.key_indicator:
+                self.best_ckpt_path = ranking[0][1]
+            self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
+
+    def _evaluated_at(self, runner: Any) -> int:
+        """How many epochs or iterations the weights have that a score belongs to."""
+        return int(runner.epoch if self.by_epoch else runner.iter) + 1
+
+    def _agree(self, runner: Any) -> None:
+        """Take rank 0's decision: all ranks write a checkpoint, or none."""
+        if self.save_best is None or runner.world_size == 1:
+            return
+        messages = runner.meta["hook_msgs"]
+        mine = {k: v for k, v in messages.items() if k.startswith("best_")}
+        found = runner.trainer.strategy.broadcast((self._due, mine, self.best_ckpt_path))
+        for key in mine:
+            del messages[key]
+        self._due, theirs, self.best_ckpt_path = found
+        messages.update(theirs)
+
+    # -- the files -------------------------------------------------------------------------
+
+    def _write(self, trainer: L.Trainer) -> None:
+        due, self._due = self._due or [], None
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        runner = Driver.of(trainer).runner
+        for one in due:
+            name = os.path.basename(one.path)
+            target = Target(self.directory(runner), name, runner.run_id, f"best {one.key}")
+            ranking = self._ranking(runner, one.key)
+            done = partial(self._report_and_delete, runner, target, one, ranking)
+            self._write_file(trainer, target, done, self.save_optimizer)
+        self._forget_deleted(runner)
+
+    def _report_and_delete(
+        self, runner: Any, target: Target, one: _Due, ranking: list[list[Any]]
+    ) -> None:
+        """Say that a file is there, and delete what is no longer among the best."""
+        best, path = ranking[0]
+        if path == one.path:
+            runner.logger.info("Now best checkpoint is saved as %s.", target.name)
+            runner.logger.info("Best %s is %0.4f at %s.", one.key, best, one.when)
+        else:
+            among = f"Checkpoint among the best {self.keep_best}"
+            runner.logger.info("%s is saved as %s.", among, target.name)
+        if not files.exists(one.path):  # a writer of the user's may not have finished
+            return
+        beside = files.join(target.directory, "")
+        old = {path for _, path in ranking[self.keep_best :] if path.startswith(beside)}
+        names = [path.removeprefix(beside) for path in old]
+        for name in delete_files(target.directory, target.run, names, target.name):
+            runner.logger.info("The previous best checkpoint %s was removed", beside + name)
+        self._deleted |= old
+
+    def _forget_deleted(self, runner: Any) -> None:
+        """Take what was deleted out of the rankings, on the training's thread alone."""
+        rankings = runner.meta["hook_msgs"].get("best_ckpts", {})
+        for key in self._rules.keys() & rankings.keys():
+            kept, rest = rankings[key][: self.keep_best], rankings[key][self.keep_best :]
+            rankings[key] = [*kept, *(entry for entry in rest if entry[1] not in self._deleted)]
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Wait for the thread."""
+        super().on_train_end(trainer, pl_module)
+        if self.save_best is not None:
+            self._forget_deleted(Driver.of(trainer).runner)

@@ -1,0 +1,1 @@
+"""``CheckInvalidLossHook`` and its actions: raise, stop, skip the step, or roll back."""

@@ -1,0 +1,62 @@
+"""A batch that made a loss invalid, in a file, with all that is needed to run its step again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.fabric.utilities import move_data_to_device
+
+from lightning_hooks.hooks.invalid_loss.loss_history import Step, values_of
+from lightning_hooks.storage import files
+
+__all__ = ["dump_batch", "load_batch"]
+
+
+def dump_batch(step: Step, directory: str, rank: int) -> str:
+    """Write a step's batch as ``invalid_iter_<iter>_rank_<rank>.pt``; return the path.
+
+    The file is whole or not there. Its dict:
+
+    ==================  =======================================================================
+    key                 value
+    ==================  =======================================================================
+    batch               the batch as the step got it, on the CPU
+    terms               the numbers of the step by name, ``loss`` among them
+    iter                training iterations before the step
+    epoch, inner_iter   epochs before, batches of the epoch before
+    rank                the process
+    rng_state           the random state before the step: ``rng.set_rng_state`` puts it back
+    ==================  =======================================================================
+
+    Args:
+        step: The step.
+        directory: Where to; made if it is not there.
+        rank: The number of this process.
+    """
+    path = files.join(directory, f"invalid_iter_{step.iter}_rank_{rank}.pt")
+    content = {
+        "batch": move_data_to_device(step.batch, "cpu"),
+        "terms": values_of(step),
+        "iter": step.iter,
+        "epoch": step.epoch,
+        "inner_iter": step.inner_iter,
+        "rank": rank,
+        "rng_state": step.rng_state,
+    }
+    files.save_torch(content, path)
+    return path
+
+
+def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
+    """Load what :func:`dump_batch` wrote.
+
+    Args:
+        path: The file, local or fsspec's.
+        weights_only: Whether the batch is tensors, numbers and strings in dicts and lists; with
+            False any object is loaded, which runs code from the file: for files of your own.
+
+    Raises:
+        pickle.UnpicklingError: if ``weights_only`` and there are other objects in the batch.
+    """
+    found: dict[str, Any] = files.load_torch(path, weights_only=weights_only)
+    return found

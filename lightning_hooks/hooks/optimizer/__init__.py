@@ -1,0 +1,1 @@
+"""Hooks that step the optimizer: gradient clipping, accumulation and half precision."""

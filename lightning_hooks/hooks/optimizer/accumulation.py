@@ -1,0 +1,147 @@
+"""``GradientCumulativeOptimizerHook``: one step for several batches, of the run or of an epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
+
+__all__ = ["GradientCumulativeOptimizerHook"]
+
+
+@HOOKS.register_module()
+class GradientCumulativeOptimizerHook(OptimizerHook):
+    """Steps every ``cumulative_iters`` iterations on the mean of their losses.
+
+    The iterations are counted over the whole run, across epochs. Each loss is divided by
+    ``cumulative_iters``; those of the last iterations of the run, when there are too few of them,
+    by their number ``max_iters % cumulative_iters``. Lightning's own ``accumulate_grad_batches``
+    steps at the end of every epoch, and divides a remainder by the full number. With ``by_epoch``
+    there is a step at the end of every epoch here too, whose losses are divided by their number.
+
+    The hook owns backward and step with any module (see :class:`OptimizerHook`).
+    ``Trainer(max_steps=...)`` counts its steps; in a run that is counted in iterations, those.
+
+    Args:
+        cumulative_iters: Iterations to a step.
+        by_epoch: Whether the iterations are counted anew in every epoch.
+        kwargs: Those of :class:`OptimizerHook`.
+
+    Raises:
+        TypeError: if ``by_epoch`` is no bool.
+        ValueError: if ``cumulative_iters`` is no int of at least 1; in the first iteration, if the
+            run, or with ``by_epoch`` the epoch, has no known length.
+
+    Source: mmcv's ``GradientCumulativeOptimizerHook``.
+
+    Note:
+        Departures from mmcv: the remainder follows a change of ``max_epochs``, and is announced
+        once (mmcv: in each of its iterations). ``by_epoch`` is not mmcv's.
+    """
+
+    # for subclasses that do not call super().__init__()
+    cumulative_iters: int = 1
+    divisible_iters: int = 0
+    remainder_iters: int = 0
+    by_epoch: bool = False
+    initialized: bool = False
+    _announced: bool = False
+
+    def __init__(self, cumulative_iters: int = 1, by_epoch: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if type(cumulative_iters) is not int or cumulative_iters < 1:
+            raise ValueError(
+                f"cumulative_iters must be an int of at least 1, got {cumulative_iters!r}"
+            )
+        if not isinstance(by_epoch, bool):
+            raise TypeError(f"by_epoch must be a bool, got {by_epoch!r}")
+        self.cumulative_iters = cumulative_iters
+        self.by_epoch = by_epoch
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Forget the fit before."""
+        super().on_fit_start(trainer, pl_module)
+        self.initialized = self._announced = False
+
+    def iterations_of(self, steps: int, trainer: L.Trainer) -> int:
+        """Return after how many iterations so many steps have been made."""
+        if self.by_epoch:
+            return progress.iterations_by_epoch(trainer, steps, self.cumulative_iters)
+        return steps * self.cumulative_iters
+
+    def has_batch_norm(self, module: torch.nn.Module) -> bool:
+        """Whether there is BatchNorm, whose statistics are still those of single batches."""
+        return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in module.modules())
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Add the iteration's gradients; clip and step when it is the last one of its group."""
+        if not self.initialized:
+            self._init(runner)
+        loss = runner.outputs["loss"] / self._get_loss_factor(runner)
+        self._backward(runner, loss)
+        index, total = self._place(runner)
+        is_last = index + 1 == total or self.is_last_iter(runner)
+        if is_last or (index + 1) % self.cumulative_iters == 0:
+            self._clip_and_step(runner)
+            self._zero_grad(runner)
+
+    def _place(self, runner: Any) -> tuple[int, int]:
+        """Return the iteration's index, and how many there are, in the run or in its epoch."""
+        if not self.by_epoch:
+            return runner.iter, runner.max_iters
+        index, total = progress.batch_idx(runner.trainer), int(runner.trainer.num_training_batches)
+        if runner.max_iters is None:
+            return index, total
+        return index, min(total, index + runner.max_iters - runner.iter)  # the run may end before
+
+    def _init(self, runner: Any) -> None:
+        """Warn of what the user should know; once in a fit."""
+        name = type(self).__name__
+        if self.by_epoch and runner.trainer.num_training_batches == float("inf"):
+            raise ValueError(
+                f"{name}(by_epoch=True) needs the length of an epoch: give a training loader with "
+                "a length, or Trainer(limit_train_batches=...)"
+            )
+        if runner.max_iters is None and not self.by_epoch:
+            raise ValueError(
+                f"{name} needs the length of the run: give Trainer(max_steps=...), "
+                "or max_epochs and a training loader with a length"
+            )
+        if self._place(runner)[0] % self.cumulative_iters != 0:
+            runner.logger.warning(
+                # these three as mmcv has them: text logs are compared
+                "Resume iter number is not divisible by cumulative_iters in "
+                "GradientCumulativeOptimizerHook, which means the gradient of some iters is lost "
+                "and the result may be influenced slightly."
+            )
+        if self.cumulative_iters > 1 and self.has_batch_norm(runner.model):
+            runner.logger.warning(
+                "GradientCumulativeOptimizerHook may slightly decrease performance if the model "
+                "has BatchNorm layers."
+            )
+        self.initialized = True
+
+    def _get_loss_factor(self, runner: Any) -> int:
+        """Return what this iteration's loss is divided by."""
+        index, total = self._place(runner)
+        self.remainder_iters = total % self.cumulative_iters
+        self.divisible_iters = total - self.remainder_iters
+        if index < self.divisible_iters:
+            return self.cumulative_iters
+        if not self._announced:
+            self._announced = True
+            runner.logger.warning(
+                # as mmcv has it, but once
+                "Loss will be divided by %d in the last %d iterations%s because they are not "
+                "enough for %d cumulative_iters.",
+                self.remainder_iters,
+                self.remainder_iters,
+                " of an epoch" if self.by_epoch else "",
+                self.cumulative_iters,
+            )
+        return self.remainder_iters

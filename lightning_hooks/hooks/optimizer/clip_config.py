@@ -1,0 +1,139 @@
+"""What ``grad_clip`` may say: a recipe for all gradients, or one for each parameter group."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from lightning_hooks.hooks.optimizer.clipping import KINDS
+from lightning_hooks.hooks.updaters.param_groups import place
+from lightning_hooks.utils.suggestions import suggest
+
+__all__ = ["GradClip", "check_grad_clip", "is_mmcvs", "is_recipe", "recipes_for", "recipes_in"]
+
+Recipe = Mapping[str, Any]
+"""``type``, a key of ``KINDS`` in ``hooks/optimizer/clipping.py``, and that kind's arguments."""
+
+GradClip = Recipe | Sequence[Recipe | None]
+"""A recipe, a list of one (or None) for each parameter group, or a dict of these by optimizer."""
+
+
+def is_recipe(given: Any) -> bool:
+    """Whether it is one recipe, for all gradients that are stepped with together.
+
+    >>> is_recipe({"max_norm": 1}), is_recipe([{"max_norm": 1}]), is_recipe({"sgd": {}})
+    (True, False, False)
+    """
+    return isinstance(given, Mapping) and not _by_name(given)
+
+
+def is_mmcvs(given: Any) -> bool:
+    """Whether it is what mmcv takes: a recipe by norm without a ``type``."""
+    return is_recipe(given) and "type" not in given
+
+
+def recipes_in(grad_clip: Any) -> list[Recipe]:
+    """Return the recipes of whatever form.
+
+    >>> recipes_in({"sgd": [{"max_norm": 1}, None], "adam": {"max_norm": 2}})
+    [{'max_norm': 1}, {'max_norm': 2}]
+    """
+    if is_recipe(grad_clip):
+        return [grad_clip]
+    many = grad_clip.values() if isinstance(grad_clip, Mapping) else grad_clip
+    return [recipe for one in many if one is not None for recipe in recipes_in(one)]
+
+
+def recipes_for(
+    grad_clip: Any, name: str, optimizer: torch.optim.Optimizer
+) -> Iterator[tuple[list[torch.Tensor], Recipe]]:
+    """Yield the parameters of an optimizer that are clipped together, and how.
+
+    Args:
+        grad_clip: Any form.
+        name: The optimizer's name, where there are several.
+        optimizer: The optimizer.
+
+    Raises:
+        ValueError: if there is nothing for this optimizer, or a list has another length than it
+            has groups.
+    """
+    if not is_recipe(grad_clip) and isinstance(grad_clip, Mapping):
+        if name not in grad_clip:
+            raise ValueError(
+                f"grad_clip has nothing for {place(name, optimizer)}, only for {list(grad_clip)}; "
+                "None leaves its gradients as they are"
+            )
+        grad_clip = grad_clip[name]
+    groups = [group["params"] for group in optimizer.param_groups]
+    if grad_clip is None:
+        return
+    if is_recipe(grad_clip):
+        yield [parameter for group in groups for parameter in group], grad_clip
+        return
+    if len(grad_clip) != len(groups):
+        raise ValueError(
+            f"grad_clip has {len(grad_clip)} recipes, one (or None) is needed for each of "
+            f"{place(name, optimizer)}"
+        )
+    for group, recipe in zip(groups, grad_clip, strict=True):
+        if recipe is not None:
+            yield group, recipe
+
+
+def check_grad_clip(grad_clip: Any) -> None:
+    """Refuse what is none of the forms.
+
+    Raises:
+        TypeError: if it is no dict or list of dicts.
+        ValueError: for an unknown type or key, or a number out of range.
+    """
+    if _is_list(grad_clip) or (isinstance(grad_clip, Mapping) and _by_name(grad_clip)):
+        many = grad_clip.values() if isinstance(grad_clip, Mapping) else grad_clip
+        if not any(one is not None for one in many):
+            raise ValueError(f"grad_clip={grad_clip!r} clips nothing: give None")
+        for one in many:
+            if one is not None:
+                check_grad_clip(one)
+        types = {float(recipe.get("norm_type", 2.0)) for recipe in recipes_in(grad_clip)}
+        if len(types) > 1:
+            raise ValueError(f"grad_clip must have one norm_type for all, got {sorted(types)}")
+    elif isinstance(grad_clip, Mapping):
+        _check_recipe(grad_clip)
+    else:
+        raise TypeError(
+            "grad_clip must be a dict, a list of dicts (one for each parameter group) or None, "
+            f"got {grad_clip!r}"
+        )
+
+
+def _check_recipe(recipe: Recipe) -> None:
+    kind = recipe.get("type", "norm")
+    if kind not in KINDS:
+        raise ValueError(f"grad_clip has the unknown type {kind!r}: {suggest(str(kind), KINDS)}")
+    known = list(inspect.signature(KINDS[kind]).parameters.values())[1:]
+    names = [parameter.name for parameter in known]
+    unknown = [key for key in recipe if key not in (*names, "type")]
+    if unknown:
+        raise ValueError(f"grad_clip has unknown keys {unknown}; known: {names}")
+    for parameter in known:
+        name, needed = parameter.name, parameter.default is parameter.empty
+        number = needed or isinstance(parameter.default, float)
+        if number and (needed or name in recipe) and not _is_positive(recipe.get(name)):
+            raise ValueError(f"grad_clip needs a positive {name}, got {dict(recipe)}")
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def _by_name(given: Mapping[str, Any]) -> bool:
+    values = [value for value in given.values() if value is not None]
+    return bool(values) and all(isinstance(value, Mapping) or _is_list(value) for value in values)
+
+
+def _is_list(given: Any) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str)

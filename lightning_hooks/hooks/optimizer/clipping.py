@@ -1,0 +1,222 @@
+"""Clipping gradients: one function for each kind, and what of it is worth logging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.utils import clip_grad_norm_
+
+from lightning_hooks.hooks.optimizer.gradient_norms import (
+    by_mesh,
+    largest,
+    over_group,
+    together,
+    total_norm,
+    unit_norms,
+    whole,
+)
+from lightning_hooks.utils.dtensors import held
+from lightning_hooks.utils.fsdp import slices_of
+
+__all__ = [
+    "KINDS",
+    "Clipped",
+    "adaptively",
+    "by_norm",
+    "by_value",
+    "clip_flattened",
+    "summed_up",
+]
+
+
+class Clipped(NamedTuple):
+    """What was found when gradients were clipped; the numbers stay on their device."""
+
+    norm: torch.Tensor
+    """The norm of all gradients before clipping, of type ``norm_type``."""
+
+    reached: torch.Tensor | None = None
+    """The number that was compared with ``limit``."""
+
+    limit: float = 1.0
+    norm_type: float = 2.0
+
+    def exceeded(self) -> torch.Tensor:
+        """Return 1.0 where gradients were made smaller, else 0.0."""
+        if self.reached is None:
+            return torch.zeros_like(self.norm)
+        return (self.reached > self.limit).to(self.norm)
+
+
+def by_norm(
+    parameters: Sequence[torch.Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Clipped:
+    """Scale all gradients by ``min(1, max_norm / norm)``, with the norm of all together.
+
+    Args:
+        parameters: Parameters with gradients, which are changed.
+        max_norm: The largest norm that they may have, above 0.
+        norm_type: The ``p`` of the norm; ``inf`` for the largest magnitude.
+        error_if_nonfinite: Raise where the norm is NaN or infinite; the host waits for it.
+        foreach: As in :func:`torch.nn.utils.clip_grad_norm_`.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.tensor([3.0, 4.0])
+    >>> found = by_norm([weight], max_norm=0.5)
+    >>> weight.grad, found.norm, found.exceeded()
+    (tensor([0.3000, 0.4000]), tensor(5.), tensor(1.))
+    """
+    gradients = _gradients(parameters)
+    if len(by_mesh(gradients)) > 1:  # torch takes those of one kind only
+        norm = total_norm(gradients, norm_type)
+        if error_if_nonfinite and not norm.isfinite():
+            raise RuntimeError(f"the norm of the gradients is {norm}: they cannot be clipped")
+        scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        with torch.no_grad():
+            torch._foreach_mul_([held(gradient) for gradient in gradients], scale)
+    else:
+        norm = whole(clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach))
+    return Clipped(norm, norm, max_norm, norm_type)
+
+
+def by_value(parameters: Sequence[torch.Tensor], clip_value: float) -> Clipped:
+    """Bring each number of each gradient into ``[-clip_value, clip_value]``.
+
+    Args:
+        parameters: Parameters with gradients, which are changed.
+        clip_value: The largest magnitude, above 0.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.tensor([3.0, -4.0])
+    >>> found = by_value([weight], clip_value=3.5)
+    >>> weight.grad, found.norm, found.exceeded()
+    (tensor([ 3.0000, -3.5000]), tensor(5.), tensor(1.))
+    """
+    gradients = _gradients(parameters)
+    norm, reached = total_norm(gradients), largest(gradients)
+    _clip_values(gradients, clip_value)
+    return Clipped(norm, reached, clip_value)
+
+
+@torch.no_grad()
+def adaptively(
+    parameters: Sequence[torch.Tensor], clip_factor: float = 0.01, eps: float = 1e-3
+) -> Clipped:
+    """Scale the gradient of each unit by ``min(1, clip_factor * max(|weight|, eps) / |gradient|)``.
+
+    The unit is a row: what belongs to one output of a layer, ``tensor[i]``. Of biases and scales,
+    which have one dimension, it is the whole tensor.
+
+    Args:
+        parameters: Parameters with gradients, which are changed.
+        clip_factor: The largest norm of a gradient, in norms of the weight; above 0.
+        eps: The least that the norm of a weight is taken for, above 0.
+
+    Source: "High-Performance Large-Scale Image Recognition Without Normalization" (Brock et al.,
+    2021); defaults of timm.
+
+    >>> weight = torch.nn.Parameter(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+    >>> weight.grad = torch.tensor([[5.0, 0.0], [0.0, 0.1]])
+    >>> found = adaptively([weight], clip_factor=0.1)
+    >>> weight.grad, found.exceeded()
+    (tensor([[0.5000, 0.0000],
+            [0.0000, 0.1000]]), tensor(1.))
+    """
+    gradients = _gradients(parameters)
+    norm = total_norm(gradients)
+    # how many times the allowed norm they have
+    excess = [
+        unit_norms(gradient) / (unit_norms(parameter).clamp(min=eps) * clip_factor)
+        for parameter, gradient in zip(parameters, gradients, strict=True)
+    ]
+    reached = largest(excess)
+    divisors = [held(one).clamp(min=1.0) for one in excess]
+    torch._foreach_div_([held(gradient) for gradient in gradients], divisors)
+    return Clipped(norm, reached)
+
+
+KINDS: Mapping[str, Callable[..., Clipped]] = {
+    "norm": by_norm,
+    "value": by_value,
+    "adaptive": adaptively,
+}
+"""What ``grad_clip["type"]`` may be; the keys beside it are the function's arguments."""
+
+
+def summed_up(found: Sequence[Clipped]) -> Clipped:
+    """Return as one what was clipped for the same step in several parts.
+
+    >>> parts = [Clipped(torch.tensor(3.0), torch.tensor(2.0)), Clipped(torch.tensor(4.0))]
+    >>> summed_up(parts).norm, summed_up(parts).exceeded()
+    (tensor(5.), tensor(1.))
+    """
+    first = found[0]
+    if len(found) == 1:
+        return first
+    norm = together([one.norm for one in found], first.norm_type)
+    exceeded = torch.stack([one.exceeded().to(norm) for one in found])
+    return Clipped(norm, exceeded.sum(), 0.5, first.norm_type)
+
+
+# -- FSDP's flattened gradients ----------------------------------------------------------------
+
+
+def clip_flattened(
+    model: Any, parameters: Sequence[torch.Tensor], recipe: Mapping[str, Any]
+) -> Clipped:
+    """Clip the gradients of FSDP's root module, of which this rank has slices.
+
+    Args:
+        model: The root.
+        parameters: Its parameters with gradients here.
+        recipe: A ``grad_clip`` by norm or by value.
+
+    >>> class Root:
+    ...     def clip_grad_norm_(self, max_norm, norm_type=2.0): return torch.tensor(50.0)
+    >>> clip_flattened(Root(), [], {"max_norm": 35, "error_if_nonfinite": True}).exceeded()
+    tensor(1.)
+    """
+    if recipe.get("type") == "value":
+        norm, reached = (_norm_with_others(model, parameters, p) for p in (2.0, float("inf")))
+        _clip_values(_gradients(parameters), recipe["clip_value"])
+        return Clipped(norm, reached, recipe["clip_value"])
+    limit, norm_type = recipe["max_norm"], recipe.get("norm_type", 2.0)
+    norm = model.clip_grad_norm_(limit, norm_type)
+    return Clipped(norm, norm, limit, norm_type)
+
+
+def _norm_with_others(
+    model: Any, parameters: Sequence[torch.Tensor], norm_type: float
+) -> torch.Tensor:
+    """Return the norm of all gradients; ``clip_grad_norm_`` would change them, where it is inf."""
+    groups = slices_of(model)
+    together_with: dict[Any, list[torch.Tensor]] = {group: [] for group in groups.values()}
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.numel():
+            group = groups.get(id(parameter))  # None: all ranks have the whole
+            together_with.setdefault(group, []).append(parameter.grad)
+    norms = []
+    for group, gradients in together_with.items():
+        norm = total_norm(gradients, norm_type).to(model.compute_device)
+        norms.append(norm if group is None else over_group(norm, norm_type, group))
+    return together(norms, norm_type)
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def _gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+@torch.no_grad()
+def _clip_values(gradients: Sequence[torch.Tensor], limit: float) -> None:
+    parts = [held(gradient) for gradient in gradients]
+    torch._foreach_clamp_min_(parts, -limit)
+    torch._foreach_clamp_max_(parts, limit)

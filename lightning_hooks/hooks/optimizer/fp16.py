@@ -1,0 +1,251 @@
+"""``Fp16OptimizerHook``: training in half precision, with the loss scaled against underflow.
+
+``GradientCumulativeFp16OptimizerHook``: one half precision step for several batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.strategies import FSDPStrategy
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.driver.ownership import trains_like_mmcv
+from lightning_hooks.engine.lightning_api import precision
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
+from lightning_hooks.hooks.optimizer.loss_scale import (
+    LossScale,
+    ScalerState,
+    configure,
+    is_static,
+    make_scaler,
+    scaler_arguments,
+)
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
+from lightning_hooks.utils.arguments import check_bool, check_int
+
+__all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
+
+
+@HOOKS.register_module()
+class Fp16OptimizerHook(OptimizerHook):
+    """Scales the loss, so that small gradients survive in half precision.
+
+    Gradients of ``scale * loss`` are divided by ``scale`` before they are clipped; a step with an
+    infinite or NaN gradient is skipped. Who scales depends on the Trainer:
+
+    =====================================  ===================================================
+    Trainer and module                     what scales
+    =====================================  ===================================================
+    ``precision="16-mixed"``               the Trainer's scaler, set up from ``loss_scale``
+    a ``TrainStepModule`` (or another      the hook's own scaler, on any device, as in mmcv:
+    whose backward hooks own) in           the forward is in half precision where the model
+    ``"32-true"``                          asks for it (``fp16_enabled``)
+    ``"bf16-mixed"`` on a CPU, which is    nothing: bfloat16 needs none; a warning says so
+    what Lightning makes of "16-mixed"
+    any other                              refused
+    =====================================  ===================================================
+
+    ``runner.meta["fp16"]["loss_scaler"]`` is the scaler's state, also in checkpoints, from which
+    training goes on with it.
+
+    Args:
+        grad_clip: See :class:`~lightning_hooks.hooks.optimizer.optimizer.OptimizerHook`; applied to
+            the unscaled gradients.
+        coalesce: Not used; mmcv's for its own all-reduce.
+        bucket_size_mb: Not used, as ``coalesce``.
+        loss_scale: A number for a scale that never changes; ``"dynamic"`` for one that halves when
+            a step is skipped and doubles after 2000 steps that are not; a dict of the arguments
+            ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval`` of
+            :class:`torch.amp.GradScaler`.
+        distributed: Not used, as ``coalesce``.
+
+    Raises:
+        TypeError: if ``loss_scale`` is of another type.
+        ValueError: if it is not positive, an unknown word, or has unknown keys; when training
+            starts, if the Trainer's precision does not fit, or gradients are to be clipped of an
+            optimizer that unscales them itself (``fused=True``).
+
+    Source: mmcv's ``Fp16OptimizerHook``.
+
+    Note:
+        Departures from mmcv: ``loss_scale`` may be an int (mmcv raises); several optimizers step
+        together; the state in ``runner.meta`` is there from the start of the run; a static scale
+        that differs from a checkpoint's is the one given (mmcv's first step has the
+        checkpoint's); with an ordinary LightningModule the Trainer scales.
+    """
+
+    # for subclasses that do not call super().__init__()
+    loss_scale: LossScale = 512.0
+    loss_scaler: torch.amp.GradScaler | None = None
+    coalesce = True
+    bucket_size_mb = -1
+    distributed = True
+    _own = False  # the scaler of this run is the hook's, not the Trainer's
+
+    def __init__(
+        self,
+        grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None,
+        coalesce: bool = True,
+        bucket_size_mb: int = -1,
+        loss_scale: LossScale = 512.0,
+        distributed: bool = True,
+    ) -> None:
+        super().__init__(grad_clip=grad_clip)
+        scaler_arguments(loss_scale)
+        check_bool(coalesce=coalesce, distributed=distributed)
+        check_int("bucket_size_mb", bucket_size_mb)
+        self.coalesce = coalesce
+        self.bucket_size_mb = bucket_size_mb
+        self.loss_scale = loss_scale
+        self.distributed = distributed
+
+    @property
+    def _scale_update_param(self) -> float | None:
+        """What mmcv's subclasses give to ``loss_scaler.update()``."""
+        return float(self.loss_scale) if isinstance(self.loss_scale, (int, float)) else None
+
+    def owns_backward(self, module: torch.nn.Module) -> bool:
+        """Whether this hook is to do backward and step, rather than Lightning."""
+        if _is_old(self):
+            return True
+        return trains_like_mmcv(module) and not precision.has_grad_scaler(_trainer_of(module))
+
+    # -- who scales --------------------------------------------------------------------------
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Set up the Trainer's scaler, or see that the hook may have its own."""
+        super().on_fit_start(trainer, pl_module)
+        name = type(self).__name__
+        self._own = False
+        if precision.has_grad_scaler(trainer):
+            if _is_old(self):
+                raise ValueError(
+                    f"{name} scales the loss itself, and so does precision={trainer.precision!r}: "
+                    'give Trainer(precision="32-true")'
+                )
+            scaler = precision.grad_scaler(trainer)
+            if scaler is not self.loss_scaler:  # else the run goes on
+                configure(scaler, self.loss_scale)
+            self.loss_scaler = scaler
+            return
+        if precision == "bf16-mixed" and pl_module.device.type == "cpu":
+            self.loss_scaler = None
+            rank_zero_warn(
+                f"{name}: on a CPU Lightning trains in bfloat16, also with "
+                'precision="16-mixed"; it needs no loss scale, and has none'
+            )
+            return
+        self._own = precision in ("32-true", "64-true") and self._may_own(trainer, pl_module)
+        if self._own and isinstance(trainer.strategy, FSDPStrategy):
+            raise ValueError(
+                f"{name} scales the loss itself, and each rank of "
+                f"{type(trainer.strategy).__name__} would judge its own slices of the gradients: "
+                'give Trainer(precision="16-mixed") and a LightningModule, or use '
+                "ModelParallelStrategy"
+            )
+        if not self._own:
+            raise ValueError(
+                f"{name} trains in half precision with a loss scale, but the Trainer has "
+                f'precision={precision!r}: give Trainer(precision="16-mixed")'
+            )
+
+    def _may_own(self, trainer: L.Trainer, module: L.LightningModule) -> bool:
+        asked = Driver.of(trainer).ownership.wish is True
+        return asked or trains_like_mmcv(module) or _is_old(self)
+
+    def before_run(self, runner: Any) -> None:
+        """Make the hook's own scaler, and go on with the state that a checkpoint had."""
+        if self._own:
+            self._make_own(runner)
+        elif self.loss_scaler is not None and is_static(self.loss_scale):
+            configure(self.loss_scaler, self.loss_scale)  # a checkpoint had another
+        if self.loss_scaler is not None:
+            if runner.meta is None:
+                runner.meta = {}
+            runner.meta.setdefault("fp16", {})["loss_scaler"] = ScalerState(self.loss_scaler)
+
+    def _make_own(self, runner: Any) -> None:
+        self.loss_scaler = make_scaler(self.loss_scale, runner.module.device.type)
+        saved = ((runner.meta or {}).get("fp16") or {}).get("loss_scaler")
+        if saved and self.loss_scaler.is_enabled():
+            static = {"scale": self._scale_update_param} if is_static(self.loss_scale) else {}
+            self.loss_scaler.load_state_dict({**saved, **static})
+        for part in runner.model.modules():
+            if hasattr(part, "fp16_enabled"):  # set by what mmcv's auto_fp16 decorates
+                part.fp16_enabled = True
+
+    # -- an owned step -------------------------------------------------------------------------
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Do zero_grad, scaled backward, unscaling, clipping and step; or leave it to Lightning."""
+        if not self._own:
+            super().after_train_iter(runner)
+            return
+        self._zero_grad(runner)
+        self._backward(runner, runner.outputs["loss"])
+        self._clip_and_step(runner)
+
+    def _zero_grad(self, runner: Any) -> None:
+        if self._own:
+            runner.module.zero_grad()
+        super()._zero_grad(runner)
+
+    def _backward(self, runner: Any, loss: torch.Tensor) -> None:
+        scaler = self.loss_scaler if self._own else None
+        super()._backward(runner, loss if scaler is None else scaler.scale(loss))
+
+    def _clip_and_step(self, runner: Any) -> None:
+        scaler = self.loss_scaler if self._own else None
+        if scaler is None:
+            super()._clip_and_step(runner)
+            return
+        optimizers = optimizers_of(runner)
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        self._clip_all(runner)
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update(self._scale_update_param)
+        self._log_clipped(runner)
+
+
+def _is_old(hook: OptimizerHook) -> bool:
+    """Whether a subclass from elsewhere does the step its own way, with its own scaler."""
+    found = next(c for c in type(hook).__mro__ if "after_train_iter" in vars(c))
+    return not found.__module__.startswith("lightning_hooks.")
+
+
+def _trainer_of(module: Any) -> L.Trainer:
+    trainer: L.Trainer = module.trainer
+    return trainer
+
+
+@HOOKS.register_module()
+class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16OptimizerHook):
+    """Steps every ``cumulative_iters`` iterations, with the loss scaled.
+
+    The groups of iterations and their last, shorter one are those of
+    :class:`~lightning_hooks.hooks.optimizer.accumulation.GradientCumulativeOptimizerHook`; who
+    scales, and which precision fits, is as in
+    :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`. The scale changes with a step
+    only, so that gradients added up are of one scale. The hook owns backward and step with any
+    module.
+
+    Args:
+        cumulative_iters: Iterations to a step.
+        kwargs: Those of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
+
+    Source: mmcv's ``GradientCumulativeFp16OptimizerHook``.
+
+    Note:
+        The departures of both classes hold here.
+    """
+
+    def owns_backward(self, module: torch.nn.Module) -> bool:
+        """Lightning's own accumulation ends with every epoch."""
+        return True

@@ -1,0 +1,1 @@
+"""Hooks that measure where the time of a run goes."""

@@ -1,0 +1,266 @@
+"""``ProfilerHook``: torch's profiler over the first epochs or iterations of a run.
+
+What is done with a trace of ``ProfilerHook``: printed, or kept for TensorBoard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.profilers import PyTorchProfiler
+from torch import profiler
+from torch.autograd.profiler_util import EventList
+from torch.profiler import tensorboard_trace_handler
+
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
+
+__all__ = ["ProfilerHook", "checked_handler", "trace_handler"]
+
+
+@HOOKS.register_module()
+class ProfilerHook(Hook):
+    """Profiles the start of a run with ``torch.profiler``, on rank 0.
+
+    It begins before the first epoch and ends with the ``profile_iters``-th epoch or iteration of
+    this run (resumed or not), with training, or with an error.
+
+    Args:
+        by_epoch: Whether ``profile_iters`` are epochs or iterations.
+        profile_iters: How long it profiles, at least 1.
+        activities: What is recorded: ``"cpu"``, ``"cuda"`` and others that torch knows. Those
+            that the machine lacks are left out.
+        schedule: Arguments of ``torch.profiler.schedule``, counted in iterations; without, all
+            is recorded as one piece.
+        on_trace_ready: Called with the profiler when a piece is recorded; or
+            ``dict(type="log_trace", **arguments of EventList.table)``, which prints a table, or
+            ``dict(type="tb_trace", dir_name=...)``, which writes for TensorBoard into that
+            directory of the work directory, ``tf_tracing_logs`` by default.
+        record_shapes: Whether the shapes of inputs are recorded.
+        profile_memory: Whether allocations are recorded.
+        with_stack: Whether source lines are recorded.
+        with_flops: Whether FLOPs of matrix products and convolutions are estimated.
+        json_trace_path: A file for the last piece, in the format that Chrome's tracing reads.
+
+    Raises:
+        TypeError: for an argument of the wrong type, or one that a handler does not have.
+        ValueError: for an unknown activity or handler; for a ``profile_iters`` below 1 or, at the
+            start of a run, beyond it; for ``json_trace_path`` beside ``tb_trace``, which writes
+            the same.
+        RuntimeError: at the start of a run, if another of torch's profilers is at work.
+
+    Source: mmcv's ``ProfilerHook``.
+
+    Note:
+        Departures from mmcv: profiling ends also in a resumed run, early, or with an error (mmcv
+        goes on for ever); ``json_trace_path`` beside a schedule holds the last piece recorded
+        (mmcv writes what torch prepares for the next one); ``tb_trace`` needs no
+        ``torch_tb_profiler``; bad arguments are refused at construction; there is no warning that
+        a run has several epochs.
+    """
+
+    reads_step = False
+    profiler: torch.profiler.profile | None = None
+    """The one at work; after its end the last one, with what it has recorded."""
+
+    _running = False
+    _first = 0
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        profile_iters: int = 1,
+        activities: Sequence[str] = ("cpu", "cuda"),
+        schedule: Mapping[str, int] | None = None,
+        on_trace_ready: Callable[[Any], Any] | Mapping[str, Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        json_trace_path: str | None = None,
+    ) -> None:
+        super().__init__()
+        check_bool(
+            by_epoch=by_epoch,
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+        )
+        self.record_shapes = record_shapes
+        self.profile_memory = profile_memory
+        self.with_stack = with_stack
+        self.with_flops = with_flops
+        if type(profile_iters) is not int or profile_iters < 1:
+            raise ValueError(f"profile_iters must be an int of at least 1, got {profile_iters!r}")
+        self.by_epoch = by_epoch
+        self.profile_iters = profile_iters
+        self.activities = _activities(activities)
+        self.schedule = _checked_schedule(schedule)
+        self.on_trace_ready = checked_handler(on_trace_ready)
+        self.json_trace_path = check_path("json_trace_path", json_trace_path)
+        handler = self.on_trace_ready
+        if self.json_trace_path and isinstance(handler, dict) and handler["type"] == "tb_trace":
+            raise ValueError("tb_trace writes the same trace as json_trace_path; give one of them")
+
+    def before_run(self, runner: Any) -> None:
+        """Begin."""
+        if self.by_epoch and isinstance(runner, IterRunner):
+            raise ValueError("this run is counted in iterations; give ProfilerHook(by_epoch=False)")
+        end = runner.max_epochs if self.by_epoch else runner.max_iters
+        if end is not None and self.profile_iters > end:
+            unit = "epochs" if self.by_epoch else "iterations"
+            raise ValueError(f"profile_iters={self.profile_iters}, but the run has {end} {unit}")
+        if runner.rank != 0:
+            return
+        _refuse_another(runner.trainer)
+        self._first = runner.epoch if self.by_epoch else runner.iter
+        present = profiler.supported_activities()  # type: ignore[no-untyped-call]  # torch's
+        self.profiler = profiler.profile(
+            activities=[activity for activity in self.activities if activity in present],
+            schedule=profiler.schedule(**self.schedule) if self.schedule else None,
+            on_trace_ready=partial(self._ready, trace_handler(self.on_trace_ready, runner)),
+            record_shapes=self.record_shapes,
+            profile_memory=self.profile_memory,
+            with_stack=self.with_stack,
+            with_flops=self.with_flops,
+        )
+        self.profiler.start()
+        self._running = True
+        runner.logger.info("profiler is profiling...")
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Go on to the next step of the schedule, or end."""
+        if self._running and self.profiler is not None:
+            self.profiler.step()
+            if not self.by_epoch and runner.iter + 1 - self._first >= self.profile_iters:
+                self._end(runner)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """End, if it is time."""
+        if self.by_epoch and runner.epoch + 1 - self._first >= self.profile_iters:
+            self._end(runner)
+
+    def after_run(self, runner: Any) -> None:
+        """End where training ended before it was time."""
+        self._end(runner)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """End; an error here would hide the one that is raised."""
+        running, self._running = self._running, False
+        # one that has itself failed is off, and stopping it would end the process
+        if running and self.profiler is not None and _is_on():
+            with contextlib.suppress(Exception):
+                self.profiler.stop()
+
+    def _end(self, runner: Any) -> None:
+        running, self._running = self._running, False
+        if running and self.profiler is not None:
+            runner.logger.info("profiler may take a few minutes...")
+            self.profiler.stop()
+
+    def _ready(self, handler: Callable[[Any], Any] | None, running: Any) -> None:
+        """Take a recorded piece now: torch forgets it when it prepares for the next."""
+        if handler is not None:
+            handler(running)
+        if self.json_trace_path is not None:
+            os.makedirs(os.path.dirname(os.path.abspath(self.json_trace_path)), exist_ok=True)
+            running.export_chrome_trace(self.json_trace_path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave torch's profiler out of copies."""
+        return {**super().__getstate__(), "profiler": None, "_running": False}
+
+
+def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
+    if not isinstance(names, (list, tuple)):
+        raise TypeError(f'activities must be a list such as ["cpu", "cuda"], got {names!r}')
+    known = {name.lower(): each for name, each in profiler.ProfilerActivity.__members__.items()}
+    unknown = [x for x in names if not isinstance(x, str) or x.lower() not in known]
+    if unknown or not names:
+        raise ValueError(f"activities must be some of {sorted(known)}, got {names!r}")
+    return [known[name.lower()] for name in names]
+
+
+def _checked_schedule(given: Any) -> dict[str, Any] | None:
+    """Return the arguments of torch's schedule, which refuses some by an assertion."""
+    schedule = check_dict("schedule", given)
+    if schedule is None:
+        return None
+    try:
+        inspect.signature(profiler.schedule).bind(**schedule)
+    except TypeError as error:
+        raise TypeError(f"schedule={schedule!r}: {error}") from None
+    for name, value in schedule.items():
+        check_int(f"schedule[{name!r}]", value, 1 if name == "active" else 0)
+    return schedule
+
+
+def _refuse_another(trainer: Any) -> None:
+    """Two of torch's profilers in one process end it, without an error."""
+    if _is_on() or isinstance(trainer.profiler, PyTorchProfiler):
+        raise RuntimeError(
+            "another of torch's profilers is at work: a second ProfilerHook, or "
+            'Trainer(profiler="pytorch"); torch can run one at a time'
+        )
+
+
+def _is_on() -> bool:
+    on: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    return on
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    "log_trace": EventList.table,
+    "tb_trace": tensorboard_trace_handler,
+}
+
+
+def checked_handler(handler: Any) -> Any:
+    """Return mmcv's ``on_trace_ready``, a dict of it copied.
+
+    Raises:
+        TypeError: if it is neither a function, a dict nor None, or has an unknown argument.
+        ValueError: if its type is unknown.
+    """
+    if handler is None or callable(handler):
+        return handler
+    if not isinstance(handler, Mapping):
+        raise TypeError(f"on_trace_ready must be a function, a dict or None, got {handler!r}")
+    arguments = dict(handler)
+    kind = arguments.pop("type", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"on_trace_ready's type must be one of {list(_KINDS)}, got {kind!r}")
+    try:
+        inspect.signature(_KINDS[kind]).bind_partial(**arguments)
+    except TypeError as error:
+        raise TypeError(f"on_trace_ready=dict(type={kind!r}, ...): {error}") from None
+    return dict(handler)
+
+
+def trace_handler(handler: Any, runner: Any) -> Callable[[Any], Any] | None:
+    """Return the function for a handler that :func:`checked_handler` has passed."""
+    if not isinstance(handler, dict):
+        return handler  # type: ignore[no-any-return]
+    arguments = {key: value for key, value in handler.items() if key != "type"}
+    if handler["type"] == "log_trace":
+        return partial(_print_table, arguments)
+    where = os.path.join(runner.work_dir, arguments.pop("dir_name", "tf_tracing_logs"))
+    runner.logger.info("tracing files of ProfilerHook will be saved to %s.", where)
+    write: Callable[[Any], Any] = tensorboard_trace_handler(where, **arguments)
+    return write
+
+
+def _print_table(arguments: Mapping[str, Any], running: Any) -> None:
+    print(running.key_averages().table(**arguments))

@@ -1,0 +1,212 @@
+"""``StepTimeHook``: where the time of a run goes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.profiling.step_time_probes import DATA, OTHER, Probes
+from lightning_hooks.hooks.profiling.step_time_table import PHASES, across_ranks, tables
+from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.stopwatch import Account
+
+__all__ = ["StepTimeHook"]
+
+
+@HOOKS.register_module()
+class StepTimeHook(Hook):
+    """Splits the time of a run among its phases and hooks, and shows a table at its end.
+
+    Every moment belongs to one phase, so they add up to the whole:
+
+    ===========  ==============================================================================
+    phase        what is in it
+    ===========  ==============================================================================
+    data         from the end of a batch until the next is there, on its device
+    forward      the training step, without the phases below
+    backward     backward, with the synchronisation of gradients
+    optimizer    zero_grad, clipping and step; the hooks of the family ``OptimizerHook``
+    hooks        all hooks that are in no other phase, and each of them
+    logging      what the Trainer gives to its loggers; the hooks of the family ``LoggerHook``
+    evaluation   validation, with its data; the hooks of the family ``EvalHook``
+    checkpoint   ``Trainer.save_checkpoint``; the hooks of the family ``CheckpointHook``
+    other        Lightning itself, its other callbacks, the ends of epochs
+    ===========  ==============================================================================
+
+    A native hook's time is also that of its Lightning events. Nothing waits for a GPU: where there
+    is one, phases are timed by CUDA events, read once it has passed them, and the host's time
+    stands beside them. Without this hook nothing is measured and nothing paid.
+
+    With ``log=True`` the log has, every ``interval`` iterations:
+
+    =====================  ======================================================
+    key                    seconds
+    =====================  ======================================================
+    step_time/<phase>      of the phase, per iteration, since the last time
+    step_time/eta          until the end, with the evaluations and checkpoints
+                           that are still to come
+    =====================  ======================================================
+
+    Args:
+        interval: Iterations between two looks at the events and, with ``log``, in the log.
+        warmup_iters: Iterations at the start that are not measured: caches fill, kernels are
+            chosen.
+        log: Whether the log gets the keys above.
+        table: Whether rank 0 prints the table.
+
+    Raises:
+        TypeError: if ``interval`` or ``warmup_iters`` is no int, ``log`` or ``table`` no bool.
+        ValueError: if ``interval`` is below 1 or ``warmup_iters`` below 0.
+        ImportError: if the table needs rich, which is not installed.
+
+    Source: what detectron2's ``IterationTimer``, Ignite's ``HandlersTimeProfiler`` and Lightning's
+    profilers tell, in one; mmcv's ``time`` and ``data_time`` are
+    :class:`~lightning_hooks.hooks.profiling.iter_timer.IterTimerHook`'s.
+    """
+
+    reads_step = False
+    _probes: Probes | None = None  # while a run is measured
+    _summary: dict[str, Any] | None = None  # of the last run
+    _logged: tuple[int, dict[str, float]] = (0, {})  # iterations and phases, when last logged
+
+    def __init__(
+        self, interval: int = 50, warmup_iters: int = 3, log: bool = False, table: bool = True
+    ) -> None:
+        check_int("interval", interval, 1)
+        check_int("warmup_iters", warmup_iters, 0)
+        check_bool(log=log, table=table)
+        if table and importlib.util.find_spec("rich") is None:
+            raise ImportError(
+                'StepTimeHook(table=True) needs rich: pip install "lightning_hooks[cli]", '
+                "or table=False",
+                name="rich",
+            )
+        self.interval = interval
+        self.warmup_iters = warmup_iters
+        self.write_log = log
+        self.table = table
+
+    # -- the results -------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers of the run so far, or of the last one.
+
+        ``iterations``, ``seconds``, ``ranks``; ``phases`` and ``hooks`` map names to ``total``
+        seconds, those ``per_iter``, their ``share`` of the whole, ``max`` and ``mean`` over the
+        ranks (known when the run has ended; until then this rank's). Phases of a GPU have
+        ``host`` seconds too, hooks their ``calls`` and ``phase``.
+
+        Raises:
+            RuntimeError: if nothing has been measured yet.
+        """
+        if self._probes is not None:
+            own = self._probes.numbers()
+            return across_ranks(own, [own])
+        if self._summary is None:
+            raise RuntimeError("StepTimeHook has measured nothing yet: it does in Trainer.fit()")
+        return self._summary
+
+    def eta(self, runner: Any) -> float | None:
+        """Return the seconds until the end of the run; None while they cannot be known."""
+        if self._probes is None or runner.max_iters is None:
+            return None
+        return self._probes.seconds_left(runner.max_iters, progress.batch_is_open(runner.trainer))
+
+    # -- the run -----------------------------------------------------------------------------
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Start to measure."""
+        self._stop()
+        self._summary, self._logged = None, (0, {})
+        self._probes = Probes(Driver.of(trainer).runner, pl_module, self.warmup_iters)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Wait for the first batch; for the next ones from the end of each."""
+        self._switch(DATA)
+
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """The batch is there."""
+        self._switch(OTHER)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """No batch is to come."""
+        self._switch(OTHER)
+
+    def _switch(self, account: Account) -> None:
+        if self._probes is not None:
+            self._probes.watch.switch(account)
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Read what the GPU has finished, and log it."""
+        if self._probes is None or not self.every_n_iters(runner, self.interval):
+            return
+        if self._probes.watch.gpu is not None:
+            self._probes.watch.gpu.collect()
+        done, (before, then) = self._probes.iterations(open_batch=True), self._logged
+        if self.write_log and done > before:
+            now = self._probes.numbers()["phases"]
+            self._logged = done, now
+            values = {
+                f"step_time/{phase}": (now[phase] - then.get(phase, 0.0)) / (done - before)
+                for phase in PHASES
+                if phase in now
+            }
+            eta = self.eta(runner)
+            runner.log_buffer.update(values if eta is None else {**values, "step_time/eta": eta})
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Put the ranks' numbers together and show them."""
+        self._finish(trainer, ended=True)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Show this rank's numbers; an error here would hide the one that is raised."""
+        with contextlib.suppress(Exception):
+            self._finish(trainer, ended=False)
+        self._stop()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Stop measuring."""
+        self._stop()
+
+    def _finish(self, trainer: L.Trainer, ended: bool) -> None:
+        if self._probes is None:
+            return
+        gpu = self._probes.watch.gpu
+        if gpu is not None:
+            gpu.mark(OTHER[0])
+            gpu.collect(wait=ended)  # after an error it may never be done
+        own = self._probes.numbers()
+        self._stop()
+        ranks: list[Any] = [own]
+        if ended and trainer.world_size > 1:
+            ranks = [None] * trainer.world_size
+            torch.distributed.all_gather_object(ranks, own)
+        self._summary = across_ranks(own, ranks)
+        if self.table and trainer.is_global_zero:
+            from rich.console import Console
+
+            Console().print(*tables(self._summary), sep="\n")
+
+    def _stop(self) -> None:
+        probes, self._probes = self._probes, None
+        if probes is not None:
+            probes.remove()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy has the arguments and the last numbers: what measures stays with its run
+        state = super().__getstate__()
+        return {k: v for k, v in state.items() if k != "_probes"}

@@ -1,0 +1,1 @@
+"""Hooks that set learning rates and momenta by a schedule."""

@@ -1,0 +1,304 @@
+"""The learning rate policies that anneal towards a minimum.
+
+The learning rate policy that ends with a cool-down.
+
+The learning rate policy of YOLOX: warm-up, cosine, and some last epochs at the minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from operator import mul
+from typing import Any
+
+from lightning_hooks import schedules
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
+from lightning_hooks.hooks.updaters.param_groups import Values, groups_of, of_each
+from lightning_hooks.hooks.updaters.policies import Annealing, by_iteration, either
+from lightning_hooks.schedules import checks
+from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
+
+__all__ = [
+    "AnnealingLr",
+    "CosineAnnealingCooldownLrUpdaterHook",
+    "CosineAnnealingLrUpdaterHook",
+    "CosineRestartLrUpdaterHook",
+    "FlatCosineAnnealingLrUpdaterHook",
+    "LinearAnnealingLrUpdaterHook",
+    "YOLOXLrUpdaterHook",
+]
+
+
+class AnnealingLr(Annealing, LrUpdaterHook):
+    """What they share: the minimum, given as a rate or as a ratio of the base."""
+
+    def __init__(
+        self,
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        either("min_lr", min_lr, min_lr_ratio)
+        self.min_lr = min_lr
+        self.min_lr_ratio = min_lr_ratio
+
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return the curve's value."""
+        # what is inherited, by the names it has here: this is asked for in every iteration
+        return self.curve(base, position, total, minimum=self.min_lr, ratio=self.min_lr_ratio)
+
+
+@HOOKS.register_module()
+class CosineAnnealingLrUpdaterHook(AnnealingLr):
+    """Anneals the rate along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
+
+    Args:
+        min_lr: The rate towards which it goes; give this or the ratio.
+        min_lr_ratio: The same as a ratio of each group's base rate.
+        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: if both or neither of the two are given.
+    """
+
+    at_once = True
+    curve = staticmethod(schedules.cosine)
+
+
+@HOOKS.register_module()
+class LinearAnnealingLrUpdaterHook(AnnealingLr):
+    """Anneals the rate along a line: :func:`~lightning_hooks.schedules.linear`.
+
+    Args:
+        min_lr: The rate towards which it goes; give this or the ratio.
+        min_lr_ratio: The same as a ratio of each group's base rate.
+        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: if both or neither of the two are given.
+    """
+
+    at_once = True
+    curve = staticmethod(schedules.linear)
+
+
+@HOOKS.register_module()
+class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
+    """Keeps the rate, then anneals it: :func:`~lightning_hooks.schedules.flat_cosine`.
+
+    Args:
+        start_percent: The share of the run, in [0, 1], after which it begins to anneal.
+        min_lr: The rate towards which it goes; give this or the ratio.
+        min_lr_ratio: The same as a ratio of each group's base rate.
+        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: for a share outside [0, 1], or if both or neither minimum is given.
+    """
+
+    at_once = True
+
+    def __init__(
+        self,
+        start_percent: float = 0.75,
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(min_lr, min_lr_ratio, **kwargs)
+        self.start_percent = checks.check_share("start_percent", start_percent)
+
+    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
+        return schedules.flat_cosine(base, position, total, start=self.start_percent, **minimum)
+
+
+@HOOKS.register_module()
+class CosineRestartLrUpdaterHook(AnnealingLr):
+    """Anneals the rate again and again: :func:`~lightning_hooks.schedules.cosine_restart`.
+
+    Args:
+        periods: The length of each period; together, that of the run.
+        restart_weights: For each, the share of the base rate from which it starts.
+        min_lr: The rate towards which each goes; give this or the ratio.
+        min_lr_ratio: The same as a ratio of each group's base rate.
+        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: if there is not one weight for each period, or both or neither minimum is given.
+    """
+
+    at_once = True
+    needs_length = False
+
+    def __init__(
+        self,
+        periods: list[int],
+        restart_weights: Sequence[float] = (1,),
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(min_lr, min_lr_ratio, **kwargs)
+        check_numbers("periods", periods)
+        check_numbers("restart_weights", restart_weights)
+        if len(periods) != len(restart_weights):
+            raise ValueError(
+                "periods and restart_weights must have the same length, "
+                f"got {periods!r} and {restart_weights!r}"
+            )
+        if not all(period > 0 for period in periods):
+            raise ValueError(f"periods must be positive, got {periods!r}")
+        self.periods = periods
+        self.restart_weights = restart_weights
+
+    @property
+    def cumulative_periods(self) -> list[int]:
+        """Where each period ends."""
+        return list(accumulate(self.periods))
+
+    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.cosine_restart`."""
+        return schedules.cosine_restart(
+            base, position, periods=self.periods, weights=self.restart_weights, **minimum
+        )
+
+    def check(self, total: int) -> Iterator[str]:
+        """Look for periods that do not add up to the run."""
+        return checks.check_periods(self.periods, total)
+
+
+@HOOKS.register_module()
+class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
+    """Anneals the rate, then cools it down: :func:`~lightning_hooks.schedules.cosine_cooldown`.
+
+    Args:
+        min_lr: The rate towards which the cosine goes; give this or the ratio.
+        min_lr_ratio: The same as a ratio of each group's base rate.
+        cool_down_ratio: The rate at the end, as a ratio of that minimum.
+        cool_down_time: How many epochs (iterations, with ``by_epoch=False``) before the end the
+            cosine arrives.
+        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: if both or neither minimum is given, and at the start of a run that is not
+            longer than ``cool_down_time``.
+        TypeError: for an argument of the wrong type.
+
+    Source: mmcls' ``CosineAnnealingCooldownLrUpdaterHook``.
+    """
+
+    def __init__(
+        self,
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        cool_down_ratio: float = 0.1,
+        cool_down_time: int = 10,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(min_lr, min_lr_ratio, **kwargs)
+        check_number("cool_down_ratio", cool_down_ratio)
+        check_int("cool_down_time", cool_down_time, 0)
+        self.cool_down_ratio = cool_down_ratio
+        self.cool_down_time = cool_down_time
+
+    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.cosine_cooldown`."""
+        return schedules.cosine_cooldown(
+            base,
+            position,
+            total,
+            cool_down_ratio=self.cool_down_ratio,
+            cool_down_time=self.cool_down_time,
+            **minimum,
+        )
+
+    def check(self, total: int) -> Iterator[str]:
+        """Look for a run that is over before the cosine begins."""
+        if self.cool_down_time >= total:
+            raise ValueError(
+                f"cool_down_time={self.cool_down_time} must be less than the run has: {total}"
+            )
+        yield from ()
+
+
+@HOOKS.register_module()
+class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
+    """Anneals the rate between warm-up and last epochs: :func:`~lightning_hooks.schedules.anneal`.
+
+    Its warm-up, of whatever name, is :func:`~lightning_hooks.schedules.yolox_warm_up` times the
+    base rate; the cosine begins where it ends.
+
+    Args:
+        num_last_epochs: How many epochs at the end have the minimum.
+        min_lr: That minimum; give this or the ratio.
+        min_lr_ratio: The same as a ratio of each group's base rate.
+        by_epoch: False: this policy counts iterations.
+        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: for an argument outside its range, if both or neither minimum is given, and at
+            the start of a run in which warm-up and last epochs leave no iteration between.
+        TypeError: for a ``num_last_epochs`` that is no int.
+
+    Source: mmdetection's ``YOLOXLrUpdaterHook``.
+
+    Note:
+        Departures from mmdetection: ``by_epoch=True`` is refused (there epochs are compared with
+        iterations), and is not the default. An epoch has as many iterations as are trained.
+    """
+
+    def __init__(
+        self,
+        num_last_epochs: int,
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        by_epoch: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(min_lr, min_lr_ratio, by_epoch=by_iteration(self, by_epoch), **kwargs)
+        check_int("num_last_epochs", num_last_epochs, 0)
+        self.num_last_epochs = num_last_epochs
+
+    def before_run(self, runner: Any) -> None:
+        """Take the bases, and look ahead: the cosine needs room."""
+        super().before_run(runner)
+        runner = self.seen(runner)
+        first, last, total = self._warmup_length(runner), self._last(runner), self.total_of(runner)
+        if first + last >= total:
+            raise ValueError(
+                f"{type(self).__name__} of {groups_of(runner.optimizer)}: a warm-up of {first} and "
+                f"last epochs of {last} {self.small_unit}s leave none of {total} between them"
+            )
+
+    def get_lr(self, runner: Any, base_lr: float) -> float:
+        """Return :func:`~lightning_hooks.schedules.anneal`."""
+        return schedules.yolox(
+            base_lr,
+            runner.iter,
+            self.total_of(runner),
+            first=self._warmup_length(runner),
+            last=self._last(runner),
+            minimum=self.min_lr,  # type: ignore[arg-type]  # None beside a ratio
+            ratio=self.min_lr_ratio,
+        )
+
+    def get_warmup_lr(self, cur_iters: int) -> Values:
+        """Return the rates of all groups in the warm-up."""
+        assert self.warmup_iters is not None
+        factor = schedules.yolox_warm_up(cur_iters, self.warmup_iters, ratio=self.warmup_ratio)
+        return of_each(partial(mul, factor), self.base_lr)
+
+    def judges(self) -> bool:
+        """Whether rates are known beforehand: the whole cosine has the same bounds."""
+        return True
+
+    def _last(self, runner: Any) -> int:
+        if not self.num_last_epochs:
+            return 0
+        end = runner.max_epochs or self.num_last_epochs
+        return self.iters_of(runner, end) - self.iters_of(runner, end - self.num_last_epochs)

@@ -1,0 +1,166 @@
+"""``MomentumUpdaterHook``: sets momenta by a schedule, with a warm-up on top."""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from lightning_hooks.hooks.updaters.base import Updater
+from lightning_hooks.hooks.updaters.param_groups import (
+    Values,
+    of_each,
+    optimizers_of,
+    place,
+    with_groups,
+)
+
+__all__ = ["MomentumUpdaterHook"]
+
+
+class MomentumUpdaterHook(Updater):
+    """The base of the momentum policies: override ``get_momentum``, or ``value``.
+
+    A group's momentum is its ``momentum``, or else the first of its ``betas`` (Adam). It is
+    computed from the group's ``initial_momentum``, the counters and the length of the run.
+
+    ================  ======================================================
+    writes            in every parameter group
+    ================  ======================================================
+    momentum          ``get_momentum(runner, initial_momentum)`` / warm-up
+    betas             the same, in the first place; the others stay
+    initial_momentum  the momentum found first, if there is none yet
+    ================  ======================================================
+
+    Args:
+        by_epoch: Count in epochs (the momentum changes before each), or in iterations.
+        warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``; the momentum is divided by
+            :func:`~lightning_hooks.schedules.warm_up`, so it starts higher and comes down.
+        warmup_iters: How long it takes.
+        warmup_ratio: What the policy's momentum is divided by at its start, in (0, 1].
+        warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations, as in
+            :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: if ``by_step`` is no bool.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where nothing is counted in iterations.
+
+    Source: mmcv's ``MomentumUpdaterHook``.
+
+    Note:
+        Departures from mmcv: a momentum outside [0, 1) is refused before the first iteration, with
+        the optimizer and the group (there a warm-up can bring Adam's beta to 1.0, where Adam
+        divides by zero), and so is an optimizer without momentum (there a KeyError).
+        ``warmup_by_epoch`` is new. Betas after the second are kept.
+    """
+
+    quantity = "momentum"
+    warmup_ratio = 0.9
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        warmup: str | None = None,
+        warmup_iters: int = 0,
+        warmup_ratio: float = 0.9,
+        warmup_by_epoch: bool = False,
+        by_step: bool = False,
+    ) -> None:
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
+
+    _minimum = property(attrgetter("min_momentum"))
+    _ratio = property(attrgetter("min_momentum_ratio"))
+
+    # -- by mmcv's names ---------------------------------------------------------------------
+
+    @property
+    def base_momentum(self) -> Values:
+        """The ``initial_momentum`` of every group."""
+        return self.base
+
+    @base_momentum.setter
+    def base_momentum(self, value: Values) -> None:
+        self.base = value
+
+    @property
+    def regular_momentum(self) -> Values:
+        """The momenta without warm-up."""
+        return self.regular
+
+    @regular_momentum.setter
+    def regular_momentum(self, value: Values) -> None:
+        self.regular = value
+
+    def get_momentum(self, runner: Any, base_momentum: Any) -> float:
+        """Return the momentum of a group, without warm-up."""
+        return self.value(base_momentum, *self._progress(runner))
+
+    def get_regular_momentum(self, runner: Any) -> Values:
+        """Return the momenta of all groups, without warm-up."""
+        if getattr(self.get_momentum, "__func__", None) is MomentumUpdaterHook.get_momentum:
+            return self._from_policy(runner, self.base)
+        return of_each(partial(self.get_momentum, runner), self.base)
+
+    def get_warmup_momentum(self, cur_iters: int) -> Values:
+        """Return the momenta of all groups, with warm-up."""
+        factor = self._factor(cur_iters)
+        return of_each(lambda momentum: momentum / factor, self.regular)
+
+    def _set_momentum(self, runner: Any, momentum_groups: Values) -> None:
+        for name, i, group, momentum in with_groups(runner.optimizer, momentum_groups):
+            if not self.allows(momentum):
+                where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
+                now = f"{self.small_unit} {runner.iter}"
+                raise ValueError(self.out_of_range(where, momentum, now))
+            if "momentum" in group:
+                group["momentum"] = momentum
+            elif "betas" in group:
+                group["betas"] = (momentum, *group["betas"][1:])
+
+    # -- by ours -----------------------------------------------------------------------------
+
+    def bases_of(self, name: str, optimizer: Any) -> list[Any]:
+        """Return the ``initial_momentum`` of each group."""
+        for i, group in enumerate(optimizer.param_groups):
+            if "momentum" not in group and "betas" not in group:
+                raise ValueError(
+                    f"{type(self).__name__} needs an optimizer with momentum: "
+                    f"{place(name, optimizer, i)} has neither momentum nor betas"
+                )
+            now = group["momentum"] if "momentum" in group else group["betas"][0]
+            group.setdefault("initial_momentum", now)
+        return [group["initial_momentum"] for group in optimizer.param_groups]
+
+    def regular_values(self, runner: Any) -> Values:
+        """Return the momenta without warm-up."""
+        return self.get_regular_momentum(runner)
+
+    def warm_values(self, now: int) -> Values:
+        """Return the momenta with warm-up."""
+        return self.get_warmup_momentum(now)
+
+    def warmed(self, value: float, factor: float) -> float:
+        """A warm-up divides the momentum."""
+        return value / factor
+
+    def allows(self, value: Any) -> bool:
+        """Whether it is in [0, 1)."""
+        return isinstance(value, (int, float)) and 0 <= value < 1
+
+    def set_values(self, runner: Any, values: Values) -> None:
+        """Write the momenta."""
+        self._set_momentum(runner, values)
+
+    def fights_with(self, scheduler: Any) -> bool:
+        """Whether it is a OneCycleLR or CyclicLR that sets momenta too."""
+        return bool(getattr(scheduler, "cycle_momentum", False))
+
+    def out_of_range(self, where: str, value: Any, when: str) -> str:
+        """Say what is wrong with a momentum."""
+        hint = "" if self.warmup is None else f" (warmup_ratio={self.warmup_ratio} divides it)"
+        return (
+            f"{type(self).__name__}: the momentum of {where} would be {value} at {when}, "
+            f"it must be in [0, 1){hint}"
+        )

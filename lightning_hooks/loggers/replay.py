@@ -1,0 +1,148 @@
+"""Send what was logged but not delivered: ``lightning-hooks replay FILE``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.spool import held, read_spool
+from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
+from lightning_hooks.loggers.trackers.packages import require, tolerant
+
+__all__ = ["WRITERS", "open_writer", "read", "replay"]
+
+WRITERS: Mapping[str, str] = {
+    "clearml": "clearml.ClearMLWriter",
+    "dvclive": "dvclive.DvcliveWriter",
+    "mlflow": "mlflow.MlflowWriter",
+    "neptune": "neptune.NeptuneWriter",
+    "tensorboard": "tensorboard.TensorboardWriter",
+    "visdom": "visdom.VisdomWriter",
+    "wandb": "wandb.WandbWriter",
+}
+"""The writers by the names of their backends."""
+
+
+def open_writer(name: str, **arguments: Any) -> Writer:
+    """Open a run in a backend.
+
+    Args:
+        name: A key of ``WRITERS``.
+        arguments: Those of the writer's ``connect``.
+
+    Raises:
+        ValueError: for an unknown backend.
+        ImportError: if it is not installed.
+    """
+    if name not in WRITERS:
+        raise ValueError(f"to must be one of {', '.join(WRITERS)}, got {name!r}")
+    require(name, "replay")
+    module, _, cls = WRITERS[name].rpartition(".")
+    writer: type[Writer] = getattr(
+        importlib.import_module(f"lightning_hooks.loggers.trackers.{module}"), cls
+    )
+    with tolerant():
+        return writer.connect(**arguments)
+
+
+def read(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
+    """Return what a spool or an offline run of Neptune's holds.
+
+    Args:
+        path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
+        rest: Whether only what the spool's backend has not taken is wanted.
+
+    Returns:
+        What opens its run again, the records, and whether the run has failed.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is something else.
+    """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no {path}")
+    if is_neptune_run(path):
+        records, failed = read_neptune(path)
+        return {}, records, failed
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is neither a spool nor an offline run of Neptune's")
+    return read_spool(path, rest=rest)
+
+
+def replay(
+    path: str,
+    to: Writer | str | None = None,
+    *,
+    on_sent: Callable[[int, int], None] | None = None,
+    **arguments: Any,
+) -> int:
+    """Send what was logged to a backend.
+
+    Without ``to`` the rest of a spool goes to the run that it was meant for; it is removed when
+    all of it is there. With ``to`` all records go to a run there, and nothing is removed: of a run
+    that still goes on, those that it has logged by now.
+
+    Args:
+        path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
+        to: A writer, which is left open, or the name of a backend.
+        on_sent: Told how many records of how many are sent, after each batch.
+        arguments: Those of the backend's ``connect``, such as ``uri=`` of MLflow, ``log_dir=`` of
+            TensorBoard or ``init=dict(project=...)`` of W&B.
+
+    Returns:
+        The number of records sent.
+
+    Raises:
+        ValueError: if the file is no spool, or the backend is unknown.
+        BlockingIOError: without ``to``, if the run of the spool goes on, or it is being sent.
+        Exception: whatever the client raises.
+    """
+    with held(path) if to is None and os.path.isfile(path) else contextlib.nullcontext():
+        return _replay(path, to, on_sent, arguments)
+
+
+def _replay(
+    path: str,
+    to: Writer | str | None,
+    on_sent: Callable[[int, int], None] | None,
+    arguments: Mapping[str, Any],
+) -> int:
+    head, records, failed = read(path, rest=to is None)
+    if isinstance(to, Writer):
+        _send(to, records, on_sent)
+        return len(records)
+    if to is None:
+        if "writer" not in head:
+            raise ValueError(f"{path} does not say where it belongs: give `to`")
+        known = {**head.get("arguments", {}), **head["resume"], **arguments}
+        writer = open_writer(head["writer"], **known)
+    else:
+        writer = open_writer(to, **arguments)
+    try:
+        with tolerant():
+            _send(writer, records, on_sent)
+    except BaseException:
+        writer.close(failed=True)
+        raise
+    with tolerant():
+        writer.close(failed)
+    if to is None:
+        for name in (path, f"{path}.ack"):
+            if os.path.exists(name):
+                os.unlink(name)
+    return len(records)
+
+
+def _send(
+    writer: Writer, records: Sequence[Record], on_sent: Callable[[int, int], None] | None
+) -> None:
+    for start in range(0, len(records), writer.batch):
+        writer.write(records[start : start + writer.batch])
+        if on_sent is not None:
+            on_sent(min(start + writer.batch, len(records)), len(records))
+    writer.flush()

@@ -1,0 +1,257 @@
+"""``TextLoggerHook``: lines on the console and in the work dir, to read and as JSON."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import fsspec
+import lightning as L
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_hooks.engine.driver import resume
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.delivery.record import is_image
+from lightning_hooks.loggers.log_file import LogFile
+from lightning_hooks.loggers.log_tags import of_first_group, peak_memory
+from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
+from lightning_hooks.loggers.upload import check_suffix, copy_files
+from lightning_hooks.storage.files import join
+from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
+
+__all__ = ["TextLoggerHook"]
+
+
+@HOOKS.register_module()
+class TextLoggerHook(LoggerHook):
+    r"""Prints a line for each log and appends it to ``{work_dir}/{timestamp}.log``.
+
+    ``Epoch [4][100/1000]\tlr: 1.000e-01, eta: 0:10:00, time: 0.250, data_time: 0.010, loss: ...``
+
+    The same as JSON goes to ``{timestamp}.log.json``. A run that is resumed from a checkpoint goes
+    on in the same files: what was written after the checkpoint is cut off, so that in the end they
+    have each iteration once.
+
+    ==============  ==========================================================================
+    key in JSON     value
+    ==============  ==========================================================================
+    mode            ``train`` or ``val``
+    epoch, iter     from 1; ``iter`` counts in the epoch, or in the run if not ``by_epoch``; for
+                    ``val`` it is the number of its batches
+    lr              of the first group; with several optimizers a dict of them by name
+    memory          the most that torch has allocated, MiB, of all ranks, where there is CUDA
+    time            seconds per iteration, ``data_time`` those of waiting for the batch
+    anything else   what is in ``runner.log_buffer.output``
+    ==============  ==========================================================================
+
+    The file's first line is ``runner.meta``, if there is something in it. A subclass whose
+    ``_round_float`` returns what it is given keeps all digits there.
+
+    Args:
+        by_epoch: Whether the run is counted in epochs.
+        interval: Iterations between two logs.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
+        interval_exp_name: Iterations after which ``runner.meta["exp_name"]`` is printed; it is
+            at the end of each epoch too.
+        out_dir: A folder or URL; after the run its text files are copied into a folder there
+            that is named as the work dir.
+        out_suffix: How the names of the files to copy end.
+        keep_local: Whether copied files stay in the work dir too.
+        file_client_args: ``backend``, a protocol of fsspec, and its storage options; told from
+            ``out_dir`` by default.
+
+    Raises:
+        ValueError: if ``file_client_args`` is given without ``out_dir``, or has an unknown
+            backend.
+        TypeError: if ``out_dir`` is no path or ``out_suffix`` no string or strings.
+
+    Source: mmcv's ``TextLoggerHook``.
+
+    Note:
+        Departures from mmcv in the JSON: floats below 0.01 keep all digits (mmcv rounds to five
+        decimals, so a learning rate of 3e-6 was 0.0), and NaN and infinity are ``null``, so that
+        strict readers read each line. A resumed run goes on in the files of the run that it resumes
+        (mmcv begins new ones), unless it was given another ``timestamp``. The ``.log`` has the
+        lines of this hook; one that the logger writes itself is left to it. Without a known end
+        there is no ETA and the total is ``?`` (mmcv raises). A file that cannot be written or
+        copied costs one warning, not the run. ``out_dir`` is not changed by a run; where the work
+        dir is the current folder, only files that bear the run's timestamp are copied.
+    """
+
+    start_iter = 0
+    _json: LogFile | None = None
+    _lines: LogFile | None = None
+    _resumed: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        interval_exp_name: int = 1000,
+        out_dir: str | None = None,
+        out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
+        keep_local: bool = True,
+        file_client_args: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        if out_dir is None and file_client_args is not None:
+            raise ValueError("file_client_args has no meaning without out_dir")
+        check_int("interval_exp_name", interval_exp_name)
+        check_bool(keep_local=keep_local)
+        self.time_sec_tot = 0.0
+        self.interval_exp_name = interval_exp_name
+        self.out_dir = check_path("out_dir", out_dir)
+        self.out_suffix = check_suffix(out_suffix)
+        self.keep_local = keep_local
+        self.file_client_args = check_dict("file_client_args", file_client_args)
+        if self.out_dir is not None:
+            self._file_system()  # complain now
+
+    def before_run(self, runner: Any) -> None:
+        """Write the run's meta as the first line."""
+        super().before_run(runner)
+        self.time_sec_tot = 0.0
+        self.start_iter = runner.iter
+        self._json = LogFile(self._path(runner, ".log.json"))
+        self._lines = LogFile(self._path(runner, ".log")) if self.writes_lines(runner) else None
+        resumed, self._resumed = self._resumed, {}
+        if runner.rank != 0:
+            return
+        kept = [
+            file.cut_back(resumed[file.name], runner.logger)
+            for file in self._files
+            if file.name in resumed
+        ]
+        if runner.meta and not any(kept):
+            self._dump_log(runner.meta, runner)
+
+    @property
+    def json_log_path(self) -> str:
+        """The file of JSON; another one may be set."""
+        return "" if self._json is None else self._json.path
+
+    @json_log_path.setter
+    def json_log_path(self, path: str) -> None:
+        self._json = LogFile(path)
+
+    @property
+    def _files(self) -> list[LogFile]:
+        return [file for file in (self._json, self._lines) if file is not None]
+
+    @staticmethod
+    def _path(runner: Any, suffix: str) -> str:
+        return join(runner.work_dir.removeprefix("file://"), runner.timestamp + suffix)
+
+    def writes_lines(self, runner: Any) -> bool:
+        """Whether the lines go to a file of their own: unless the logger writes that itself."""
+        path = os.path.abspath(self._path(runner, ".log"))
+        logger: logging.Logger | None = runner.logger
+        while logger is not None:
+            if any(getattr(handler, "baseFilename", None) == path for handler in logger.handlers):
+                return False
+            logger = logger.parent if logger.propagate else None
+        return True
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Note how far the files have come."""
+        if self._files and trainer.is_global_zero:
+            logs = checkpoint.setdefault(resume.KEY, {}).setdefault("text_logs", {})
+            logs.update({file.name: file.state() for file in self._files})
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep how far they had come until the run begins."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._resumed = (checkpoint.get(resume.KEY) or {}).get("text_logs", {})
+
+    def log(self, runner: Any) -> dict[str, Any]:
+        """Print and write what is in the output."""
+        output = dict(runner.log_buffer.output)
+        record: dict[str, Any] = {
+            "mode": self.get_mode(runner),
+            "epoch": self.get_epoch(runner),
+            # an evaluation's number of batches
+            "iter": output.pop("eval_iter_num", self.get_iter(runner, inner_iter=True)),
+        }
+        lr = of_first_group(runner, runner.current_lr)
+        if lr is not None:
+            record["lr"] = lr
+        if "time" in output and torch.cuda.is_available():  # an old subclass answers without, too
+            memory = self._get_max_memory(runner)
+            if memory is not None:
+                record["memory"] = memory
+        record.update({name: value for name, value in output.items() if not is_image(value)})
+        self._log_info(record, runner)
+        self._dump_log(record, runner)
+        return record
+
+    def _log_info(self, log_dict: dict[str, Any], runner: Any) -> None:
+        """Print a record."""
+        if log_dict["mode"] == "train" and "time" in log_dict:
+            self.time_sec_tot += log_dict["time"] * self.interval
+        if runner.rank != 0:
+            return
+        if runner.meta and "exp_name" in runner.meta:
+            ends = self.by_epoch and self.end_of_epoch(runner)
+            if ends or self.every_n_iters(runner, self.interval_exp_name):
+                self._say(f"Exp name: {runner.meta['exp_name']}", runner)
+        batches, end = runner.trainer.num_training_batches, runner.max_iters
+        in_epoch = None if batches == float("inf") else int(batches)
+        done = runner.iter + 1
+        left = None
+        if end is not None and "time" in log_dict:
+            left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
+        total = in_epoch if self.by_epoch else end
+        line = console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left)
+        self._say(line, runner)
+
+    def _say(self, line: str, runner: Any) -> None:
+        runner.logger.info("%s", line)
+        if self._lines is not None:
+            now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
+            self._lines.append(f"{now} - {runner.logger.name} - INFO - {line}", runner.logger)
+
+    def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
+        """Append a record to the file."""
+        if self._json is not None and runner.rank == 0:
+            self._json.append(json_line(log_dict, self._round_float), runner.logger)
+
+    def _round_float(self, items: Any) -> Any:
+        return rounded(items)
+
+    def _get_max_memory(self, runner: Any) -> int | None:
+        return peak_memory(runner)
+
+    def after_run(self, runner: Any) -> None:
+        """Copy the text files to ``out_dir``."""
+        if self.out_dir is None or runner.rank != 0:
+            return
+        copy_files(
+            *(runner, self._file_system(), self.out_dir, self.out_suffix),
+            keep_local=self.keep_local,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_json", "_lines", "_resumed")
+        return {k: v for k, v in super().__getstate__().items() if k not in own}
+
+    def _file_system(self) -> Any:
+        options = dict(self.file_client_args or {})
+        backend = options.pop("backend", None)
+        if backend is None:
+            return fsspec.core.url_to_fs(self.out_dir, **options)[0]
+        # mmcv's name for the local disk
+        return fsspec.filesystem("file" if backend == "disk" else backend, **options)

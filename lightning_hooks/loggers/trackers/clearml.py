@@ -1,0 +1,191 @@
+"""``ClearMLLoggerHook``: numbers, images and parameters to ClearML, or to its offline files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.packages import Package, environment, require
+from lightning_hooks.storage.files import is_local
+from lightning_hooks.utils.arguments import check_dict
+
+__all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
+
+_CAPTURES = (
+    "auto_connect_arg_parser",
+    "auto_connect_frameworks",
+    "auto_connect_streams",
+    "auto_resource_monitoring",
+)
+
+
+class ClearMLWriter(PointWriter):
+    """A task of ClearML's; it writes what it was given every few seconds.
+
+    Args:
+        run: The client's task.
+        owned: Whether it is ours to close.
+    """
+
+    name = "clearml"
+
+    def __init__(self, run: Any, owned: bool = True) -> None:
+        self.run = run
+        self.logger = run.get_logger()
+        self._owned = owned
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        run: Any = None,
+        init: Mapping[str, Any] | None = None,
+        offline: bool = False,
+        folder: str | None = None,
+    ) -> ClearMLWriter:
+        """Start a task, or take the one that there is.
+
+        Args:
+            run: A task.
+            init: Arguments of ``Task.init``.
+            offline: Whether no server is asked.
+            folder: Where offline tasks are kept, unless the environment says so.
+        """
+        from clearml import Task
+        from clearml.config import config_obj
+
+        if run is not None:
+            return cls(run, owned=False)
+        # a fork of this process, with all its threads, would do the writing otherwise: it takes
+        # ten seconds to end, and may not end at all
+        if config_obj.get("sdk.development.report_use_subprocess", None) is None:
+            config_obj.set_overrides({"sdk": {"development": {"report_use_subprocess": False}}})
+        if offline:
+            Task.set_offline(True)
+        with environment(**({"CLEARML_CACHE_DIR": folder} if folder else {})):
+            return cls(Task.init(**init or {}))
+
+    def add(self, name: str, value: Any, record: Record) -> None:
+        """Report a number or an image."""
+        if isinstance(value, np.ndarray):
+            image = value.transpose(1, 2, 0).squeeze()
+            self.logger.report_image(name, name, iteration=record.step, image=image)
+        else:
+            self.logger.report_scalar(name, name, value, record.step)
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Store hyper-parameters in the section General."""
+        self.run.connect({k: "None" if v is None else v for k, v in params.items()})
+
+    def flush(self) -> None:
+        """Have the client write soon."""
+        self.logger.flush()
+
+    def close(self, failed: bool = False) -> None:
+        """Close the task if it is ours."""
+        if not self._owned:
+            return
+        if failed:
+            self.run.mark_failed(status_reason="the training has failed")
+        self.run.close()
+
+
+@HOOKS.register_module()
+class ClearMLLoggerHook(TrackerHook):
+    """Logs to ClearML: offline in ``{work_dir}/clearml``, unless a server is configured.
+
+    The keys are those of ``get_loggable_tags``: each is a title and a series of that name. The
+    module's hyper-parameters are in the section General. ``Task.import_offline_session`` uploads
+    an offline task later.
+
+    Args:
+        init_kwargs: Arguments of ``clearml.Task.init``.
+        interval: Iterations between two logs.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
+        by_epoch: Whether the run is counted in epochs.
+        options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
+
+    Raises:
+        ImportError: if clearml is not installed.
+        TypeError: if ``run`` is no task.
+
+    Source: mmcv's ``ClearMLLoggerHook``.
+
+    Note:
+        Departures from mmcv: the task is offline when no server is configured. Frameworks,
+        arguments, output and hardware are not captured unless ``init_kwargs`` asks for it, and
+        each run is a new task. The program's current task is used and left open. The client
+        reports from a thread, not from a fork of the training process.
+    """
+
+    package = "clearml"
+    writer_class = ClearMLWriter
+    run_has = "get_logger"
+    clearml = Package("clearml")
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        self.import_clearml()
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
+
+    def import_clearml(self) -> None:
+        """Complain if clearml is not installed; ``self.clearml`` imports it when first read."""
+        require("clearml", type(self).__name__)
+
+    @property
+    def task(self) -> Any:
+        """The task, None until there is one."""
+        return self.client_run
+
+    def running(self) -> Any:
+        """The program's current task."""
+        return self.clearml.Task.current_task()
+
+    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """What starts the client, and its arguments that were given."""
+        return self.clearml.Task.init, self.init_kwargs
+
+    def modules(self, runner: Any) -> Sequence[str]:
+        """The client looks for what it could draw with."""
+        return "clearml", "matplotlib.pylab", "clearml.utilities.plotlympl"
+
+    def target(self, runner: Any) -> dict[str, Any]:
+        """Files in the work dir, unless a server is configured."""
+        offline = not has_clearml_server()
+        local = is_local(runner.work_dir)
+        name = os.path.basename(os.path.abspath(runner.work_dir)) if local else "lightning_hooks"
+        init = {
+            "project_name": "lightning_hooks",
+            "task_name": f"{name} {runner.timestamp}",
+            "reuse_last_task_id": False,
+            **dict.fromkeys(_CAPTURES, False),
+            **self.init_kwargs,
+        }
+        folder = os.path.join(os.path.abspath(runner.work_dir), "clearml")
+        return {"init": init, "offline": offline, "folder": folder if offline and local else None}
+
+
+def has_clearml_server() -> bool:
+    """Whether ClearML has a server to log to: in the environment or in its settings file."""
+    names = ("CLEARML_API_HOST", "TRAINS_API_HOST", "CLEARML_API_ACCESS_KEY")
+    if os.environ.get("CLEARML_OFFLINE_MODE", "0") not in ("0", "", "false"):
+        return False
+    path = os.environ.get("CLEARML_CONFIG_FILE", "~/clearml.conf")
+    return any(os.environ.get(n) for n in names) or os.path.exists(os.path.expanduser(path))

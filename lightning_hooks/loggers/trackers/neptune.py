@@ -1,0 +1,268 @@
+"""``NeptuneLoggerHook``: numbers to Neptune's offline files, or to a private deployment.
+
+Neptune's offline files, read without Neptune: what was logged can go elsewhere.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.inputs import Paths
+from lightning_hooks.loggers.trackers.packages import Package, environment, require
+from lightning_hooks.storage.files import is_local
+from lightning_hooks.utils.arguments import check_bool, check_dict
+
+__all__ = ["NeptuneLoggerHook", "NeptuneWriter", "is_neptune_run", "read_neptune"]
+
+_CAPTURES = (
+    "capture_stdout",
+    "capture_stderr",
+    "capture_hardware_metrics",
+    "capture_traceback",
+    "git_ref",
+)
+
+__all__ = ["NeptuneLoggerHook", "NeptuneWriter"]
+
+
+class NeptuneWriter(PointWriter):
+    """A run of Neptune's.
+
+    Args:
+        run: The client's run.
+        owned: Whether it is ours to stop.
+        with_step: Whether points have a step.
+        note: What the user should know.
+    """
+
+    name = "neptune"
+
+    def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
+        self.run = run
+        self.note = note
+        self._owned = owned
+        self._with_step = with_step
+        self._paths = Paths(run.get_structure())
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        run: Any = None,
+        init: Mapping[str, Any] | None = None,
+        folder: str | None = None,
+        with_step: bool = True,
+    ) -> NeptuneWriter:
+        """Start a run, offline where no server answers.
+
+        Args:
+            run: A run that is there already.
+            init: Arguments of ``neptune.init_run``.
+            folder: Where offline files are, if the environment does not say.
+            with_step: Whether points have a step.
+        """
+        import neptune
+
+        if run is not None:
+            return cls(run, owned=False, with_step=with_step)
+        init = dict(init or {})
+        note = "Neptune's hosted service closed in March 2026: "
+        with environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})):
+            if init.get("mode", "offline") == "offline":
+                note += f"this run is kept in files below {folder} that no server will take"
+            else:
+                try:
+                    run = neptune.init_run(**init)
+                    note += f'mode="{init["mode"]}" works with a private deployment only'
+                except Exception as error:
+                    note += f"none answers ({type(error).__name__}: {error}); the run is offline"
+            run = run or neptune.init_run(**{**init, "mode": "offline"})
+        return cls(run, with_step=with_step, note=note)
+
+    def log(self, record: Record) -> None:
+        """Append a point to each series."""
+        super().log(record)
+        if not self._with_step and record.scalars:
+            self.run["global_step"].append(record.step, timestamp=record.time)
+
+    def add(self, name: str, value: Any, record: Record) -> None:
+        """Append a point to a series."""
+        if isinstance(value, np.ndarray):
+            from neptune.types import File
+
+            image = value.transpose(1, 2, 0)
+            value = File.as_image(image.squeeze() / 255.0)
+        step = record.step if self._with_step else None
+        self.run[self._paths.of(name)].append(value, step=step, timestamp=record.time)
+        self.note = self._paths.note or self.note
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Store hyper-parameters."""
+        for name, value in params.items():
+            self.run[f"parameters/{name}"] = "None" if value is None else value
+
+    def flush(self) -> None:
+        """See it on the disk."""
+        self.run.wait(disk_only=True)
+
+    def close(self, failed: bool = False) -> None:
+        """Stop the run if it is ours."""
+        if not self._owned:
+            return
+        if failed:
+            self.run["sys/failed"] = True
+        self.run.stop()
+
+
+@HOOKS.register_module()
+class NeptuneLoggerHook(TrackerHook):
+    """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` unless told otherwise.
+
+    Neptune's hosted service closed in March 2026, and the hook says so: ``mode="async"`` or
+    ``"sync"`` needs a private deployment; where none answers, the run is offline. ``lightning-hooks
+    replay {work_dir}/.neptune/offline/run__... --to mlflow`` brings an offline run to MLflow, W&B
+    or TensorBoard. The keys are those of ``get_loggable_tags``; the module's hyper-parameters are
+    below ``parameters``.
+
+    Args:
+        init_kwargs: Arguments of ``neptune.init_run``.
+        interval: Iterations between two logs.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
+        with_step: Whether the iteration is the step of each point; otherwise it is logged as
+            ``global_step``.
+        by_epoch: Whether the run is counted in epochs.
+        options: See ``TrackerHook``; ``run`` is Neptune's run, to be used and left open.
+
+    Raises:
+        ImportError: if neptune is not installed.
+        TypeError: if ``run`` is no run of Neptune's.
+
+    Source: mmcv's ``NeptuneLoggerHook``.
+
+    Note:
+        Departures from mmcv: its client is gone; this is neptune 1.x, offline. Console output,
+        hardware and source files are not captured unless ``init_kwargs`` asks for it. With
+        ``with_step=False`` each value goes to its own series (mmcv appends all to each). Of a
+        number and a group of one name, such as ``lr`` and ``lr/body``, the second has ``_`` added,
+        and a warning says so (Neptune fails).
+    """
+
+    package = "neptune"
+    writer_class = NeptuneWriter
+    run_has = "get_structure"
+    neptune = Package("neptune")
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = True,
+        with_step: bool = True,
+        by_epoch: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        self.import_neptune()
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
+        check_bool(with_step=with_step)
+        self.with_step = with_step
+
+    def import_neptune(self) -> None:
+        """Complain if neptune is not installed; ``self.neptune`` imports it when first read."""
+        require("neptune", type(self).__name__)
+
+    @property
+    def run(self) -> Any:
+        """Neptune's run, None until there is one."""
+        return self.client_run
+
+    def modules(self, runner: Any) -> Sequence[str]:
+        """The client asks whether it is in a notebook."""
+        return "neptune", "IPython"
+
+    def target(self, runner: Any) -> dict[str, Any]:
+        """Files below the work dir, unless a mode says otherwise."""
+        mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
+        quiet = dict.fromkeys(_CAPTURES, False)
+        local = is_local(runner.work_dir)
+        return {
+            "init": {**quiet, "source_files": [], **self.init_kwargs, "mode": mode},
+            "folder": os.path.join(runner.work_dir, ".neptune") if local else None,
+            "with_step": self.with_step,
+        }
+
+
+_VALUES = ("AssignFloat", "AssignInt", "AssignBool", "AssignString")
+_OWN = ("sys/", "source_code/")
+
+
+def is_neptune_run(path: str) -> bool:
+    """Whether a folder is an offline run of Neptune's: ``.neptune/offline/run__...``."""
+    return os.path.isdir(path) and bool(_data_files(path))
+
+
+def read_neptune(path: str) -> tuple[list[Record], bool]:
+    """Return the records of an offline run, by step, and whether the run has failed.
+
+    Series of numbers become scalars, single values parameters. A point without a step has that
+    of its place in its series. What is below ``sys`` and ``source_code`` is Neptune's own.
+
+    Args:
+        path: The folder of the run, or of its data files.
+    """
+    steps: dict[int, dict[str, float]] = {}
+    times: dict[int, float] = {}
+    params: dict[str, Any] = {}
+    lengths: dict[str, int] = {}
+    failed = False
+    for operation in _operations(path):
+        name = "/".join(operation.get("path", ()))
+        if operation["type"] == "LogFloats":
+            for point in operation["values"]:
+                place = lengths[name] = lengths.get(name, 0) + 1
+                step = place if point.get("step") is None else int(point["step"])
+                steps.setdefault(step, {})[name] = float(point["value"])
+                times.setdefault(step, float(point["ts"]))
+        elif operation["type"] in _VALUES and not name.startswith(_OWN):
+            params[name.removeprefix("parameters/")] = operation["value"]
+        elif name == "sys/failed":
+            failed = bool(operation["value"])
+    start = min(times.values(), default=0.0)
+    records = [Record(0, start, min(steps, default=0), params=params)] if params else []
+    for step in sorted(steps):
+        records.append(Record(len(records), times[step], step, steps[step]))
+    return records, failed
+
+
+def _operations(path: str) -> Iterator[dict[str, Any]]:
+    decoder = json.JSONDecoder()
+    for file in _data_files(path):
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+        at = 0
+        while at < len(text):
+            try:
+                entry, at = decoder.raw_decode(text, at)
+            except json.JSONDecodeError:  # torn by a kill
+                break
+            yield entry["obj"]
+            while at < len(text) and text[at].isspace():
+                at += 1
+
+
+def _data_files(path: str) -> list[str]:
+    found = glob.glob(os.path.join(glob.escape(path), "data-*.log"))
+    return sorted(found, key=lambda name: int(name.rpartition("-")[2].removesuffix(".log")))

@@ -1,0 +1,150 @@
+"""``TensorboardLoggerHook``: numbers, texts and images to TensorBoard's event files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.storage.files import join
+from lightning_hooks.utils.arguments import check_path
+
+__all__ = ["TensorboardLoggerHook", "TensorboardWriter"]
+
+
+class TensorboardWriter(PointWriter):
+    """An event file of TensorBoard's; values are float32 there.
+
+    Args:
+        run: torch's ``SummaryWriter``.
+        owned: Whether it is ours to close.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, run: Any, owned: bool = True) -> None:
+        self.run = run
+        self._owned = owned
+
+    @classmethod
+    def connect(
+        cls, *, run: Any = None, log_dir: str | None = None, purge_step: int | None = None
+    ) -> TensorboardWriter:
+        """Begin an event file in a folder, or take a writer that is there.
+
+        Args:
+            run: A ``SummaryWriter``.
+            log_dir: The folder, or a URL.
+            purge_step: The first step whose earlier points TensorBoard is to leave out.
+        """
+        from torch.utils.tensorboard import SummaryWriter
+
+        if run is not None:
+            return cls(run, owned=False)
+        return cls(SummaryWriter(log_dir, purge_step=purge_step))
+
+    def add(self, name: str, value: Any, record: Record) -> None:
+        """Add a number, a text or an image."""
+        add = self.run.add_scalar
+        if isinstance(value, str):
+            add = self.run.add_text
+        elif isinstance(value, np.ndarray):
+            add = self.run.add_image
+        add(name, value, record.step, walltime=record.time)
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Store hyper-parameters, as the tab HPARAMS shows them."""
+        from torch.utils.tensorboard.summary import hparams
+
+        known = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in params.items()}
+        for summary in hparams(known, {}):  # type: ignore[no-untyped-call]
+            self.run.file_writer.add_summary(summary)
+
+    def flush(self) -> None:
+        """Write what the client has buffered."""
+        self.run.flush()
+
+    def close(self, failed: bool = False) -> None:
+        """Close the file if it is ours."""
+        if self._owned:
+            self.run.close()
+
+    def resume(self) -> dict[str, Any]:
+        """What is sent later purges nothing: it comes after what has been sent."""
+        return {"purge_step": None}
+
+
+@HOOKS.register_module()
+class TensorboardLoggerHook(TrackerHook):
+    """Logs to TensorBoard, in ``{work_dir}/tf_logs``.
+
+    The keys are those of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
+    images. The module's hyper-parameters are in the tab HPARAMS.
+
+    Args:
+        log_dir: Another folder, or a URL.
+        interval: Iterations between two logs.
+        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
+            ``interval``.
+        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
+        by_epoch: Whether the run is counted in epochs.
+        options: See ``TrackerHook``; ``run`` is a ``SummaryWriter`` or a Lightning
+            ``TensorBoardLogger``, to be used and left open.
+
+    Raises:
+        ImportError: if tensorboard is not installed.
+        TypeError: if ``run`` is no such writer, or ``log_dir`` no path.
+
+    Source: mmcv's ``TensorboardLoggerHook``.
+
+    Note:
+        Departures from mmcv: ``log_dir`` is not changed by a run, so that a second run in another
+        work dir has its own. tensorboardX is not used. A run that is resumed has TensorBoard leave
+        out the points after its checkpoint (in mmcv they stay beside the new ones).
+    """
+
+    package = "tensorboard"
+    writer_class = TensorboardWriter
+    run_has = "add_scalar"
+    texts = True
+
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        require("tensorboard", type(self).__name__)
+        self.log_dir = check_path("log_dir", log_dir)
+
+    @property
+    def writer(self) -> Any:
+        """The ``SummaryWriter``, None until there is one."""
+        return self.client_run
+
+    def modules(self, runner: Any) -> Sequence[str]:
+        """What torch imports for its writer."""
+        return ("torch.utils.tensorboard",)
+
+    def target(self, runner: Any) -> dict[str, Any]:
+        """The folder."""
+        log_dir = self.log_dir
+        target: dict[str, Any] = {
+            "log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else log_dir
+        }
+        if runner.iter > 0:
+            # an epoch's validation was logged with the number of the iteration after it
+            validated = self.by_epoch and not progress.is_resuming_mid_epoch(runner.trainer)
+            target["purge_step"] = runner.iter + 1 + validated
+        return target

@@ -1,0 +1,199 @@
+"""A leg: the way from one value to another that a policy of several phases is on.
+
+The cyclic policy, for learning rates and for momenta.
+
+One cycle, for learning rates and for momenta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import cos, floor, pi
+
+from lightning_hooks.schedules.anneal import annealing_cos, annealing_linear
+
+__all__ = [
+    "ANNEALINGS",
+    "Leg",
+    "along",
+    "cyclic",
+    "one_cycle",
+    "one_cycle_ends",
+    "one_cycle_leg",
+    "one_cycle_momentum",
+    "one_cycle_ratios",
+]
+
+ANNEALINGS: dict[str, Callable[[float, float, float], float]] = {
+    "cos": annealing_cos,
+    "linear": annealing_linear,
+}
+"""The curves between two values, by mmcv's names."""
+
+
+Leg = tuple[float, float, float]
+"""The way that a value is on: the ratios of the base between which it goes, and how far it is."""
+
+
+def along(leg: Leg, base: float, anneal_strategy: str) -> float:
+    """Return the value on a leg.
+
+    >>> along((1, 10, 0.5), 0.1, "linear")
+    0.55
+    """
+    start, end, factor = leg
+    return ANNEALINGS[anneal_strategy](base * start, base * end, factor)
+
+
+def cyclic(
+    base: float,
+    position: int,
+    total: int,
+    *,
+    target_ratio: tuple[float, float] = (10, 1e-4),
+    cyclic_times: int = 1,
+    step_ratio_up: float = 0.4,
+    anneal_strategy: str = "cos",
+    gamma: float = 1.0,
+) -> float:
+    """Go to one multiple of the base and on to another, some times over.
+
+    With ``g = gamma**cycle``, a cycle goes from ``base`` to ``base * (1 - g + g * ratio[0])`` and
+    on to ``base * ratio[1]``; it has ``total // cyclic_times`` iterations, and a share
+    ``step_ratio_up`` of them for the first way. A cycle without a first way starts at
+    ``base * ratio[0]`` and goes to ``base * (1 - g + g * ratio[1])``.
+
+    Args:
+        base: The value at the start.
+        position: Iterations done.
+        total: Iterations to do, at least ``cyclic_times``.
+        target_ratio: The two targets as ratios of ``base``.
+        cyclic_times: How many cycles; what is left over begins one more.
+        step_ratio_up: The share of a cycle, in [0, 1), until the first target.
+        anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
+        gamma: How much of the first target's distance to ``base`` is left in each next cycle.
+
+    >>> [round(cyclic(1.0, t, 10, target_ratio=(10, 0.1), cyclic_times=2, gamma=0.5), 3)
+    ...  for t in range(10)]
+    [1.0, 5.5, 10.0, 7.525, 2.575, 1.0, 3.25, 5.5, 4.15, 1.45]
+    """
+    length = total // cyclic_times
+    up, now = floor(step_ratio_up * length), position % length
+    first, last = target_ratio
+    # mmcv's order of operations: the last bit depends on it
+    if gamma != 1.0:
+        scale = gamma ** (position // length)
+        if up:
+            first = 1 - scale + first * scale
+        else:
+            last = 1 - scale + last * scale
+    if now < up:
+        start, end, factor = base, base * first, now / up
+    else:
+        start, end, factor = base * first, base * last, (now - up) / (length - up)
+    if anneal_strategy == "cos":
+        return end + 0.5 * (start - end) * (cos(pi * factor) + 1.0)  # annealing_cos, faster
+    return annealing_linear(start, end, factor)
+
+
+def one_cycle_ends(total: int, pct_start: float, three_phase: bool) -> tuple[float, ...]:
+    """Return the positions at which the phases of one cycle end.
+
+    >>> one_cycle_ends(10, 0.3, False), one_cycle_ends(10, 0.3, True)
+    ((2.0, 9), (2.0, 4.0, 9))
+    """
+    up = float(pct_start * total) - 1
+    if three_phase:
+        return up, float(2 * pct_start * total) - 2, total - 1
+    return up, total - 1
+
+
+def one_cycle_leg(
+    position: int, total: int, *, pct_start: float, three_phase: bool, values: Sequence[float]
+) -> Leg:
+    """Return the leg of one cycle at a position: between two of the values, one for each turn.
+
+    >>> one_cycle_leg(1, 10, pct_start=0.3, three_phase=False, values=(1, 25, 1e-4))
+    (1, 25, 0.5)
+    """
+    ends = one_cycle_ends(total, pct_start, three_phase)
+    phase = next((i for i, end in enumerate(ends) if position <= end), len(ends) - 1)
+    begin, end = ends[phase - 1] if phase else 0, ends[phase]
+    # past the end, or in a phase without length: the phase is over
+    factor = 1 if position >= end else (position - begin) / (end - begin)
+    return values[phase], values[phase + 1], factor
+
+
+def one_cycle_ratios(
+    div_factor: float, final_div_factor: float, three_phase: bool
+) -> tuple[float, ...]:
+    """Return the rates at the turns of one cycle, as ratios of the first.
+
+    >>> one_cycle_ratios(25, 1e4, False)
+    (1, 25, 0.0001)
+    """
+    last = 1 / final_div_factor
+    return (1, div_factor, 1, last) if three_phase else (1, div_factor, last)
+
+
+def one_cycle(
+    base: float,
+    position: int,
+    total: int,
+    *,
+    pct_start: float = 0.3,
+    anneal_strategy: str = "cos",
+    div_factor: float = 25,
+    final_div_factor: float = 1e4,
+    three_phase: bool = False,
+) -> float:
+    """Go up to ``base * div_factor`` and down to ``base / final_div_factor``, once.
+
+    Args:
+        base: The value at the start.
+        position: Iterations done.
+        total: Iterations to do.
+        pct_start: The share of them on the way up.
+        anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
+        div_factor: The peak as a multiple of ``base``.
+        final_div_factor: What ``base`` is divided by at the end.
+        three_phase: Come back to ``base`` as fast as it went up, and then go to the end.
+
+    >>> [round(one_cycle(0.04, t, 10), 3) for t in range(10)]
+    [0.04, 0.52, 1.0, 0.95, 0.812, 0.611, 0.389, 0.188, 0.05, 0.0]
+    """
+    ratios = one_cycle_ratios(div_factor, final_div_factor, three_phase)
+    leg = one_cycle_leg(
+        position, total, pct_start=pct_start, three_phase=three_phase, values=ratios
+    )
+    return along(leg, base, anneal_strategy)
+
+
+def one_cycle_momentum(
+    bounds: tuple[float, float],
+    position: int,
+    total: int,
+    *,
+    pct_start: float = 0.3,
+    anneal_strategy: str = "cos",
+    three_phase: bool = False,
+) -> float:
+    """Go from the higher of two bounds down to the lower and back, while :func:`one_cycle` goes up.
+
+    Args:
+        bounds: The higher and the lower.
+        position: Iterations done.
+        total: Iterations to do.
+        pct_start: The share of them on the way down.
+        anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
+        three_phase: Come back as fast as it went down, and stay there.
+
+    >>> [round(one_cycle_momentum((0.95, 0.85), t, 10), 3) for t in range(10)]
+    [0.95, 0.9, 0.85, 0.855, 0.869, 0.889, 0.911, 0.931, 0.945, 0.95]
+    """
+    high, low = bounds
+    values = (high, low, high, high) if three_phase else (high, low, high)
+    leg = one_cycle_leg(
+        position, total, pct_start=pct_start, three_phase=three_phase, values=values
+    )
+    return along(leg, 1, anneal_strategy)

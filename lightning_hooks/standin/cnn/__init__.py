@@ -1,0 +1,1 @@
+"""``mmcv.cnn``: layers, building blocks and initializers."""

@@ -1,0 +1,1 @@
+"""``mmcv.fileio``: files by path, local or remote."""

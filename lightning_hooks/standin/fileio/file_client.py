@@ -1,0 +1,241 @@
+"""mmcv's FileClient over fsspec: files by path, local or remote."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lightning_hooks.standin.fileio.path import scandir
+from lightning_hooks.storage import files
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["BaseStorageBackend", "FileClient", "FsspecBackend", "HardDiskBackend"]
+
+
+class BaseStorageBackend:
+    """The base of storages: ``get`` and ``get_text`` are what a file client needs."""
+
+    _allow_symlink = False
+
+    @property
+    def name(self) -> str:
+        """The class's name."""
+        return type(self).__name__
+
+    @property
+    def allow_symlink(self) -> bool:
+        """Whether there are symbolic links in it."""
+        return self._allow_symlink
+
+    def get(self, filepath: Any) -> Any:
+        """Return a file's bytes."""
+        raise NotImplementedError(f"{self.name} must define get(filepath)")
+
+    def get_text(self, filepath: Any) -> Any:
+        """Return a file's text."""
+        raise NotImplementedError(f"{self.name} must define get_text(filepath)")
+
+
+class FsspecBackend(BaseStorageBackend):
+    """Any storage that fsspec knows, by the protocol in the path."""
+
+    def _at(self, filepath: Any) -> tuple[Any, str]:
+        import fsspec
+
+        return fsspec.core.url_to_fs(str(filepath))  # type: ignore[no-any-return]
+
+    def get(self, filepath: Any) -> bytes:
+        """Return a file's bytes."""
+        filesystem, path = self._at(filepath)
+        return bytes(filesystem.cat_file(path))
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        """Return a file's text."""
+        return self.get(filepath).decode(encoding)
+
+    def put(self, obj: bytes, filepath: Any) -> None:
+        """Write a file: it appears when it is whole."""
+        with files.atomic_write(str(filepath)) as file:
+            file.write(obj)
+
+    def put_text(self, obj: str, filepath: Any, encoding: str = "utf-8") -> None:
+        """Write a text."""
+        self.put(obj.encode(encoding), filepath)
+
+    def remove(self, filepath: Any) -> None:
+        """Delete a file."""
+        filesystem, path = self._at(filepath)
+        filesystem.rm_file(path)
+
+    def exists(self, filepath: Any) -> bool:
+        """Whether something is there."""
+        filesystem, path = self._at(filepath)
+        return bool(filesystem.exists(path))
+
+    def isdir(self, filepath: Any) -> bool:
+        """Whether it is a directory."""
+        filesystem, path = self._at(filepath)
+        return bool(filesystem.isdir(path))
+
+    def isfile(self, filepath: Any) -> bool:
+        """Whether it is a file."""
+        filesystem, path = self._at(filepath)
+        return bool(filesystem.isfile(path))
+
+    def join_path(self, filepath: Any, *filepaths: Any) -> str:
+        """Join the parts of a path."""
+        return files.join(str(filepath), *map(str, filepaths))
+
+    @contextlib.contextmanager
+    def get_local_path(self, filepath: Any) -> Iterator[str]:
+        """Have a local copy of a file in the block."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, os.path.basename(str(filepath)))
+            Path(path).write_bytes(self.get(filepath))
+            yield path
+
+    def list_dir_or_file(
+        self,
+        dir_path: Any,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: Any = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """Yield what is in a directory, by paths relative to it; hidden files are left out."""
+        if suffix is not None and list_dir:
+            raise TypeError("suffix is of files: pass list_dir=False")
+        filesystem, root = self._at(dir_path)
+        for entry in filesystem.ls(root, detail=True):
+            name = entry["name"].rstrip("/").rpartition("/")[2]
+            if entry["type"] == "directory":
+                if list_dir:
+                    yield name
+                if recursive:
+                    inner = self.join_path(dir_path, name)
+                    for path in self.list_dir_or_file(inner, list_dir, list_file, suffix, True):
+                        yield f"{name}/{path}"
+            elif list_file and not name.startswith(".") and name.endswith(suffix or ""):
+                yield name
+
+
+class HardDiskBackend(FsspecBackend):
+    """The local disk."""
+
+    _allow_symlink = True
+
+    @contextlib.contextmanager
+    def get_local_path(self, filepath: Any) -> Iterator[str]:
+        """Give the path itself."""
+        yield str(filepath)
+
+    def list_files(self, directory: str, suffix: Any = None) -> list[str]:
+        """Return the files of a directory."""
+        return list(scandir(directory, suffix))
+
+
+class FileClient:
+    """Reads and writes files of one storage.
+
+    Args:
+        backend: ``"disk"`` (the default), ``"fsspec"``, or a registered one.
+        prefix: The protocol of the paths (``"s3"``), in the place of ``backend``.
+        **kwargs: Arguments of a registered backend.
+
+    Raises:
+        UnknownNameError: for a backend that is not known: mmcv's own clients of Petrel, Memcached
+            and LMDB are not offered.
+
+    Note:
+        Departures from mmcv: remote paths go through fsspec, and a file appears when it is whole.
+    """
+
+    _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
+        "disk": HardDiskBackend,
+        "fsspec": FsspecBackend,
+        "http": FsspecBackend,
+    }
+    _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {}
+
+    client: Any
+
+    def __init__(
+        self, backend: str | None = None, prefix: str | None = None, **kwargs: Any
+    ) -> None:
+        if prefix is not None and backend is None:
+            kind = self._prefix_to_backends.get(prefix, FsspecBackend)
+        else:
+            name = backend or "disk"
+            if name not in self._backends:
+                hint = suggest(name, self._backends)
+                raise UnknownNameError(
+                    f"backend {name!r} is not offered; {hint}. For a remote storage give paths "
+                    'of fsspec\'s ("s3://bucket/file"), or register a backend'
+                )
+            kind = self._backends[name]
+        self.client = kind(**kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "client":
+            raise AttributeError(name)
+        return getattr(self.client, name)
+
+    @property
+    def name(self) -> str:
+        """The storage's name."""
+        return str(self.client.name)
+
+    @property
+    def allow_symlink(self) -> bool:
+        """Whether there are symbolic links in it."""
+        return bool(self.client.allow_symlink)
+
+    @staticmethod
+    def parse_uri_prefix(uri: str | Path) -> str | None:
+        """Return the protocol of a path, or None.
+
+        >>> FileClient.parse_uri_prefix("s3://bucket/a"), FileClient.parse_uri_prefix("/a")
+        ('s3', None)
+        """
+        prefix, found, _ = str(uri).partition("://")
+        return prefix.rpartition(":")[2] if found else None
+
+    @classmethod
+    def infer_client(
+        cls, file_client_args: dict[str, Any] | None = None, uri: str | Path | None = None
+    ) -> FileClient:
+        """Return the client by its arguments, or else by the protocol of a path."""
+        if file_client_args is not None:
+            return cls(**file_client_args)
+        if uri is None:
+            raise AssertionError("infer_client needs file_client_args or a uri")
+        prefix = cls.parse_uri_prefix(uri)
+        return cls(backend="disk") if prefix in (None, "file") else cls(prefix=prefix)
+
+    @classmethod
+    def register_backend(
+        cls, name: str, backend: Any = None, force: bool = False, prefixes: Any = None
+    ) -> Any:
+        """Register a storage, as a decorator or by ``backend=``."""
+        if backend is None:
+
+            def decorator(found: Any) -> Any:
+                cls.register_backend(name, found, force, prefixes)
+                return found
+
+            return decorator
+        if not force and name in cls._backends:
+            raise KeyError(f"{name} is already registered as a storage backend; force=True")
+        cls._backends[name] = backend
+        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes or ():
+            cls._prefix_to_backends[prefix] = backend
+        return None
+
+    def bytes_io(self, filepath: Any) -> io.BytesIO:
+        """Return a file's bytes as an open file."""
+        return io.BytesIO(self.client.get(filepath))

@@ -1,0 +1,1 @@
+"""mmcv's own classes of hooks where ours differ from them."""

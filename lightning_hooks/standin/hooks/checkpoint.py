@@ -1,0 +1,132 @@
+"""``CheckpointHook`` under the stand-in's runners: files of mmcv's layout, at mmcv's point."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import lightning as L
+
+from lightning_hooks.hooks.checkpoint import checkpoint as native
+from lightning_hooks.standin.fileio.file_client import FileClient
+from lightning_hooks.standin.utils.dist import allreduce_params, master_only
+
+__all__ = ["CheckpointHook", "writes_mmcv_files"]
+
+
+def writes_mmcv_files(runner: Any) -> bool:
+    """Whether a runner is one of the stand-in's, whose checkpoints are mmcv's."""
+    return bool(getattr(runner, "writes_mmcv_files", False))
+
+
+class CheckpointHook(native.CheckpointHook):
+    """The stand-in's CheckpointHook: it calls ``runner.save_checkpoint`` where mmcv does.
+
+    In a Trainer, without a runner of the stand-in's, it is :class:`lightning_hooks.CheckpointHook`.
+
+    Args:
+        interval: Epochs or iterations from one file to the next; -1 for the last one only.
+        by_epoch: Whether epochs or iterations are counted.
+        save_optimizer: Whether the run can be resumed from the files.
+        out_dir: Where they go: into the directory in it that has the name of the work directory.
+        max_keep_ckpts: How many are kept; -1 for all.
+        save_last: Whether one is written at the end, whatever the interval.
+        sync_buffer: Whether buffers are averaged over the ranks before.
+        file_client_args: The storage; by the path by default.
+        **kwargs: Of ``runner.save_checkpoint``: ``filename_tmpl``, ``create_symlink``, ``meta``.
+
+    Source: mmcv's ``CheckpointHook``, reproduced.
+    """
+
+    file_client: Any = None
+    args: dict[str, Any] = {}  # noqa: RUF012  # for subclasses without super().__init__()
+    _out_dir_given: str | None = None
+
+    def __init__(
+        self,
+        interval: int = -1,
+        by_epoch: bool = True,
+        save_optimizer: bool = True,
+        out_dir: str | None = None,
+        max_keep_ckpts: int = -1,
+        save_last: bool = True,
+        sync_buffer: bool = False,
+        file_client_args: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            interval, by_epoch, save_optimizer, out_dir, max_keep_ckpts, save_last, sync_buffer,
+            **{name: value for name, value in kwargs.items() if name == "create_symlink"},
+        )  # fmt: skip
+        self.args = kwargs
+        self.file_client_args = file_client_args
+        self._out_dir_given = self.out_dir
+
+    def before_run(self, runner: Any) -> None:
+        """Find out where files go."""
+        if not writes_mmcv_files(runner):
+            super().before_run(runner)
+            return
+        out_dir: str = self._out_dir_given or runner.work_dir
+        self.file_client = FileClient.infer_client(self.file_client_args, out_dir)
+        if out_dir != runner.work_dir:
+            last = os.path.basename(runner.work_dir.rstrip(os.sep))
+            out_dir = self.file_client.join_path(out_dir, last)
+        self.out_dir = out_dir
+        name = self.file_client.name
+        runner.logger.info(f"Checkpoints will be saved to {out_dir} by {name}.")
+        links = self.file_client.allow_symlink
+        self.args = {
+            **self.args,
+            "create_symlink": self.args.get("create_symlink", links) and links,
+        }
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Write by epoch."""
+        if not writes_mmcv_files(runner):
+            super().after_train_epoch(runner)
+            return
+        due = self.every_n_epochs(runner, self.interval)
+        if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
+            self._save(runner, f"{runner.epoch + 1} epochs")
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Write by iteration."""
+        if not writes_mmcv_files(runner):
+            super().after_train_iter(runner)
+            return
+        if self.by_epoch:
+            return
+        due = self.every_n_iters(runner, self.interval)
+        if due or (self.save_last and self.is_last_iter(runner)):
+            self._save(runner, f"{runner.iter + 1} iterations")
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write the last file of a Trainer's own run."""
+        if self.file_client is None:
+            super().on_train_end(trainer, pl_module)
+
+    def _save(self, runner: Any, when: str) -> None:
+        runner.logger.info(f"Saving checkpoint at {when}")
+        if self.sync_buffer:
+            allreduce_params(runner.model.buffers())
+        self._save_checkpoint(runner)
+
+    @master_only
+    def _save_checkpoint(self, runner: Any) -> None:  # type: ignore[override]  # mmcv's name for it
+        runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
+        number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
+        default = "epoch_{}.pth" if self.by_epoch else "iter_{}.pth"
+        template = self.args.get("filename_tmpl", default)
+
+        def path_of(count: int) -> str:
+            return str(self.file_client.join_path(self.out_dir, template.format(count)))
+
+        if runner.meta is not None:
+            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path_of(number)
+        if self.max_keep_ckpts <= 0:
+            return
+        for old in range(number - self.max_keep_ckpts * self.interval, 0, -self.interval):
+            if not self.file_client.isfile(path_of(old)):
+                break
+            self.file_client.remove(path_of(old))

@@ -1,0 +1,92 @@
+"""``EMAHook`` as mmcv has it: the averages are buffers of the model, swapped at epochs' ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.runner.model_wrapper import unwrap
+
+__all__ = ["EMAHook"]
+
+
+class EMAHook(Hook):
+    """The stand-in's EMAHook, for old code that looks into mmcv's.
+
+    ``average = (1 - m) * average + m * parameter`` after iterations, with
+    ``m = min(momentum ** interval, (1 + iter) / (warm_up + iter))``. The average of ``a.b`` is the
+    model's buffer ``ema_a_b``. Between an epoch's end and the next beginning parameters and
+    buffers are swapped, so that evaluation and checkpoints see the average.
+
+    Args:
+        momentum: The weight of the model in the average, in (0, 1).
+        interval: Iterations from one update to the next.
+        warm_up: Iterations with smaller momentum.
+        resume_from: A checkpoint that the run goes on from, averages included.
+
+    Source: mmcv's ``EMAHook``, reproduced with its warm-up and its interval; the one to use in new
+    code is :class:`lightning_hooks.EMAHook`.
+    """
+
+    reads_step = False
+
+    def __init__(
+        self,
+        momentum: float = 0.0002,
+        interval: int = 1,
+        warm_up: int = 100,
+        resume_from: str | None = None,
+    ) -> None:
+        if not isinstance(interval, int) or interval <= 0:
+            raise AssertionError(f"interval must be a positive int, got {interval!r}")
+        if not 0 < momentum < 1:
+            raise AssertionError(f"momentum must be in (0, 1), got {momentum}")
+        self.warm_up = warm_up
+        self.interval = interval
+        self.momentum = momentum**interval
+        self.checkpoint = resume_from
+
+    def before_run(self, runner: Any) -> None:
+        """Give the model its buffers, and go on from a checkpoint."""
+        if runner.trainer.strategy.restore_checkpoint_after_setup:
+            name = type(runner.trainer.strategy).__name__
+            raise ValueError(
+                f"the stand-in's EMAHook does not work with {name}, where a rank has parts of the "
+                "parameters; use lightning_hooks.EMAHook with ModelParallelStrategy"
+            )
+        model = unwrap(runner.model)
+        self.model_parameters = dict(model.named_parameters())
+        self.param_ema_buffer = {
+            name: f"ema_{name.replace('.', '_')}" for name in self.model_parameters
+        }
+        for name, parameter in self.model_parameters.items():
+            # a buffer's name may have no dot
+            model.register_buffer(self.param_ema_buffer[name], parameter.data.clone())
+        self.model_buffers = dict(model.named_buffers())
+        if self.checkpoint is not None:
+            runner.resume(self.checkpoint)
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Update the averages every ``interval`` iterations."""
+        step = runner.iter
+        if step % self.interval:
+            return
+        momentum = min(self.momentum, (1 + step) / (self.warm_up + step))
+        for name, parameter in self.model_parameters.items():
+            average = self.model_buffers[self.param_ema_buffer[name]]
+            average.mul_(1 - momentum).add_(parameter.data, alpha=momentum)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Put the averages into the model."""
+        self._swap_ema_parameters()
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Put the parameters back."""
+        self._swap_ema_parameters()
+
+    def _swap_ema_parameters(self) -> None:
+        for name, parameter in self.model_parameters.items():
+            average = self.model_buffers[self.param_ema_buffer[name]]
+            kept = parameter.data.clone()
+            parameter.data.copy_(average.data)
+            average.data.copy_(kept)

@@ -1,0 +1,80 @@
+"""``EvalHook`` and ``DistEvalHook`` under the stand-in's runners: the best in mmcv's layout."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lightning_hooks.hooks.evaluation import dist_eval, eval
+from lightning_hooks.standin.fileio.file_client import FileClient
+from lightning_hooks.standin.hooks.checkpoint import writes_mmcv_files
+
+__all__ = ["DistEvalHook", "EvalHook"]
+
+
+class EvalHook(eval.EvalHook):
+    """The stand-in's EvalHook: it saves the best through ``runner.save_checkpoint``, at once.
+
+    In a Trainer, without a runner of the stand-in's, it is :class:`lightning_hooks.EvalHook`,
+    where the arguments are described. Under a runner of the stand-in's an evaluation leaves the
+    model in evaluation mode and draws from the random state, as in mmcv.
+
+    Source: mmcv's ``EvalHook``, reproduced.
+    """
+
+    file_client: Any = None
+
+    def before_run(self, runner: Any) -> None:
+        """Find out where files go, and what the best is so far."""
+        if writes_mmcv_files(runner):
+            out_dir: str = self.out_dir or runner.work_dir
+            self.file_client = FileClient.infer_client(self.file_client_args, out_dir)
+            if out_dir != runner.work_dir:
+                last = os.path.basename(runner.work_dir.rstrip(os.sep))
+                out_dir = self.file_client.join_path(out_dir, last)
+                name = self.file_client.name
+                runner.logger.info(f"The best checkpoint will be saved to {out_dir} by {name}")
+            self._best_dir = out_dir
+        super().before_run(runner)
+
+    def _evaluate(self, runner: Any) -> None:
+        if not writes_mmcv_files(runner):
+            super()._evaluate(runner)
+            return
+        self._do_evaluate(runner)
+        self._agree(runner)
+
+    def _tell_start(self, runner: Any) -> None:
+        if not writes_mmcv_files(runner):  # else the loggers come to it with the rest, as in mmcv
+            super()._tell_start(runner)
+
+    def _save_ckpt(self, runner: Any, key_score: Any) -> None:
+        """Save a checkpoint, if its score is the best yet."""
+        if not writes_mmcv_files(runner) or isinstance(key_score, dict):
+            super()._save_ckpt(runner, key_score)
+            return
+        messages = runner.meta["hook_msgs"]
+        best = messages.get("best_score", self.init_value_map[str(self.rule)])
+        if not self.compare_func(key_score, best):
+            return
+        unit = "epoch" if self.by_epoch else "iter"
+        number = (runner.epoch if self.by_epoch else runner.iter) + 1
+        messages["best_score"] = key_score
+        old = self.best_ckpt_path
+        if old and self.file_client.isfile(old):
+            self.file_client.remove(old)
+            runner.logger.info(f"The previous best checkpoint {old} was removed")
+        name = f"best_{self.key_indicator}_{unit}_{number}.pth"
+        self.best_ckpt_path = self.file_client.join_path(self._best_dir, name)
+        messages["best_ckpt"] = self.best_ckpt_path
+        runner.save_checkpoint(self._best_dir, filename_tmpl=name, create_symlink=False)
+        runner.logger.info(f"Now best checkpoint is saved as {name}.")
+        score = f"{key_score:0.4f}"
+        runner.logger.info(f"Best {self.key_indicator} is {score} at {number} {unit}.")
+
+
+class DistEvalHook(dist_eval.DistEvalHook, EvalHook):
+    """The stand-in's DistEvalHook: :class:`lightning_hooks.DistEvalHook` with mmcv's files.
+
+    Source: mmcv's ``DistEvalHook``, reproduced.
+    """

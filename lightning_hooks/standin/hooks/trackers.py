@@ -1,0 +1,53 @@
+"""mmcv's loggers of experiments: for an old subclass, the client is there and has all at once."""
+
+from __future__ import annotations
+
+import lightning_hooks
+from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.loggers.trackers.base import TrackerHook
+
+__all__ = [
+    "ClearMLLoggerHook",
+    "DvcliveLoggerHook",
+    "MlflowLoggerHook",
+    "NeptuneLoggerHook",
+    "TensorboardLoggerHook",
+    "WandbLoggerHook",
+]
+
+
+class _AtOnce(TrackerHook):
+    """Waits, ``timeout`` seconds at most, in subclasses from elsewhere.
+
+    They go on with the client (``self.wandb.run``, ``self.writer``) where mmcv has one: after
+    ``super().before_run(runner)``, and after ``super().log(runner)`` with what was logged.
+    """
+
+    @property
+    def at_once(self) -> bool:  # type: ignore[override]
+        """Whether it is a subclass from elsewhere."""
+        return not is_ours(self)
+
+
+class ClearMLLoggerHook(_AtOnce, lightning_hooks.ClearMLLoggerHook):
+    """:class:`lightning_hooks.ClearMLLoggerHook`; an old subclass has ``self.task`` at once."""
+
+
+class DvcliveLoggerHook(_AtOnce, lightning_hooks.DvcliveLoggerHook):
+    """:class:`lightning_hooks.DvcliveLoggerHook`; an old subclass has ``self.dvclive`` at once."""
+
+
+class MlflowLoggerHook(_AtOnce, lightning_hooks.MlflowLoggerHook):
+    """:class:`lightning_hooks.MlflowLoggerHook`; for an old subclass the run is there at once."""
+
+
+class NeptuneLoggerHook(_AtOnce, lightning_hooks.NeptuneLoggerHook):
+    """:class:`lightning_hooks.NeptuneLoggerHook`; an old subclass has ``self.run`` at once."""
+
+
+class TensorboardLoggerHook(_AtOnce, lightning_hooks.TensorboardLoggerHook):
+    """:class:`lightning_hooks.TensorboardLoggerHook`; an old subclass has ``self.writer``."""
+
+
+class WandbLoggerHook(_AtOnce, lightning_hooks.WandbLoggerHook):
+    """:class:`lightning_hooks.WandbLoggerHook`; an old subclass has ``self.wandb.run`` at once."""

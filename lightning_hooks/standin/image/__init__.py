@@ -1,0 +1,1 @@
+"""``mmcv.image``: reading, resizing and converting images."""

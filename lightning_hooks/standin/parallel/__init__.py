@@ -1,0 +1,1 @@
+"""``mmcv.parallel``: model wrappers and data containers."""

@@ -1,0 +1,130 @@
+"""mmcv's wrappers around a model: they take containers apart and have the two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from lightning_hooks.standin.parallel.data_container import scatter_kwargs
+from lightning_hooks.standin.utils.registry import Registry
+
+__all__ = [
+    "MODULE_WRAPPERS",
+    "MMDataParallel",
+    "MMDistributedDataParallel",
+    "is_module_wrapper",
+]
+
+MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
+"""The classes that wrap a model, ``.module``."""
+MODULE_WRAPPERS.register_module(module=DataParallel)
+MODULE_WRAPPERS.register_module(module=DistributedDataParallel)
+
+
+def is_module_wrapper(module: nn.Module) -> bool:
+    """Whether a model is one in a wrapper, of :data:`MODULE_WRAPPERS` or its children."""
+
+    def known(registry: Registry) -> bool:
+        wrappers = tuple(c for c in registry.module_dict.values() if isinstance(c, type))
+        return isinstance(module, wrappers) or any(map(known, registry.children.values()))
+
+    return known(MODULE_WRAPPERS)
+
+
+class MMDataParallel(DataParallel):  # type: ignore[type-arg]
+    """A model on one device, the CPU or a GPU, that takes batches with containers.
+
+    Args:
+        module: The model.
+        device_ids: The GPU, in a list; by default the first, and the CPU without any.
+        output_device: Ignored: there is one device.
+        dim: Along which dimension tensors would be cut.
+
+    Raises:
+        ValueError: for more than one device; MMDistributedDataParallel is for those.
+
+    Note:
+        Departure from mmcv: several devices are refused at once, not at the first step.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device_ids: Sequence[int] | None = None,
+        output_device: Any = None,
+        dim: int = 0,
+    ) -> None:
+        nn.Module.__init__(self)  # DataParallel's own would look for all devices
+        if device_ids is None:
+            device_ids = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        if len(device_ids) > 1:
+            raise ValueError(
+                f"MMDataParallel trains on a single device, got device_ids={list(device_ids)}; "
+                "use MMDistributedDataParallel for several"
+            )
+        here = [i for i in device_ids if i != -1 and torch.cuda.is_available()]
+        self.module = module
+        self.dim = dim
+        self.device_ids: list[int] = here
+        if here:
+            self.src_device_obj = torch.device("cuda", here[0])
+            self.output_device = here[0]
+            module.to(self.src_device_obj)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the model."""
+        return self._run(self.module, inputs, kwargs)
+
+    def train_step(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run its ``train_step``."""
+        return self._run(self.module.train_step, inputs, kwargs)
+
+    def val_step(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run its ``val_step``."""
+        return self._run(self.module.val_step, inputs, kwargs)
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> tuple[Any, Any]:
+        """Take containers apart and move tensors."""
+        return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
+
+    def _run(self, method: Callable[..., Any], inputs: Any, kwargs: Any) -> Any:
+        args, named = self.scatter(inputs, kwargs, self.device_ids or [-1])
+        return method(*args[0], **named[0])
+
+
+class MMDistributedDataParallel(DistributedDataParallel):
+    """``DistributedDataParallel`` that takes containers, with the two steps.
+
+    Its arguments are those of torch's class. The gradients are averaged by it, also under the
+    stand-in's runners.
+    """
+
+    def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> tuple[Any, Any]:
+        """Take containers apart and move tensors."""
+        return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
+
+    def to_kwargs(self, inputs: Any, kwargs: Any, device_id: int) -> tuple[Any, Any]:
+        """Take containers apart and move tensors to one device."""
+        return self.scatter(inputs, kwargs, [device_id])
+
+    def train_step(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the model's ``train_step``, with gradients that will be averaged."""
+        return self._through_forward(self.module.train_step, inputs, kwargs)
+
+    def val_step(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the model's ``val_step``."""
+        return self._through_forward(self.module.val_step, inputs, kwargs)
+
+    def _through_forward(self, method: Callable[..., Any], inputs: Any, kwargs: Any) -> Any:
+        """Run a method where ``forward`` is run: that is what torch's class listens to."""
+        self.__dict__["_method"] = method
+        return self(*inputs, **kwargs)
+
+    def _run_ddp_forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        method = self.__dict__.pop("_method", self.module)
+        args, named = self.scatter(inputs, kwargs, self.device_ids or [-1])
+        return method(*args[0], **named[0])

@@ -1,0 +1,172 @@
+"""What of mmcv 1.x the stand-in does not offer, and what to take instead.
+
+Hooks of mmcv's that this version of the package does not have: they say so when made.
+
+Old files import them beside others, and are not stopped by that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning_hooks
+from lightning_hooks.standin.names import PACKAGES, names_of
+from lightning_hooks.utils.suggestions import suggest
+
+__all__ = ["NOT_OFFERED", "advice_for", "hint_for", "placeholder"]
+
+_VISION = "take torchvision.transforms.v2 or albumentations"
+
+_REFUSED = (
+    (
+        "mmcv.ops mmcv.utils.load_ext mmcv.utils.ext_loader.load_ext",
+        "mmcv's compiled operators are not offered by the stand-in. Take torchvision.ops "
+        "(nms, roi_align, deform_conv2d, sigmoid_focal_loss, ...), or install mmcv 2.x beside the "
+        "stand-in (`pip install -U openmim && mim install mmcv`), which has them and gets back "
+        "what it has lost",
+    ),
+    (
+        "mmcv.video mmcv.Cache mmcv.VideoReader mmcv.concat_video mmcv.convert_video "
+        "mmcv.cut_video mmcv.frames2video mmcv.resize_video",
+        "mmcv's video tools are not offered by the stand-in: take torchvision.io or PyAV",
+    ),
+    (
+        "mmcv.dequantize_flow mmcv.flow_from_bytes mmcv.flow_warp mmcv.flowread mmcv.flowwrite "
+        "mmcv.quantize_flow mmcv.sparse_flow_from_bytes mmcv.flow2rgb mmcv.flowshow "
+        "mmcv.make_color_wheel",
+        "mmcv's optical flow tools are not offered by the stand-in: take "
+        "cv2.readOpticalFlow, cv2.writeOpticalFlow and torchvision.utils.flow_to_image",
+    ),
+    (
+        "mmcv.visualization mmcv.Color mmcv.color_val mmcv.imshow mmcv.imshow_bboxes "
+        "mmcv.imshow_det_bboxes",
+        "mmcv's drawing is not offered by the stand-in: take matplotlib, or "
+        "torchvision.utils.draw_bounding_boxes",
+    ),
+    ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
+    (
+        "mmcv.tensorrt",
+        "mmcv's TensorRT tools are not offered by the stand-in: take torch-tensorrt",
+    ),
+    (
+        "mmcv.device.ipu mmcv.device.mlu mmcv.device.mps mmcv.device.npu mmcv.device._functions "
+        "mmcv.device.scatter_gather mmcv.runner.ipu",
+        "mmcv's other devices are not offered by the stand-in: Lightning has its own. "
+        'Give the runner trainer_kwargs=dict(accelerator="mps"), or take mmcv.parallel',
+    ),
+    (
+        "mmcv.adjust_brightness mmcv.adjust_color mmcv.adjust_contrast mmcv.adjust_hue "
+        "mmcv.adjust_lighting mmcv.adjust_sharpness mmcv.auto_contrast mmcv.clahe mmcv.cutout "
+        "mmcv.imequalize mmcv.imshear mmcv.imtranslate mmcv.posterize mmcv.solarize",
+        f"this change of images is not offered by the stand-in: {_VISION}",
+    ),
+    (
+        "mmcv.bgr2ycbcr mmcv.rgb2ycbcr mmcv.ycbcr2bgr mmcv.ycbcr2rgb "
+        "mmcv.image.colorspace.convert_color_factory",
+        'this conversion is not offered by the stand-in: take mmcv.imconvert(img, "bgr", "ycrcb") '
+        "or skimage.color.rgb2ycbcr",
+    ),
+    (
+        "mmcv.cnn.AlexNet mmcv.cnn.ResNet mmcv.cnn.alexnet mmcv.cnn.resnet "
+        "mmcv.cnn.make_res_layer mmcv.cnn.make_vgg_layer",
+        "mmcv's own networks but VGG are not offered by the stand-in: take torchvision.models "
+        "or timm",
+    ),
+    (
+        "mmcv.cnn.bricks.transformer",
+        "mmcv's transformer layers are not offered by the stand-in: take "
+        "torch.nn.MultiheadAttention and torch.nn.TransformerEncoderLayer, or copy the "
+        "file into your project (it needs nothing that is missing here)",
+    ),
+    (
+        "mmcv.cnn.ContextBlock mmcv.cnn.ConvAWS2d mmcv.cnn.GeneralizedAttention "
+        "mmcv.cnn.NonLocal1d mmcv.cnn.NonLocal2d mmcv.cnn.NonLocal3d "
+        "mmcv.cnn.bricks.context_block mmcv.cnn.bricks.generalized_attention "
+        "mmcv.cnn.bricks.non_local",
+        "this layer is not offered by the stand-in: copy its file of mmcv into your project (it "
+        "needs nothing that is missing here)",
+    ),
+    (
+        "mmcv.cnn.rfsearch mmcv.cnn.Conv2dRFSearchOp mmcv.cnn.RFSearchHook",
+        "mmcv's search of receptive fields is not offered by the stand-in: copy mmcv/cnn/rfsearch "
+        "into your project (it needs nothing that is missing here)",
+    ),
+    (
+        "mmcv.cnn.get_model_complexity_info mmcv.cnn.utils.flops_counter",
+        "mmcv's counting of operations is not offered by the stand-in: take "
+        "torch.utils.flop_counter.FlopCounterMode or fvcore",
+    ),
+    (
+        "mmcv.utils.config.add_args",
+        "mmcv's making of a command line from a config is not offered by the stand-in: take "
+        "DictAction (--cfg-options key=value) and Config.merge_from_dict",
+    ),
+    (
+        "mmcv.fileio.file_client.CephBackend mmcv.fileio.file_client.LmdbBackend "
+        "mmcv.fileio.file_client.MemcachedBackend mmcv.fileio.file_client.PetrelBackend",
+        "this storage is not offered by the stand-in: give paths of fsspec's "
+        '("s3://bucket/file"), or register your own by FileClient.register_backend',
+    ),
+    (
+        "mmcv.transforms",
+        "that is of mmcv 2.x, which came with MMEngine: take it (`pip install mmcv-lite`, if its "
+        "compiled operators are not needed)",
+    ),
+    (
+        "mmcv.model_zoo mmcv.runner.checkpoint.get_deprecated_model_names "
+        "mmcv.runner.checkpoint.get_external_models mmcv.runner.checkpoint.get_mmcls_models "
+        "mmcv.runner.checkpoint.get_torchvision_models mmcv.runner.checkpoint.load_from_ceph "
+        "mmcv.runner.checkpoint.load_from_mmcls mmcv.runner.checkpoint.load_from_openmmlab "
+        "mmcv.runner.checkpoint.load_from_pavi",
+        "the names of OpenMMLab's model zoo are not known to the stand-in: give load_checkpoint a "
+        "path, an https:// or an s3:// address",
+    ),
+)
+NOT_OFFERED = {name: advice for names, advice in _REFUSED for name in names.split()}
+"""What old code may ask for in vain, by its name, and what it can do."""
+
+_BY_LAST = {name.rpartition(".")[2]: name for name in NOT_OFFERED}
+
+
+def advice_for(full: str) -> str | None:
+    """Return what to do instead of a name that is refused; None for one that is not."""
+    for refused, advice in NOT_OFFERED.items():
+        if full == refused or full.startswith(f"{refused}."):
+            return advice
+    # by another path: mmcv.image.clahe is mmcv.clahe
+    return NOT_OFFERED.get(_BY_LAST.get(full.rpartition(".")[2], ""))
+
+
+def hint_for(module: str, name: str) -> str:
+    """Say that a module has no such name, what it has, and what to do."""
+    full = f"{module}.{name}" if module else name
+    advice = advice_for(full)
+    if advice is not None:
+        return f"{full}: {advice}."
+    known = {*names_of(module)}
+    below = [p for p in PACKAGES if p.rpartition(".")[0] == module]
+    known |= {p.rpartition(".")[2] for p in below}
+    return (
+        f"{module} has no {name!r} in the stand-in of lightning_hooks: {suggest(name, known)}. "
+        "For what it does not offer, copy that function into your project, or install mmcv itself"
+    )
+
+
+def placeholder(name: str) -> type:
+    """Return a class of mmcv's family that cannot be made."""
+    family = lightning_hooks.LoggerHook if "Logger" in name else lightning_hooks.OptimizerHook
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            f"{name} is not in lightning_hooks {lightning_hooks.__version__}; for half precision "
+            'give the Trainer precision="bf16-mixed", for a log one of the other loggers'
+        )
+
+    return type(name, (family,), {"__init__": refuse, "__module__": __name__})
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or not name.endswith("Hook"):
+        raise AttributeError(name)
+    found = globals()[name] = placeholder(name)
+    return found

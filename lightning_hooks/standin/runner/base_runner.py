@@ -1,0 +1,387 @@
+"""``BaseRunner``: mmcv's runner, with a ``lightning.Trainer`` as its engine."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import logging
+import os
+import warnings
+from abc import ABCMeta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import lightning as L
+import torch
+
+from lightning_hooks.dialects import detect
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, link_latest
+from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.standin.runner.checkpoint import load_checkpoint, save_checkpoint
+from lightning_hooks.standin.runner.engine import Engine, RunnerModule, make_trainer
+from lightning_hooks.standin.runner.register_hooks import HookRegistration
+from lightning_hooks.standin.runner.seed import get_host_info
+from lightning_hooks.standin.runner.strategy import wait_for_threads
+from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.storage import files
+
+__all__ = ["BaseRunner"]
+
+
+class _Twins(ABCMeta):
+    """Makes ``isinstance(runner, EpochBasedRunner)`` true for what an adapter's hooks see too."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        twin = vars(cls).get("stands_for")
+        return super().__instancecheck__(instance) or (
+            twin is not None and isinstance(instance, twin)
+        )
+
+    def register(cls, subclass: Any) -> Any:
+        """Register a virtual subclass; the class stood for is known already."""
+        return subclass if subclass is vars(cls).get("stands_for") else super().register(subclass)
+
+
+class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
+    """The base of the stand-in's runners: mmcv's interface, Lightning's training.
+
+    ``run`` fits a ``lightning.Trainer``, which is ``runner.trainer`` from the start, and hooks see
+    this runner. A subclass may override ``run_iter``; ``train`` and ``val`` are Lightning's loop
+    here and cannot be overridden.
+
+    Args:
+        model: The model, in a wrapper or not; ``runner.model`` is this very object.
+        batch_processor: mmcv's old way: ``f(model, data_batch, train_mode=...)`` in the place of
+            the model's ``train_step`` and ``val_step``.
+        optimizer: Its optimizer, or a dict of them.
+        work_dir: Where hooks write; it is made.
+        logger: A ``logging.Logger``.
+        meta: What checkpoints shall hold besides the rest.
+        max_iters: Iterations to do.
+        max_epochs: Epochs to do.
+        trainer_kwargs: Further arguments of the Trainer: ``dict(precision="bf16-mixed")``.
+
+    Raises:
+        TypeError: for an argument of the wrong type, or a subclass that overrides ``train``,
+            ``val``, or ``run`` without a call of this one.
+        ValueError: for both ``max_iters`` and ``max_epochs``.
+
+    Note:
+        Departures from mmcv: nothing sleeps, but for 50 ms at the end of a run in a process group;
+        ``[("val", 1)]`` alone is one pass (mmcv never ends); ``train`` and ``val`` are not called
+        one by one; ``should_stop = True`` ends the run after the iteration; configs given to
+        ``register_*_hook`` are not changed.
+    """
+
+    stands_for: ClassVar[Any] = Runner
+    writes_mmcv_files = True
+    fills_log_buffer = True
+    guards_model = False
+    is_last_batch: Any = None  # hooks compare with len(data_loader) then, as in mmcv
+    _max_epochs: Any = None
+    _max_iters: Any = None
+    _given_optimizer: Any = None
+    _step_kwargs: Mapping[str, Any] = {}
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batch_processor: Callable[..., Any] | None = None,
+        optimizer: Any = None,
+        work_dir: str | None = None,
+        logger: logging.Logger | None = None,
+        meta: dict[str, Any] | None = None,
+        max_iters: int | None = None,
+        max_epochs: int | None = None,
+        trainer_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        for name in ("train", "val"):
+            if getattr(type(self), name) is not getattr(BaseRunner, name):
+                raise TypeError(
+                    f"{type(self).__name__} overrides {name}(), which is Lightning's loop here: "
+                    "override run_iter(data_batch, train_mode, **kwargs), or write a hook"
+                )
+        if _loops_itself(type(self).run):
+            raise TypeError(
+                f"{type(self).__name__} overrides run() with a loop of its own, which is "
+                "Lightning's here: call super().run(data_loaders, workflow) in it, or write a hook"
+            )
+        _check(model, batch_processor, optimizer, logger, meta)
+        if max_epochs is not None and max_iters is not None:
+            raise ValueError("Only one of `max_epochs` or `max_iters` can be set.")
+        if not (work_dir is None or isinstance(work_dir, str)):
+            raise TypeError(f'"work_dir" must be a str or None, got {work_dir!r}')
+        if work_dir is not None:
+            work_dir = os.path.abspath(work_dir)
+            os.makedirs(work_dir, exist_ok=True)
+        assert logger is not None
+        self._engine = Engine(self)
+        trainer = make_trainer(model, work_dir, self._engine, dict(trainer_kwargs or {}))
+        super().__init__(trainer, None, work_dir, logger)  # type: ignore[arg-type]
+        self._model: Any = model
+        self.batch_processor = batch_processor
+        self._given_optimizer = optimizer
+        self.module = RunnerModule(self)
+        self.meta = meta
+        self._max_epochs = max_epochs
+        self._max_iters = max_iters
+
+    # -- a run -------------------------------------------------------------------------------
+
+    def run(self, data_loaders: Any, workflow: Any, *args: Any, **kwargs: Any) -> None:
+        """Train and validate by a workflow."""
+        raise NotImplementedError(f"{type(self).__name__} must define run(data_loaders, workflow)")
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        """Not offered: Lightning's loop trains."""
+        raise NotImplementedError(
+            "the stand-in's runners train in run(data_loaders, workflow), not by train(loader)"
+        )
+
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        """Not offered: Lightning's loop validates."""
+        raise NotImplementedError(
+            "the stand-in's runners validate in run(data_loaders, workflow), not by val(loader)"
+        )
+
+    def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
+        """Run the model on a batch: its result is ``outputs``, its ``log_vars`` are buffered."""
+        if self.batch_processor is not None:
+            outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
+        elif train_mode:
+            outputs = self.model.train_step(data_batch, self.optimizer, **kwargs)
+        else:
+            outputs = self._run_val_step(data_batch, **kwargs)
+        if not isinstance(outputs, dict):
+            raise TypeError(
+                '"batch_processor()" or "model.train_step()" and "model.val_step()" must return a '
+                f"dict, got {outputs!r}"
+            )
+        if "log_vars" in outputs:
+            self.log_buffer.update(outputs["log_vars"], outputs["num_samples"])
+        self.outputs = outputs
+
+    def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
+        return self.model.val_step(data_batch, self.optimizer, **kwargs)
+
+    def batches(self) -> Iterator[Any]:
+        """The training batches of one of Lightning's epochs."""
+        raise NotImplementedError(f"{type(self).__name__} must define batches()")
+
+    def number_of_batches(self) -> int:
+        """How many they are."""
+        raise NotImplementedError(f"{type(self).__name__} must define number_of_batches()")
+
+    def _check_workflow(self, data_loaders: Any, workflow: Any) -> None:
+        if not isinstance(data_loaders, list):
+            raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
+        if not (isinstance(workflow, list) and all(isinstance(w, tuple) for w in workflow)):
+            raise TypeError(f"workflow must be a list of tuples, got {workflow!r}")
+        if not workflow or len(data_loaders) != len(workflow):
+            raise ValueError(
+                f"there must be a data loader for each part of the workflow, got "
+                f"{len(data_loaders)} for {workflow!r}"
+            )
+        for mode, _ in workflow:
+            if not isinstance(mode, str):
+                raise TypeError(f"mode in workflow must be a str, but got {type(mode)}")
+            if mode not in ("train", "val"):
+                raise ValueError(
+                    f'runner has no method named "{mode}" to run an epoch; '
+                    'the stand-in knows "train" and "val"'
+                )
+
+    def _fit(self, workflow: Sequence[tuple[str, int]], limit: str) -> None:
+        self._announcement = workflow, limit
+        self._engine.fit()
+        wait_for_threads()
+
+    def announce(self) -> None:
+        """Log where, with which hooks and how long is trained."""
+        work_dir = self.work_dir if self.work_dir is not None else "NONE"
+        self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), work_dir)
+        super().announce()
+        self.logger.info("workflow: %s, max: %s", *self._announcement)
+
+    # -- what hooks see ----------------------------------------------------------------------
+
+    def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
+        """Keep the model that was given."""
+        self.module = module
+
+    @property
+    def model(self) -> Any:
+        """The model as it was given, or as a hook has replaced it."""
+        return self._model
+
+    @model.setter
+    def model(self, value: Any) -> None:
+        self._model = value
+
+    def _find_optimizer(self) -> Any:
+        return self._given_optimizer
+
+    def take_optimizer(self) -> None:
+        """Train with the optimizer that a hook has assigned, and keep it after the run."""
+        if self.optimizer is not self._known_optimizer:
+            self._given_optimizer = self.optimizer
+        super().take_optimizer()
+
+    @property
+    def max_iters(self) -> Any:
+        """Iterations to do."""
+        return self._max_iters
+
+    @property
+    def data_loader(self) -> Any:
+        """The loader that is iterated now; one that a hook sets before its epoch is iterated."""
+        if "_data_loader" not in self.__dict__:
+            raise AttributeError("there is no data_loader before run()")
+        return self._data_loader
+
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        self._data_loader = value
+
+    @property
+    def _iter(self) -> int:
+        return self.iter
+
+    @_iter.setter
+    def _iter(self, value: int) -> None:
+        if self.trainer.training:
+            self._iter_shift = value - self._counts.completed
+        else:  # resumed before the run, which begins with Lightning's count
+            progress.set_batches(self.trainer, value)
+            self._iter_shift = 0
+
+    _rank = property(lambda self: self.rank)
+    _world_size = property(lambda self: self.world_size)
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        return get_dist_info()[0]
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return get_dist_info()[1]
+
+    def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
+        """Add a hook by priority, after those of the same."""
+        detect(hook)
+        self._hooks.add(hook, priority)
+
+    # -- checkpoints -------------------------------------------------------------------------
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str | None = None,
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint of mmcv's layout, and point ``latest.pth`` at it.
+
+        Args:
+            out_dir: Where to.
+            filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
+                ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
+            save_optimizer: Whether the optimizer is in it.
+            meta: What it shall hold besides ``runner.meta``.
+            create_symlink: Whether ``latest.pth`` is kept.
+        """
+        if not (meta is None or isinstance(meta, dict)):
+            raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
+        meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
+        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
+        optimizer = self.optimizer if save_optimizer else None
+        save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
+        if create_symlink and files.is_local(out_dir):
+            link_latest(os.path.abspath(out_dir), filename)
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: list[tuple[str, str]] | None = None,
+    ) -> Any:
+        """Load the weights of a file into the model; return the whole checkpoint."""
+        args = (self.model, filename, map_location, strict, self.logger, revise_keys)
+        return load_checkpoint(*args)
+
+    def _load_for_resume(self, checkpoint: str, map_location: Any) -> dict[str, Any]:
+        if map_location == "default":
+            cuda = torch.cuda.is_available()
+            map_location = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
+        found: dict[str, Any] = self.load_checkpoint(checkpoint, map_location)
+        if "meta" not in found:
+            raise ValueError(
+                f"{checkpoint} has no 'meta': it is a file of weights; use load_checkpoint()"
+            )
+        self._epoch = found["meta"]["epoch"]
+        self._iter = found["meta"]["iter"]
+        return found
+
+    def _resume_optimizers(self, checkpoint: Mapping[str, Any]) -> None:
+        if "optimizer" not in checkpoint:
+            return
+        optimizer, states = self.optimizer, checkpoint["optimizer"]
+        if isinstance(optimizer, dict):
+            for name, one in optimizer.items():
+                one.load_state_dict(states[name])
+        elif isinstance(optimizer, torch.optim.Optimizer):
+            optimizer.load_state_dict(states)
+        else:
+            raise TypeError(
+                f"Optimizer should be dict or torch.optim.Optimizer but got {type(optimizer)}"
+            )
+
+    def resume(
+        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
+    ) -> None:
+        """Go on from a checkpoint: weights, counters, meta and optimizers."""
+        found = self._load_for_resume(checkpoint, map_location)
+        self.meta = copy.copy(found["meta"])
+        if resume_optimizer:
+            self._resume_optimizers(found)
+        self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
+
+
+def _loops_itself(run: Any) -> bool:
+    """Whether a ``run`` calls the hooks in place of ours: it names them, and no ``run``."""
+    names = getattr(getattr(inspect.unwrap(run), "__code__", None), "co_names", ())
+    return "call_hook" in names and "run" not in names
+
+
+def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: Any) -> None:
+    inner = unwrap(model)
+    if batch_processor is not None:
+        if not callable(batch_processor):
+            raise TypeError(f"batch_processor must be callable, got {batch_processor!r}")
+        warnings.warn(
+            "batch_processor is deprecated, please implement train_step() and val_step() in the "
+            "model instead.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        if hasattr(inner, "train_step") or hasattr(inner, "val_step"):
+            raise RuntimeError(
+                "batch_processor and model.train_step()/model.val_step() cannot be both available."
+            )
+    elif not callable(getattr(model, "train_step", None)):
+        raise TypeError(f"{type(inner).__name__} has no train_step(data, optimizer)")
+    named = optimizer if isinstance(optimizer, dict) else {"optimizer": optimizer}
+    for name, one in named.items():
+        if not (isinstance(one, torch.optim.Optimizer) or (one is None and optimizer is None)):
+            where = f'optimizer["{name}"]' if named is optimizer else "optimizer"
+            raise TypeError(f"{where} must be a torch.optim.Optimizer, got {one!r}")
+    if not isinstance(logger, logging.Logger):
+        raise TypeError(f"logger must be a logging.Logger object, but got {type(logger)}")
+    if not (meta is None or isinstance(meta, dict)):
+        raise TypeError(f"meta must be a dict or None, but got {type(meta)}")

@@ -1,0 +1,266 @@
+"""mmcv's functions that read and write checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import urllib.parse
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT
+from lightning_hooks.standin.parallel.parallel import is_module_wrapper
+from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.standin.utils.logging import print_log
+from lightning_hooks.storage import files
+
+__all__ = [
+    "CheckpointLoader",
+    "get_state_dict",
+    "load_checkpoint",
+    "load_state_dict",
+    "save_checkpoint",
+    "weights_to_cpu",
+]
+
+
+class CheckpointLoader:
+    """Reads a checkpoint by the prefix of its path; others may be registered.
+
+    Without one, a path is a file's, local or of fsspec's. ``http://`` is downloaded and kept as
+    ``torch.hub`` does, ``torchvision://`` asks torchvision. Nothing in a file is executed.
+    """
+
+    _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    @classmethod
+    def register_scheme(
+        cls, prefixes: str | list[str] | tuple[str, ...], loader: Any = None, force: bool = False
+    ) -> Any:
+        """Register ``loader(filename, map_location)``, as a decorator or by ``loader=``."""
+        if loader is None:
+
+            def decorator(found: Any) -> Any:
+                cls.register_scheme(prefixes, found, force)
+                return found
+
+            return decorator
+        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
+            if prefix in cls._schemes and not force:
+                raise KeyError(f"{prefix} is already registered as a prefix; force=True replaces")
+            cls._schemes[prefix] = loader
+        return None
+
+    @classmethod
+    def load_checkpoint(
+        cls, filename: str, map_location: Any = None, logger: logging.Logger | None = None
+    ) -> Any:
+        """Return what is in a checkpoint."""
+        fitting = [p for p in cls._schemes if filename.startswith(p)]
+        loader = cls._schemes[max(fitting, key=len)] if fitting else _load_local
+        kind = loader.__name__.removeprefix("load_from_").removeprefix("_load_")
+        print_log(f"load checkpoint from {kind} path: {filename}", logger)
+        return loader(filename, map_location)
+
+
+def _load_local(filename: str, map_location: Any = None) -> Any:
+    filename = os.path.expanduser(filename)
+    if files.is_local(filename) and not os.path.isfile(filename):
+        raise FileNotFoundError(f"{filename} can not be found.")
+    return files.load_torch(filename, map_location)
+
+
+def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
+    """Download a file and load it from there: torch's own function would run what is in it."""
+    folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
+    name = os.path.basename(urllib.parse.urlparse(filename).path)
+    path = os.path.join(folder, files.as_name(name))
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        torch.hub.download_url_to_file(filename, path, progress=False)
+    return files.load_torch(path, map_location)
+
+
+def _load_torchvision(filename: str, map_location: Any = None) -> Any:
+    from torchvision.models import get_model_weights  # type: ignore[import-not-found]
+
+    name = filename.partition("://")[2].partition(".")[0]
+    weights = next(iter(get_model_weights(name)))
+    return weights.get_state_dict(weights_only=True)
+
+
+def _load_open_mmlab(filename: str, map_location: Any = None) -> Any:
+    raise ValueError(
+        f"{filename}: the names of OpenMMLab's model zoo are not known to the stand-in; give the "
+        "file's path or its https:// address"
+    )
+
+
+CheckpointLoader.register_scheme(("http://", "https://"), _load_http)
+CheckpointLoader.register_scheme(("modelzoo://", "torchvision://"), _load_torchvision)
+CheckpointLoader.register_scheme(
+    ("open-mmlab://", "openmmlab://", "mmcls://", "pavi://"), _load_open_mmlab
+)
+
+
+def _load_checkpoint(filename: str, map_location: Any = None, logger: Any = None) -> Any:
+    return CheckpointLoader.load_checkpoint(filename, map_location, logger)
+
+
+def _load_checkpoint_with_prefix(
+    prefix: str, filename: str, map_location: Any = None
+) -> dict[str, Any]:
+    checkpoint = _load_checkpoint(filename, map_location)
+    state = checkpoint.get("state_dict", checkpoint)
+    start = prefix if prefix.endswith(".") else f"{prefix}."
+    found = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+    if not found:
+        raise AssertionError(f"{start} is not in the pretrained model")
+    return found
+
+
+def load_state_dict(
+    module: nn.Module,
+    state_dict: dict[str, Any],
+    strict: bool = False,
+    logger: logging.Logger | None = None,
+) -> None:
+    """Load weights into a model, in a wrapper or not; say what does not fit.
+
+    Args:
+        module: The model.
+        state_dict: The weights.
+        strict: Whether what does not fit is an error.
+        logger: Where it is said; printed without one.
+
+    Raises:
+        RuntimeError: with ``strict``.
+    """
+    found = OrderedDict(state_dict)
+    metadata = getattr(state_dict, "_metadata", None)
+    missing: list[str] = []
+    unexpected: list[str] = []
+    errors: list[str] = []
+
+    def load(part: nn.Module, prefix: str = "") -> None:
+        if is_module_wrapper(part):  # also of a part of the model
+            part = part.module  # type: ignore[assignment]
+        local = {} if metadata is None else metadata.get(prefix[:-1], {})
+        part._load_from_state_dict(found, prefix, local, True, missing, unexpected, errors)
+        for name, child in part._modules.items():
+            if child is not None:
+                load(child, f"{prefix}{name}.")
+
+    load(module)
+    missing = [key for key in missing if "num_batches_tracked" not in key]
+    if unexpected:
+        errors.append(f"unexpected key in source state_dict: {', '.join(unexpected)}\n")
+    if missing:
+        errors.append(f"missing keys in source state_dict: {', '.join(missing)}\n")
+    if not errors or get_dist_info()[0] != 0:
+        return
+    text = "\n".join(["The model and loaded state dict do not match exactly\n", *errors])
+    if strict:
+        raise RuntimeError(text)
+    if logger is None:
+        print(text)
+    else:
+        logger.warning(text)
+
+
+def load_checkpoint(
+    model: nn.Module,
+    filename: str,
+    map_location: Any = None,
+    strict: bool = False,
+    logger: logging.Logger | None = None,
+    revise_keys: list[tuple[str, str]] | None = None,
+) -> Any:
+    """Load the weights of a file into a model and return the whole checkpoint.
+
+    Args:
+        model: The model.
+        filename: A path; see :class:`CheckpointLoader`.
+        map_location: As for :func:`torch.load`.
+        strict: Whether keys and shapes must agree.
+        logger: Where it is said what does not.
+        revise_keys: ``(pattern, replacement)`` for the keys; the prefix ``module.`` goes by
+            default.
+    """
+    checkpoint = _load_checkpoint(filename, map_location, logger)
+    if not isinstance(checkpoint, dict):
+        raise RuntimeError(f"No state_dict found in checkpoint file {filename}")
+    state = checkpoint.get("state_dict", checkpoint)
+    revised: Any = OrderedDict(state)
+    for pattern, replacement in revise_keys or [(r"^module\.", "")]:
+        revised = OrderedDict((re.sub(pattern, replacement, k), v) for k, v in revised.items())
+    revised._metadata = getattr(state, "_metadata", OrderedDict())
+    load_state_dict(model, revised, strict, logger)
+    return checkpoint
+
+
+def weights_to_cpu(state_dict: dict[str, Any]) -> dict[str, Any]:
+    """Return a state dict on the CPU."""
+    found: Any = OrderedDict((key, value.cpu()) for key, value in state_dict.items())
+    found._metadata = getattr(state_dict, "_metadata", OrderedDict())
+    return found  # type: ignore[no-any-return]
+
+
+def get_state_dict(
+    module: nn.Module, destination: Any = None, prefix: str = "", keep_vars: bool = False
+) -> dict[str, Any]:
+    """Return a model's state dict, by the keys of the model in the wrapper.
+
+    Args:
+        module: The model.
+        destination: A dict to put it into.
+        prefix: What its keys begin with.
+        keep_vars: Whether parameters stay such.
+    """
+    inner: Any = module.module if is_module_wrapper(module) else module
+    found: dict[str, Any] = inner.state_dict(
+        destination=destination, prefix=prefix, keep_vars=keep_vars
+    )
+    return found
+
+
+def save_checkpoint(
+    model: nn.Module,
+    filename: str,
+    optimizer: Any = None,
+    meta: dict[str, Any] | None = None,
+    file_client_args: dict[str, Any] | None = None,
+) -> None:
+    """Write ``{meta, state_dict, optimizer}``; the file appears when it is whole.
+
+    Args:
+        model: The model, in a wrapper or not.
+        filename: Where to, local or fsspec's.
+        optimizer: An optimizer, or a dict of them.
+        meta: What is to be known; the version and the time are added.
+        file_client_args: mmcv's choice of a storage; the path says it here.
+    """
+    if not (meta is None or isinstance(meta, dict)):
+        raise TypeError(f"meta must be a dict or None, got {type(meta)}")
+    import time
+
+    inner: Any = model.module if is_module_wrapper(model) else model
+    meta = {**(meta or {}), "mmcv_version": LAYOUT, "time": time.asctime()}
+    if getattr(inner, "CLASSES", None) is not None:
+        meta["CLASSES"] = inner.CLASSES
+    checkpoint = {
+        "meta": files.plain(meta),
+        "state_dict": files.to_cpu(get_state_dict(model)),
+    }
+    if isinstance(optimizer, dict):
+        checkpoint["optimizer"] = {
+            name: files.plain_groups(one.state_dict()) for name, one in optimizer.items()
+        }
+    elif optimizer is not None:
+        checkpoint["optimizer"] = files.plain_groups(optimizer.state_dict())
+    files.save_torch(checkpoint, filename)

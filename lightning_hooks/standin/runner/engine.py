@@ -1,0 +1,206 @@
+"""What drives a ``lightning.Trainer`` through a workflow of mmcv's."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.lightning_api import data, validation
+from lightning_hooks.engine.participant import Participant, Settings
+from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.standin.runner.strategy import distributed_arguments
+from lightning_hooks.train_step import TrainStepModule
+
+__all__ = ["Batches", "Engine", "RunnerModule", "make_trainer"]
+
+OWN = ("callbacks", "max_epochs", "max_steps", "min_epochs", "min_steps", "accumulate_grad_batches")
+
+
+def make_trainer(
+    model: torch.nn.Module, work_dir: str | None, engine: Engine, given: dict[str, Any]
+) -> L.Trainer:
+    """Make the Trainer of a runner: quiet, on the model's device, its length left to the runner.
+
+    Args:
+        model: The model; with a process group, all its ranks train together.
+        work_dir: The Trainer's ``default_root_dir``.
+        engine: The callback that drives it.
+        given: Further arguments, which win.
+
+    Raises:
+        ValueError: for an argument that is the runner's own to say.
+    """
+    taken = [name for name in OWN[1:] if name in given]
+    if taken:
+        raise ValueError(
+            f"trainer_kwargs must not have {', '.join(taken)}: the runner's max_epochs or "
+            "max_iters, and its hooks, say how long is trained and how gradients accumulate"
+        )
+    arguments = {
+        "max_epochs": -1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+        "inference_mode": False,
+        "num_sanity_val_steps": 0,
+        "default_root_dir": work_dir or os.getcwd(),
+        **_device_arguments(model),
+        **given,
+        "callbacks": [engine, *given.get("callbacks", [])],
+    }
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*available but not used")  # the model says where
+        return L.Trainer(**arguments)
+
+
+def _device_arguments(model: torch.nn.Module) -> dict[str, Any]:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    distributed = distributed_arguments(device)
+    if distributed:
+        return distributed
+    if device.type == "cpu":
+        return {"accelerator": "cpu", "devices": 1}
+    return {"accelerator": device.type, "devices": [device.index or 0]}
+
+
+class RunnerModule(TrainStepModule):
+    """The LightningModule of a runner: a step is the runner's ``run_iter``.
+
+    Args:
+        runner: The runner; it holds this module, and is not held by it.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        L.LightningModule.__init__(self)
+        optimizer = runner.optimizer
+        named = isinstance(optimizer, dict)
+        self.model = unwrap(runner.model)
+        self._optimizers = dict(optimizer) if named else {"": optimizer}
+        self.optimizer_names = list(self._optimizers) if named else None
+        self.automatic_optimization = False
+        self.__dict__["_runner"] = weakref.ref(runner)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        """Run the runner's training iteration."""
+        runner: Any = self.__dict__["_runner"]()
+        runner.run_iter(batch, train_mode=True, **runner._step_kwargs)
+        return runner.outputs
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        """Run the runner's validation iteration."""
+        runner: Any = self.__dict__["_runner"]()
+        runner.run_iter(batch, train_mode=False)
+        return runner.outputs
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Leave the batch to the model's wrapper, as mmcv does."""
+        return batch
+
+
+class Batches:
+    """What Lightning iterates for training: the runner's own batches, one epoch of Lightning's.
+
+    It is no DataLoader, so that Lightning leaves samplers alone; and nothing is iterated before
+    the first batch is asked for, when the hooks have seen to their data.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def __len__(self) -> int:
+        return int(self._runner.number_of_batches())
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._runner.batches()
+
+
+class Portion:
+    """What Lightning iterates for one validation: a loader, or so many batches of an iterator."""
+
+    def __init__(self, runner: Any, number: int | None = None) -> None:
+        self._runner = runner
+        self._number = number
+        self._rest: Iterator[Any] = iter(())
+
+    def __len__(self) -> int:
+        return len(self._runner.data_loader) if self._number is None else self._number
+
+    def __iter__(self) -> Iterator[Any]:
+        loader = self._runner.data_loader
+        if self._number is None:
+            self._rest = iter(loader)
+            yield from self._rest
+        for _ in range(self._number or 0):
+            yield next(loader)
+
+    def finish(self) -> None:
+        """Let the loader come to its end, as a ``for`` does."""
+        next(self._rest, None)
+
+
+class Engine(Participant):
+    """The callback of a runner: it brings the runner and its hooks into the Trainer.
+
+    Args:
+        runner: The runner.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def entries(self) -> Sequence[tuple[Any, int]]:
+        """The runner's hooks."""
+        hooks = self._runner.hooks
+        return [(hook, hooks.priority_of(hook)) for hook in hooks]
+
+    def settings(self) -> Settings:
+        """The runner itself; hooks that are not ours may do backward and step."""
+        others = any(not is_ours(hook) for hook in self._runner.hooks)
+        return Settings(runner=self._runner, owns_backward=True if others else None)
+
+    def fit(self) -> None:
+        """Run."""
+        runner = self._runner
+        devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
+        with warnings.catch_warnings():
+            # a model that is only validated needs none, and the workflow says when to validate
+            warnings.filterwarnings("ignore", ".*configure_optimizers.*returned `None`")
+            warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
+            runner.trainer.fit(runner.module, train_dataloaders=Batches(runner))
+        if devices and devices[0][1].type != "cpu":  # Lightning has moved it to the CPU
+            unwrap(runner.model).to(devices[0][1])
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Do what the workflow has before the first training epoch."""
+        self._runner.begin_workflow()
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Iterate the loader that the hooks have left."""
+        if trainer.limit_train_batches == 1.0:
+            data.set_train_length(trainer, self._runner.number_of_batches())
+        data.renew_iterator(trainer)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Do what the workflow has before the next training epoch."""
+        if not trainer.should_stop:
+            self._runner.go_on()
+
+    def validate(self, number: int | None = None) -> None:
+        """Run a validation of Lightning's on the runner's loader, whole or so many batches."""
+        runner = self._runner
+        runner.model.eval()  # the wrapper too: Lightning knows the model in it alone
+        portion = Portion(runner, number)
+        validation.run_validation(runner.trainer, portion)
+        portion.finish()
+        runner.model.eval()  # as mmcv leaves it

@@ -1,0 +1,201 @@
+"""``IterBasedRunner``: mmcv's runner that counts iterations."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.standin.runner.base_runner import BaseRunner
+from lightning_hooks.standin.runner.builder import RUNNERS
+
+__all__ = ["IterBasedRunner", "IterLoader"]
+
+
+class IterLoader:
+    """An endless iterator over a loader, which counts the passes.
+
+    Args:
+        dataloader: The loader.
+    """
+
+    def __init__(self, dataloader: Any) -> None:
+        self._dataloader = dataloader
+        self.iter_loader = iter(dataloader)
+        self._epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """Passes that are done."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    def __next__(self) -> Any:
+        """Return the next batch, of the next pass after the last."""
+        try:
+            return next(self.iter_loader)
+        except StopIteration:
+            self._epoch += 1
+            sampler: Any = getattr(self._dataloader, "sampler", None)
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(self._epoch)
+            self.iter_loader = iter(self._dataloader)
+            return next(self.iter_loader)
+
+
+@RUNNERS.register_module()
+class IterBasedRunner(BaseRunner, IterRunner):
+    """Trains iteration by iteration, over one or several endless loaders.
+
+    Its arguments are those of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
+
+    Note:
+        Departures from mmcv: those of ``BaseRunner``; ``resume`` needs no GPU by default.
+    """
+
+    stands_for: ClassVar[Any] = IterRunner
+    _epoch: int = 0
+    _parts: list[tuple[tuple[str, int], Any]]
+    _resumed_at = 0
+
+    def run(
+        self, data_loaders: Any, workflow: Any, max_iters: int | None = None, **kwargs: Any
+    ) -> None:
+        """Train and validate until ``max_iters`` iterations are trained.
+
+        Args:
+            data_loaders: A list of loaders, one for each part of the workflow.
+            workflow: A list of ``("train", iterations)`` and ``("val", iterations)``, gone through
+                again and again; each loader goes on where it was.
+            max_iters: Deprecated: the constructor's.
+            **kwargs: Passed on to ``train_step``.
+        """
+        self._check_workflow(data_loaders, workflow)
+        if max_iters is not None:
+            warnings.warn(
+                "setting max_iters in run is deprecated, please set max_iters in runner_config",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            self._max_iters = max_iters
+        if self._max_iters is None:
+            raise AssertionError("max_iters must be specified during instantiation")
+        self._parts = list(zip(workflow, data_loaders, strict=True))
+        self._step_kwargs = kwargs
+        self._fit(workflow, f"{self._max_iters} iters")
+
+    # -- what the driver tells ---------------------------------------------------------------
+
+    def announce(self) -> None:
+        """Log what is about to be run; a resumed run shows its iterations until the first."""
+        super().announce()
+        self._inner_iter, self._resumed_at = self._resumed_at, 0
+
+    def begin_run(self) -> None:
+        """Make the endless loaders: after ``before_run``, before ``before_epoch``."""
+        self._parts = [(part, IterLoader(loader)) for part, loader in self._parts]
+
+    def begin_batch(self, batch_idx: int) -> None:
+        """The counters are those of the workflow."""
+
+    def end_run(self) -> None:
+        """The counters are those of the workflow."""
+
+    def ends_with_batch(self) -> bool:
+        """Whether a batch is the run's last thing to do: the workflow says it."""
+        return False
+
+    # -- the workflow ------------------------------------------------------------------------
+
+    def begin_workflow(self) -> None:
+        """Nothing: the batches are the workflow."""
+
+    go_on = begin_workflow
+
+    def number_of_batches(self) -> int:
+        """More than there will be: the workflow ends them."""
+        return max(int(self._max_iters) - self.iter, 0) + 1
+
+    def batches(self) -> Iterator[Any]:
+        """The training batches by the workflow; validation is run where it belongs, between."""
+        trains = any(mode == "train" for (mode, _), _ in self._parts)
+        while self.iter < self._max_iters:
+            for (mode, times), loader in self._parts:
+                self._inner_iter = 0
+                if mode == "val":
+                    self.data_loader = loader
+                    self._engine.validate(times)
+                    self._inner_iter = times
+                    continue
+                for index in range(times):
+                    if self.iter >= self._max_iters:
+                        break
+                    yield self._next_batch(loader)
+                    self._inner_iter = index + 1
+            if not trains:
+                break
+        self.trainer.should_stop = True
+
+    def _next_batch(self, loader: IterLoader) -> Any:
+        self.model.train()
+        self.mode = "train"
+        self.data_loader = loader
+        self._epoch = loader.epoch
+        return next(loader)
+
+    def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
+        return self.model.val_step(data_batch, **kwargs)
+
+    # -- checkpoints and hooks ---------------------------------------------------------------
+
+    def save_checkpoint(  # type: ignore[override]  # mmcv's order of arguments
+        self,
+        out_dir: str,
+        filename_tmpl: str | None = None,
+        meta: Any = None,
+        save_optimizer: Any = True,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint of mmcv's layout; ``filename_tmpl`` is ``iter_{}.pth`` by default."""
+        super().save_checkpoint(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
+
+    def resume(
+        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
+    ) -> None:
+        """Go on from a checkpoint: weights, counters and optimizers."""
+        found = self._load_for_resume(checkpoint, map_location)
+        self._resumed_at = found["meta"]["iter"]
+        if resume_optimizer:
+            self._resume_optimizers(found)
+        self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")
+
+    def register_training_hooks(  # type: ignore[override]  # mmcv's order of arguments
+        self,
+        lr_config: Any,
+        optimizer_config: Any = None,
+        checkpoint_config: Any = None,
+        log_config: Mapping[str, Any] | None = None,
+        momentum_config: Any = None,
+        custom_hooks_config: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Add the hooks of a config; rates, checkpoints and loggers count iterations."""
+        if log_config is not None:
+            hooks = [_by_iteration(config) for config in log_config["hooks"]]
+            log_config = {**log_config, "hooks": hooks}
+        super().register_training_hooks(
+            lr_config=_by_iteration(lr_config),
+            optimizer_config=optimizer_config,
+            checkpoint_config=_by_iteration(checkpoint_config),
+            log_config=log_config,
+            momentum_config=momentum_config,
+            custom_hooks_config=custom_hooks_config,
+            **kwargs,
+        )
+
+
+def _by_iteration(config: Any) -> Any:
+    return {"by_epoch": False, **config} if isinstance(config, Mapping) else config

@@ -1,0 +1,173 @@
+"""mmcv's optimizer constructors: rates and decays by the kind of parameter."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import GroupNorm, LayerNorm
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
+
+__all__ = [
+    "OPTIMIZERS",
+    "OPTIMIZER_BUILDERS",
+    "TORCH_OPTIMIZERS",
+    "DefaultOptimizerConstructor",
+    "build_optimizer",
+    "build_optimizer_constructor",
+]
+
+OPTIMIZERS = Registry("optimizer", scope="mmcv")
+OPTIMIZER_BUILDERS = Registry("optimizer builder", scope="mmcv")
+TORCH_OPTIMIZERS = [
+    name
+    for name, cls in vars(torch.optim).items()
+    if inspect.isclass(cls) and issubclass(cls, torch.optim.Optimizer)
+]
+for _name in TORCH_OPTIMIZERS:
+    OPTIMIZERS.register_module(_name, module=getattr(torch.optim, _name))
+
+
+def build_optimizer_constructor(cfg: Mapping[str, Any]) -> Any:
+    """Build the constructor of a config."""
+    return build_from_cfg(cfg, OPTIMIZER_BUILDERS)
+
+
+def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
+    """Build the optimizer of a model.
+
+    Args:
+        model: The model, in a wrapper or not.
+        cfg: ``dict(type="SGD", lr=..., paramwise_cfg=dict(...))``, perhaps with ``constructor``.
+    """
+    arguments = copy.deepcopy(dict(cfg))
+    constructor = {
+        "type": arguments.pop("constructor", "DefaultOptimizerConstructor"),
+        "paramwise_cfg": arguments.pop("paramwise_cfg", None),
+        "optimizer_cfg": arguments,
+    }
+    return build_optimizer_constructor(constructor)(model)
+
+
+@OPTIMIZER_BUILDERS.register_module()
+class DefaultOptimizerConstructor:
+    """Makes an optimizer with a group for each parameter, where ``paramwise_cfg`` asks for it.
+
+    ====================  =========================================================
+    key of paramwise_cfg  what it does
+    ====================  =========================================================
+    custom_keys           ``{part of the name: dict(lr_mult=, decay_mult=)}``; the
+                          longest part found wins, and the rules below do not apply
+    bias_lr_mult          rate of biases, those of norm layers left out
+    bias_decay_mult       decay of the same
+    norm_decay_mult       decay of norm layers
+    dwconv_decay_mult     decay of depth-wise convolutions
+    dcn_offset_lr_mult    accepted, without effect: there are no such layers here
+    bypass_duplicate      whether a parameter met again is left out, with a warning
+    ====================  =========================================================
+
+    Args:
+        optimizer_cfg: ``type``, ``lr`` and the rest of the optimizer's arguments.
+        paramwise_cfg: See above.
+
+    Raises:
+        TypeError: for anything but dicts.
+        ValueError: for a decay multiplier without ``weight_decay``.
+    """
+
+    def __init__(
+        self, optimizer_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None
+    ) -> None:
+        if not isinstance(optimizer_cfg, dict):
+            raise TypeError(f"optimizer_cfg must be a dict, got {optimizer_cfg!r}")
+        self.optimizer_cfg = optimizer_cfg
+        self.paramwise_cfg = {} if paramwise_cfg is None else paramwise_cfg
+        self.base_lr = optimizer_cfg.get("lr")
+        self.base_wd = optimizer_cfg.get("weight_decay")
+        self._validate_cfg()
+
+    def _validate_cfg(self) -> None:
+        if not isinstance(self.paramwise_cfg, dict):
+            raise TypeError(f"paramwise_cfg must be a dict or None, got {self.paramwise_cfg!r}")
+        custom = self.paramwise_cfg.get("custom_keys", {})
+        if not isinstance(custom, dict):
+            raise TypeError(f"custom_keys must be a dict, got {custom!r}")
+        asks = [k for k in self.paramwise_cfg if k.endswith("_decay_mult")]
+        asks += [k for k, rule in custom.items() if "decay_mult" in rule]
+        if asks and self.base_wd is None:
+            raise ValueError(f"{asks[0]} multiplies weight_decay, which is not given")
+
+    def _is_in(self, param_group: dict[str, Any], param_group_list: list[dict[str, Any]]) -> bool:
+        known = {id(p) for group in param_group_list for p in group["params"]}
+        return any(id(p) in known for p in param_group["params"])
+
+    def add_params(
+        self,
+        params: list[dict[str, Any]],
+        module: nn.Module,
+        prefix: str = "",
+        is_dcn_module: Any = None,
+    ) -> None:
+        """Add a group for each parameter of a module and of those in it.
+
+        Args:
+            params: The groups, changed.
+            module: The module.
+            prefix: Its name in the model.
+            is_dcn_module: Ignored.
+        """
+        for name, param in module.named_parameters(recurse=False):
+            group: dict[str, Any] = {"params": [param]}
+            if param.requires_grad:
+                if self.paramwise_cfg.get("bypass_duplicate") and self._is_in(group, params):
+                    warnings.warn(
+                        f"{prefix} is duplicate. It is skipped since bypass_duplicate=True",
+                        stacklevel=2,
+                    )
+                    continue
+                group.update(self._options(module, name, f"{prefix}.{name}"))
+            params.append(group)
+        for name, child in module.named_children():
+            self.add_params(params, child, f"{prefix}.{name}" if prefix else name)
+
+    def _options(self, module: nn.Module, name: str, full_name: str) -> dict[str, float]:
+        lr: Any = self.base_lr
+        wd: Any = self.base_wd
+        rules = self.paramwise_cfg
+        custom = rules.get("custom_keys", {})
+        for key in sorted(sorted(custom), key=len, reverse=True):
+            if key in full_name:
+                found = {"lr": lr * custom[key].get("lr_mult", 1.0)}
+                if wd is not None:
+                    found["weight_decay"] = wd * custom[key].get("decay_mult", 1.0)
+                return found
+        is_norm = isinstance(module, (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm))
+        found = {}
+        if name == "bias" and not is_norm:
+            found["lr"] = lr * rules.get("bias_lr_mult", 1.0)
+        if wd is None:
+            return found
+        if is_norm:
+            found["weight_decay"] = wd * rules.get("norm_decay_mult", 1.0)
+        elif isinstance(module, nn.Conv2d) and module.in_channels == module.groups:
+            found["weight_decay"] = wd * rules.get("dwconv_decay_mult", 1.0)
+        elif name == "bias":
+            found["weight_decay"] = wd * rules.get("bias_decay_mult", 1.0)
+        return found
+
+    def __call__(self, model: Any) -> Any:
+        """Make the optimizer of a model."""
+        model = getattr(model, "module", model)
+        groups: Any = model.parameters()
+        if self.paramwise_cfg:
+            groups = []
+            self.add_params(groups, model)
+        return build_from_cfg({**self.optimizer_cfg, "params": groups}, OPTIMIZERS)

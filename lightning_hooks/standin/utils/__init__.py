@@ -1,0 +1,1 @@
+"""``mmcv.utils``: configs, registries and small helpers."""

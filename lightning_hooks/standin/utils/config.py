@@ -1,0 +1,338 @@
+"""mmcv's Config: a config file with its bases, as a dict whose keys are attributes."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import pprint
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_hooks.standin.fileio.io import dump
+from lightning_hooks.standin.utils.misc import import_modules_from_strings
+
+__all__ = [
+    "BASE_KEY",
+    "DELETE_KEY",
+    "DEPRECATION_KEY",
+    "RESERVED_KEYS",
+    "Config",
+    "ConfigDict",
+    "DictAction",
+]
+
+BASE_KEY = "_base_"
+DELETE_KEY = "_delete_"
+DEPRECATION_KEY = "_deprecation_"
+RESERVED_KEYS = ["filename", "text", "pretty_text"]
+
+
+class ConfigDict(dict[str, Any]):
+    """A dict whose keys are attributes too, in all depths.
+
+    >>> config = ConfigDict(model=dict(depth=50))
+    >>> config.model.depth, config["model"]["depth"]
+    (50, 50)
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.update(*args, **kwargs)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Set several items; dicts and lists in them become ConfigDicts."""
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Set an item that is not there; return it."""
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, _made(value))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"'ConfigDict' object has no attribute '{name}'") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        try:
+            del self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ConfigDict:
+        found = type(self)()
+        for key, value in self.items():
+            dict.__setitem__(found, key, copy.deepcopy(value, memo))
+        return found
+
+    def copy(self) -> ConfigDict:
+        """Return a copy of the first level."""
+        found = type(self)()
+        dict.update(found, self)
+        return found
+
+    def __copy__(self) -> ConfigDict:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts."""
+        return _plain(self)  # type: ignore[no-any-return]
+
+
+def _made(value: Any) -> Any:
+    if isinstance(value, ConfigDict):
+        return value
+    if isinstance(value, dict):
+        return ConfigDict(value)
+    if type(value) in (list, tuple):
+        return type(value)(_made(item) for item in value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_plain(item) for item in value)
+    return value
+
+
+class Config:
+    """A config: read from a file with its ``_base_`` files, changed, written again.
+
+    Args:
+        cfg_dict: The config.
+        cfg_text: Its text.
+        filename: Its file.
+
+    Note:
+        Departures from mmcv: ``pretty_text`` is formatted by Python's ``pprint``.
+    """
+
+    def __init__(
+        self,
+        cfg_dict: Mapping[str, Any] | None = None,
+        cfg_text: str | None = None,
+        filename: str | Path | None = None,
+    ) -> None:
+        if not (cfg_dict is None or isinstance(cfg_dict, Mapping)):
+            raise TypeError(f"cfg_dict must be a dict, but got {type(cfg_dict)}")
+        for key in cfg_dict or {}:
+            if key in RESERVED_KEYS:
+                raise KeyError(f"{key} is reserved for config file")
+        if cfg_text is None:
+            cfg_text = Path(filename).read_text(encoding="utf-8") if filename else ""
+        self.__dict__["_cfg_dict"] = ConfigDict(cfg_dict or {})
+        self.__dict__["_filename"] = None if filename is None else str(filename)
+        self.__dict__["_text"] = cfg_text
+
+    @staticmethod
+    def fromfile(
+        filename: str | Path,
+        use_predefined_variables: bool = True,
+        import_custom_modules: bool = True,
+    ) -> Config:
+        """Read a ``.py``, YAML or JSON file, with those that it names as ``_base_``."""
+        from lightning_hooks.utils.config_files import read_config  # type: ignore[import-not-found,unused-ignore]
+
+        content = read_config(filename)
+        if import_custom_modules and content.get("custom_imports"):
+            import_modules_from_strings(**content["custom_imports"])
+        return Config(content, filename=filename)
+
+    @staticmethod
+    def fromstring(cfg_str: str, file_format: str) -> Config:
+        """Read a text, as a file of that ending."""
+        if file_format not in (".py", ".json", ".yaml", ".yml"):
+            raise OSError("Only py/yml/yaml/json type are supported now!")
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / f"config{file_format}"
+            path.write_text(cfg_str, encoding="utf-8")
+            found = Config.fromfile(path)
+        found.__dict__["_filename"] = None
+        return found
+
+    @property
+    def filename(self) -> str | None:
+        """The file."""
+        name: str | None = self.__dict__["_filename"]
+        return name
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return str(self.__dict__["_text"])
+
+    @property
+    def pretty_text(self) -> str:
+        """The config as Python: a line for each key."""
+        items = self._cfg_dict.to_dict().items()
+        return "".join(f"{key} = {pprint.pformat(v, sort_dicts=False)}\n" for key, v in items)
+
+    def dump(self, file: str | None = None) -> Any:
+        """Write the config to a file, by its ending; without one, return the text."""
+        content = self._cfg_dict.to_dict()
+        target = file or self.filename or ".py"
+        if target.endswith(".py"):
+            if file is None:
+                return self.pretty_text
+            Path(file).write_text(self.pretty_text, encoding="utf-8")
+            return None
+        return dump(content, file, file_format=target.rpartition(".")[2])
+
+    def merge_from_dict(self, options: Mapping[str, Any], allow_list_keys: bool = True) -> None:
+        """Change items by their paths: ``{"model.backbone.depth": 50}``.
+
+        Args:
+            options: The new values.
+            allow_list_keys: Whether a number is the place in a list: ``{"pipeline.0.type": ...}``.
+        """
+        nested: dict[str, Any] = {}
+        for path, value in options.items():
+            *parents, last = path.split(".")
+            level = nested
+            for key in parents:
+                level = level.setdefault(key, {})
+            level[last] = value
+        self.__dict__["_cfg_dict"] = ConfigDict(_merged(self._cfg_dict, nested, allow_list_keys))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_cfg_dict" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._cfg_dict, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._cfg_dict[name] = value
+
+    def __getitem__(self, name: str) -> Any:
+        return self._cfg_dict[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._cfg_dict[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._cfg_dict, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._cfg_dict)
+
+    def __len__(self) -> int:
+        return len(self._cfg_dict)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._cfg_dict
+
+    def __repr__(self) -> str:
+        return f"Config (path: {self.filename}): {self._cfg_dict!r}"
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._cfg_dict, self.filename, self.text
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        names = ("_cfg_dict", "_filename", "_text")
+        self.__dict__.update(zip(names, state, strict=True))
+
+    def __copy__(self) -> Config:
+        other = Config.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Config:
+        other = Config.__new__(type(self))
+        other.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return other
+
+
+def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
+    if isinstance(base, list) and lists:
+        found = list(base)
+        for key, value in changes.items():
+            if not (key.isdigit() and int(key) < len(found)):
+                raise KeyError(f"{key!r} is no place in a list of {len(found)}")
+            old = found[int(key)]
+            inner = isinstance(value, Mapping) and isinstance(old, (Mapping, list))
+            found[int(key)] = _merged(old, value, lists) if inner else value
+        return found
+    result = dict(base)
+    for key, value in changes.items():
+        if not isinstance(value, Mapping):
+            result[key] = value
+            continue
+        own = {k: v for k, v in value.items() if k != DELETE_KEY}
+        old = result.get(key)
+        if old is None or value.get(DELETE_KEY):
+            result[key] = own
+        elif isinstance(old, Mapping) or (lists and isinstance(old, list)):
+            result[key] = _merged(old, own, lists)
+        else:
+            raise TypeError(
+                f"{key} is a {type(old).__name__} in the config and cannot take {dict(value)}; "
+                f"{DELETE_KEY}=True replaces it"
+            )
+    return result
+
+
+class DictAction(argparse.Action):
+    """An argument of the command line that is a dict: ``--cfg-options a.b=1 c=[1,2]``."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Add to the dict."""
+        found = dict(getattr(namespace, self.dest) or {})
+        for item in [values] if isinstance(values, str) else values:
+            key, _, text = item.partition("=")
+            found[key] = _value(text)
+        setattr(namespace, self.dest, found)
+
+
+def _value(text: str) -> Any:
+    """Return what a text on the command line means: numbers, lists, or the text itself.
+
+    >>> _value("1"), _value("true"), _value("a,2"), _value("[(a,b),3]"), _value("x")
+    (1, True, ['a', 2], [('a', 'b'), 3], 'x')
+    """
+    text = text.strip("'\" ")
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    parts = list(_parts(text[1:-1] if text[:1] in "[(" and text[-1:] in "])" else text))
+    if text[:1] == "(" and text[-1:] == ")":
+        return tuple(map(_value, parts))
+    if (text[:1] == "[" and text[-1:] == "]") or len(parts) > 1:
+        return list(map(_value, parts))
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _parts(text: str) -> Iterable[str]:
+    """Yield what commas separate, outside of brackets."""
+    depth, start = 0, 0
+    for place, character in enumerate(text):
+        depth += (character in "[(") - (character in "])")
+        if character == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    if text[start:].strip():
+        yield text[start:]

@@ -1,0 +1,141 @@
+"""What the machine and the installation are like."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+import lightning_hooks
+from lightning_hooks.standin.utils.version import MMCV_VERSION
+
+__all__ = [
+    "IS_CUDA_AVAILABLE",
+    "IS_IPU_AVAILABLE",
+    "IS_MLU_AVAILABLE",
+    "IS_MPS_AVAILABLE",
+    "IS_NPU_AVAILABLE",
+    "TORCH_VERSION",
+    "check_ops_exist",
+    "collect_env",
+    "get_build_config",
+    "get_device",
+    "is_cuda_available",
+    "is_ipu_available",
+    "is_jit_tracing",
+    "is_mlu_available",
+    "is_mps_available",
+    "is_npu_available",
+    "is_rocm_pytorch",
+    "jit",
+    "skip_no_elena",
+    "torch_meshgrid",
+]
+
+TORCH_VERSION = torch.__version__
+IS_CUDA_AVAILABLE = torch.cuda.is_available()
+IS_MPS_AVAILABLE = torch.backends.mps.is_available()
+IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = False  # Lightning is the engine
+
+
+def _get_dataloader() -> tuple[type, type]:
+    """Return the loader's class, once more in the place of another torch's."""
+    return DataLoader, DataLoader
+
+
+def is_cuda_available() -> bool:
+    """Whether there is a GPU of CUDA's."""
+    return torch.cuda.is_available()
+
+
+def is_mps_available() -> bool:
+    """Whether there is a GPU of Apple's."""
+    return torch.backends.mps.is_available()
+
+
+def is_ipu_available() -> bool:
+    """No: Lightning is the engine."""
+    return False
+
+
+is_mlu_available = is_npu_available = is_ipu_available
+
+
+def get_device() -> str:
+    """Return what there is: ``"cuda"``, ``"mps"`` or ``"cpu"``."""
+    if is_cuda_available():
+        return "cuda"
+    return "mps" if is_mps_available() else "cpu"
+
+
+def check_ops_exist() -> bool:
+    """Whether there are mmcv's compiled operators: not here."""
+    return False
+
+
+def is_rocm_pytorch() -> bool:
+    """Whether torch was built for AMD's GPUs."""
+    return getattr(torch.version, "hip", None) is not None
+
+
+def get_build_config() -> str:
+    """How torch was built."""
+    return torch.__config__.show()
+
+
+def is_jit_tracing() -> bool:
+    """Whether ``torch.jit.trace`` is running."""
+    return torch._C._get_tracing_state() is not None
+
+
+def torch_meshgrid(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """``torch.meshgrid`` by rows and columns."""
+    return torch.meshgrid(*tensors, indexing="ij")
+
+
+def jit(
+    func: Callable[..., Any] | None = None,
+    check_input: Any = None,
+    full_shape: bool = True,
+    derivate: bool = False,
+    coderize: bool = False,
+    optimize: bool = False,
+) -> Any:
+    """Decorate without effect, as mmcv does outside its own framework."""
+    return func if callable(func) else (lambda function: function)
+
+
+def skip_no_elena(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function."""
+    return func
+
+
+def collect_env() -> dict[str, Any]:
+    """Return versions and devices by mmcv's keys."""
+    found: dict[str, Any] = {
+        "sys.platform": sys.platform,
+        "Python": sys.version.replace("\n", ""),
+        "CUDA available": torch.cuda.is_available(),
+    }
+    devices: dict[str, list[str]] = {}
+    for index in range(torch.cuda.device_count()):
+        devices.setdefault(torch.cuda.get_device_name(index), []).append(str(index))
+    found.update({f"GPU {','.join(numbers)}": name for name, numbers in devices.items()})
+    compiler = shutil.which("gcc")
+    found["GCC"] = "n/a"
+    if compiler:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+        found["GCC"] = done.stdout.partition("\n")[0].strip() or "n/a"
+    found["PyTorch"] = torch.__version__
+    found["PyTorch compiling details"] = get_build_config()
+    for title, package in (("TorchVision", "torchvision"), ("OpenCV", "cv2")):
+        if package in sys.modules:
+            found[title] = getattr(sys.modules[package], "__version__", "n/a")
+    found["MMCV"] = f"{MMCV_VERSION} (stand-in of lightning_hooks {lightning_hooks.__version__})"
+    found["MMCV Compiler"] = found["MMCV CUDA Compiler"] = "n/a"
+    return found

@@ -1,0 +1,92 @@
+"""mmcv's loggers: one with a console and a file by name, and ``print_log``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from lightning_hooks.standin.utils.dist import get_dist_info
+
+__all__ = ["get_logger", "logger_initialized", "print_log"]
+
+
+class _Initialized(MutableMapping[str, bool]):
+    """The loggers that are set up, by name; the mark is the logger's own."""
+
+    def __getitem__(self, name: str) -> bool:
+        found = logging.root.manager.loggerDict.get(name)
+        if not getattr(found, "set_up_by_standin", False):
+            raise KeyError(name)
+        return True
+
+    def __setitem__(self, name: str, value: bool) -> None:
+        logging.getLogger(name).__dict__["set_up_by_standin"] = value
+
+    def __delitem__(self, name: str) -> None:
+        self[name] = False
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in [*logging.root.manager.loggerDict] if name in self)
+
+    def __len__(self) -> int:
+        return len([*self])
+
+
+logger_initialized = _Initialized()
+"""Which loggers :func:`get_logger` leaves as they are: those named here, and those below."""
+
+
+def get_logger(
+    name: str, log_file: str | None = None, log_level: int = logging.INFO, file_mode: str = "w"
+) -> logging.Logger:
+    """Return the logger of a name; the first time it gets a console and perhaps a file.
+
+    A logger below one that was set up (``mmdet.models`` below ``mmdet``) gets none of its own.
+    Only rank 0 logs below errors, and has the file.
+
+    Args:
+        name: The name.
+        log_file: A file that lines are written to as well.
+        log_level: From which level on.
+        file_mode: How the file is opened.
+    """
+    logger = logging.getLogger(name)
+    if any(name.startswith(other) for other in logger_initialized):
+        return logger
+    for handler in logging.root.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setLevel(logging.ERROR)  # else every line is seen twice
+    rank, _ = get_dist_info()
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    if rank == 0 and log_file is not None:
+        handlers.append(logging.FileHandler(log_file, file_mode))
+    for handler in handlers:
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s - %(name)s - %(levelname)s - %(message)s")
+        )
+        handler.setLevel(log_level)
+        logger.addHandler(handler)
+    logger.setLevel(log_level if rank == 0 else logging.ERROR)
+    logger_initialized[name] = True
+    return logger
+
+
+def print_log(
+    msg: str, logger: logging.Logger | str | Any | None = None, level: int = logging.INFO
+) -> None:
+    """Log a message.
+
+    Args:
+        msg: The message.
+        logger: A logger, the name of one, ``"silent"`` for nowhere, or None to print it.
+        level: The level.
+    """
+    if logger is None:
+        print(msg)
+    elif isinstance(logger, logging.Logger):
+        logger.log(level, msg)
+    elif not isinstance(logger, str):
+        raise TypeError(f'logger must be a Logger, a name, "silent" or None, got {logger!r}')
+    elif logger != "silent":
+        get_logger(logger).log(level, msg)

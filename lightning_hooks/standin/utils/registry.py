@@ -1,0 +1,175 @@
+"""mmcv's Registry: with scopes, parents and a build function of its own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lightning_hooks.engine import registry as native
+
+__all__ = ["Registry", "build_from_cfg"]
+
+
+def build_from_cfg(
+    cfg: Mapping[str, Any],
+    registry: native.Registry,
+    default_args: Mapping[str, Any] | None = None,
+) -> Any:
+    """Build ``cfg["type"](**the rest)``; the caller's dicts are not changed.
+
+    Args:
+        cfg: The config; ``type`` is a registered name, a class or a function.
+        registry: Where the name is looked up.
+        default_args: Arguments for those that ``cfg`` leaves out, ``type`` included.
+
+    Raises:
+        TypeError: if ``cfg`` is not a dict, or ``type`` neither a name nor callable.
+        UnknownNameError: a KeyError; if the name is not registered.
+        Exception: the constructor's own, with a note that names the class.
+    """
+    if not isinstance(registry, native.Registry):
+        raise TypeError(f"registry must be an mmcv.Registry object, got {registry!r}")
+    if not (default_args is None or isinstance(default_args, Mapping)):
+        raise TypeError(f"default_args must be a dict or None, got {default_args!r}")
+    return native.build_from_cfg(cfg, registry, default_args)
+
+
+class Registry(native.Registry):
+    """A table of classes and functions by name, perhaps below another one.
+
+    ``get("mmdet.ResNet")`` asks the child of the scope ``mmdet``, or the topmost parent for it.
+
+    Args:
+        name: What is registered.
+        build_func: ``build_func(cfg, registry=...)`` makes an object; the parent's by default, or
+            :func:`build_from_cfg`.
+        parent: The registry that this one is a child of.
+        scope: The name of this child; by default that of the package that makes it.
+
+    Raises:
+        AssertionError: if the parent has a child of that scope already.
+
+    >>> MODELS = Registry("models", scope="mmcv")
+    >>> DETECTORS = Registry("models", parent=MODELS, scope="mmdet")
+    >>> @DETECTORS.register_module()
+    ... class ResNet: ...
+    >>> MODELS.get("mmdet.ResNet") is ResNet, MODELS.get("ResNet") is None
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        build_func: Callable[..., Any] | None = None,
+        parent: Registry | None = None,
+        scope: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        if not (parent is None or isinstance(parent, Registry)):
+            raise AssertionError(f"parent must be a Registry or None, got {parent!r}")
+        self._children: dict[str, Registry] = {}
+        self._scope = self.infer_scope() if scope is None else scope
+        self.parent = parent
+        self.build_func: Callable[..., Any] = build_func or (
+            build_from_cfg if parent is None else parent.build_func
+        )
+        if parent is not None:
+            parent._add_children(self)
+
+    @staticmethod
+    def infer_scope() -> str:
+        """Return the package that is making a registry."""
+        module = sys._getframe(2).f_globals.get("__name__", "__main__")
+        return str(module).partition(".")[0]
+
+    @staticmethod
+    def split_scope_key(key: str) -> tuple[str | None, str]:
+        """Split a name at its first dot.
+
+        >>> Registry.split_scope_key("mmdet.ResNet"), Registry.split_scope_key("ResNet")
+        (('mmdet', 'ResNet'), (None, 'ResNet'))
+        """
+        scope, dot, rest = key.partition(".")
+        return (scope, rest) if dot else (None, key)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.get(key) is not None
+
+    @property
+    def scope(self) -> str:
+        """The name under which a parent knows this registry."""
+        return self._scope
+
+    @property
+    def children(self) -> dict[str, Registry]:
+        """The registries below this one, by scope."""
+        return self._children
+
+    def get(self, key: str) -> Any:
+        """Return what is registered as ``key``, perhaps of another scope, or None."""
+        scope, name = self.split_scope_key(key)
+        if scope in (None, self._scope):
+            return self.module_dict.get(name)
+        if scope in self._children:
+            return self._children[str(scope)].get(name)
+        if self.parent is None:
+            return None
+        top = self.parent
+        while top.parent is not None:
+            top = top.parent
+        return top.get(key)
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """Build an object by the registry's build function."""
+        return self.build_func(*args, **{**kwargs, "registry": self})
+
+    def _add_children(self, registry: Registry) -> None:
+        if registry.scope in self._children:
+            raise AssertionError(f"scope {registry.scope} exists in {self.name} registry")
+        self._children[registry.scope] = registry
+
+    def register_module(self, name: Any = None, force: bool = False, module: Any = None) -> Any:
+        """Register a class or a function: as a decorator, bare or called, or by ``module=``.
+
+        Args:
+            name: The name, or several; its own by default.
+            force: Replace what has the name already, instead of raising.
+            module: What is registered, when not used as a decorator.
+
+        Raises:
+            KeyError: if the name is taken and ``force`` is false.
+            TypeError: for anything but a class or a function.
+        """
+        if not isinstance(force, bool):
+            raise TypeError(f"force must be a bool, got {force!r}")
+        if inspect.isclass(name) or inspect.isfunction(name):
+            return self._register(name, None, force)
+        names = list(name) if isinstance(name, tuple) else name
+        if not (names is None or isinstance(names, str) or _is_list_of_str(names)):
+            raise TypeError(f"name must be a str or a sequence of str, got {name!r}")
+        if module is not None:
+            return self._register(module, names, force)
+        return functools.partial(self._register, names=names, force=force)
+
+    def _register(self, cls: Any, names: Any, force: bool) -> Any:
+        if not (inspect.isclass(cls) or inspect.isfunction(cls)):
+            raise TypeError(f"only classes and functions can be registered, got {cls!r}")
+        table: dict[str, Any] = self.module_dict
+        for name in [names] if isinstance(names, str) else names or [cls.__name__]:
+            if not force and self._is_taken(name):
+                raise KeyError(f"{name} is already registered in {self.name}; force=True replaces")
+            table[name] = cls
+        return cls
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self.module_dict
+
+    def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
+        self._register(module, module_name, force)  # what old code calls
+
+
+def _is_list_of_str(names: object) -> bool:
+    return isinstance(names, list) and all(isinstance(n, str) for n in names)

@@ -1,0 +1,125 @@
+"""Reading a checkpoint that may be damaged, or not what it is taken for."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import warnings
+from typing import Any
+
+from lightning_hooks.storage import files, manifest
+
+__all__ = [
+    "DamagedCheckpointError",
+    "WeightsOnlyError",
+    "load",
+    "look_at",
+    "require_resumable",
+]
+
+
+class DamagedCheckpointError(RuntimeError):
+    """A checkpoint is not what was written; the message names the newest valid one."""
+
+
+class WeightsOnlyError(KeyError):
+    """A run cannot go on from a file of weights (Lightning raises a KeyError there too)."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dict[str, Any]:
+    """Read a file after comparing it with the manifest of its directory, where there is one.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        DamagedCheckpointError: if it differs, or cannot be read.
+    """
+    if not files.exists(path):
+        raise FileNotFoundError(f"Checkpoint file not found: {path}{_advice(path)}")
+    problem = _flaw(path)
+    if problem:
+        raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
+    try:
+        checkpoint: dict[str, Any] = files.load_torch(path, map_location, weights_only)
+    except (EOFError, RuntimeError) as error:  # what torch says of half a file
+        raise DamagedCheckpointError(f"{path} cannot be read: {error}{_advice(path)}") from error
+    return checkpoint
+
+
+def look_at(path: str, for_fit: bool, weights_only: bool = True) -> None:
+    """Look at a checkpoint that a strategy with shards is about to read by itself.
+
+    Of a directory at what is in it beside the shards.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        DamagedCheckpointError: if it is not as it was written.
+        pickle.UnpicklingError: if there is more in it than tensors and plain types.
+        WeightsOnlyError: if a run is to go on from it and cannot.
+    """
+    if not os.path.isdir(path):
+        checkpoint = load(path, "meta", weights_only)
+        if for_fit:
+            require_resumable(path, checkpoint)
+        return
+    beside = os.path.join(path, "meta.pt")  # without it the strategy takes it for no checkpoint
+    if os.path.exists(beside):
+        rest = files.load_torch(beside, "cpu", weights_only)
+        if for_fit and "lr_schedulers" not in rest:
+            raise WeightsOnlyError(
+                f"{path}: this checkpoint contains only the model (save_optimizer=False), a run "
+                "cannot be resumed from it. To start a new run with its weights, make a file of it "
+                f"(python -m lightning.pytorch.utilities.consolidate_checkpoint {path}) and load "
+                "that before. To resume, save with save_optimizer=True"
+            )
+
+
+def require_resumable(path: str, checkpoint: dict[str, Any]) -> None:
+    """Refuse a checkpoint without the state of the optimizers, or with it as mmcv has it.
+
+    Raises:
+        WeightsOnlyError: says what such a file is for.
+    """
+    if "optimizer" in checkpoint and "meta" in checkpoint:
+        raise WeightsOnlyError(
+            f"{path} is a checkpoint of mmcv's layout, from which Lightning cannot go on. Leave "
+            "out ckpt_path, and go on from it with a hook that calls "
+            f"runner.resume({path!r}) in before_run: "
+            f"ClosureHook('before_run', lambda runner: runner.resume({path!r}))"
+        )
+    if "state_dict" in checkpoint and "optimizer_states" not in checkpoint:
+        raise WeightsOnlyError(
+            f"{path}: this checkpoint contains only the model (save_optimizer=False), a run cannot "
+            "be resumed from it. To start a new run with its weights, load them before and leave "
+            f"out ckpt_path: module.load_state_dict(torch.load({path!r})['state_dict']). "
+            "To resume, save with save_optimizer=True"
+        )
+
+
+def _flaw(path: str) -> str:
+    """What the manifest says against a file; nothing if it does not know it."""
+    directory, name = _known(path)
+    entries = [entry for entry in manifest.read(directory) if entry.name == name]
+    problems = [manifest.flaw(directory, entry) for entry in entries]
+    return "" if "" in problems or not problems else problems[-1]
+
+
+def _known(path: str) -> tuple[str, str]:
+    """The directory whose manifest knows a file, and the file's name there."""
+    local = files.is_local(path)
+    paths: Any = os.path if local else posixpath
+    if local:  # a link to the latest, too
+        path = os.path.realpath(path.removeprefix("file://"))
+    directory, name = paths.split(path)
+    above, folder = paths.split(directory)  # of a filename_tmpl with a directory in it
+    here, there = (files.exists(files.join(d, manifest.NAME)) for d in (directory, above or "."))
+    return (above, f"{folder}/{name}") if there and not here else (directory, name)
+
+
+def _advice(path: str) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of this very file
+        newest = manifest.newest_valid(_known(path)[0])
+    return f"; the newest valid checkpoint beside it is {newest}" if newest else ""

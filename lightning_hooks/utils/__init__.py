@@ -1,0 +1,1 @@
+"""Small tools without knowledge of hooks; every other folder may import from here."""

@@ -1,0 +1,214 @@
+"""Arguments as constructors check them: what is wrong is said at once, with the argument's name.
+
+``TypeError`` where the type is wrong, ``ValueError`` where the value is. Nothing is converted, so
+that a hook has what it was given.
+
+Names of arguments: what a class takes, and what a misspelt one may have meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from lightning_hooks.utils.suggestions import suggest
+
+__all__ = [
+    "LARGEST",
+    "check_bool",
+    "check_choice",
+    "check_dict",
+    "check_function",
+    "check_int",
+    "check_names",
+    "check_number",
+    "check_numbers",
+    "check_object",
+    "check_path",
+    "is_finite",
+    "names_of",
+    "parameter_names",
+]
+
+LARGEST = 2**63 - 1
+"""The largest int that is taken: beyond it, arithmetic with floats and tensors fails."""
+
+
+def check_bool(**flags: object) -> None:
+    """Refuse what is no bool.
+
+    >>> check_bool(by_epoch=1)
+    Traceback (most recent call last):
+    TypeError: by_epoch must be a bool, got 1
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be a bool, got {value!r}")
+
+
+def check_int(name: str, value: object, least: int = -LARGEST) -> None:
+    """Refuse what is no int, or below ``least``.
+
+    >>> check_int("interval", 0, least=1)
+    Traceback (most recent call last):
+    ValueError: interval must be at least 1, got 0
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value > LARGEST:
+        raise ValueError(f"{name} must be at most {LARGEST}, got a larger number")
+
+
+def is_finite(value: object) -> bool:
+    """Whether it is a number, finite and not too large to compute with.
+
+    >>> is_finite(0.5), is_finite(float("nan")), is_finite(10**400), is_finite("1")
+    (True, False, False, False)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= LARGEST
+
+
+def check_number(
+    name: str, value: object, least: float = -math.inf, above: float = -math.inf
+) -> None:
+    """Refuse what is no finite number, below ``least``, or not above ``above``.
+
+    >>> check_number("gamma", "0.1")
+    Traceback (most recent call last):
+    TypeError: gamma must be a number, got '0.1'
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        is_word = isinstance(value, str) and re.fullmatch(r"[+-]?\d+e-?\d+", value, re.IGNORECASE)
+        hint = " (YAML takes it for a word: write 1.0e-4, not 1e-4)" if is_word else ""
+        raise TypeError(f"{name} must be a number, got {value!r}{hint}")
+    if not is_finite(value):
+        raise ValueError(f"{name} must be finite and at most {LARGEST} if it is an int")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value <= above:
+        raise ValueError(f"{name} must be above {above}, got {value}")
+
+
+def check_numbers(name: str, value: object, least: float = -math.inf) -> None:
+    """Refuse what is no list or tuple of finite numbers."""
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} must be a list of numbers, got {value!r}")
+    for i, number in enumerate(value):
+        check_number(f"{name}[{i}]", number, least)
+
+
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Refuse what is none of the words.
+
+    >>> check_choice("swap", "move", ["auto", "copy"])
+    Traceback (most recent call last):
+    ValueError: swap must be one of auto, copy, got 'move'
+    """
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def check_dict(name: str, value: object) -> dict[str, Any] | None:
+    """Return a copy of a dict with strings as keys; None stays None."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict or None, got {value!r}")
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"{name} must have strings as keys, got {key!r}")
+    return dict(value)
+
+
+def check_function(name: str, value: object) -> None:
+    """Refuse what cannot be called; None is taken."""
+    if not (value is None or callable(value)):
+        raise TypeError(f"{name} must be a function or None, got {value!r}")
+
+
+def check_object(hook: object) -> None:
+    """Refuse a class in the place of a hook.
+
+    >>> check_object(dict)
+    Traceback (most recent call last):
+    TypeError: dict is a class; pass an object: dict(...)
+    """
+    if inspect.isclass(hook):
+        raise TypeError(f"{hook.__name__} is a class; pass an object: {hook.__name__}(...)")
+
+
+def check_path(name: str, value: object) -> str | None:
+    r"""Return a path as a string; None stays None.
+
+    >>> check_path("out_dir", "a\0b")
+    Traceback (most recent call last):
+    ValueError: out_dir must be a path without a null character, got 'a\x00b'
+    """
+    if value is None:
+        return None
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        raise TypeError(f"{name} must be a path or None, got {value!r}")
+    if "\0" in path:
+        raise ValueError(f"{name} must be a path without a null character, got {path!r}")
+    return path
+
+
+PASSED_ON = ("kwargs", "options")
+"""What the arguments for the next class are called in ours; under another name they are taken."""
+
+
+def check_names(user: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an argument that is not known, in Python's words and with what was meant.
+
+    >>> check_names("EMAHook", ["momentm"], ["interval", "momentum"])
+    Traceback (most recent call last):
+    TypeError: EMAHook() got an unexpected keyword argument 'momentm'; did you mean 'momentum'? \
+Known: interval, momentum
+    """
+    names = set(known)
+    for name in given:
+        if name not in names:
+            wrong = f"{user}() got an unexpected keyword argument {name!r}"
+            if name == "priority":  # mmcv's configs have it among the arguments
+                raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
+            raise TypeError(f"{wrong}; {suggest(name, names)}")
+
+
+def parameter_names(function: Callable[..., Any]) -> list[str]:
+    """Return the names that can be given to a function as keywords.
+
+    >>> parameter_names(lambda interval, *, priority=None, **more: None)
+    ['interval', 'priority']
+    """
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in inspect.signature(function).parameters.values() if p.kind in by_name]
+
+
+def names_of(cls: type) -> set[str] | None:
+    """Return the names of a class's arguments, with those that its bases are given.
+
+    None where that cannot be told: the class, or a base that gets the rest, takes any name.
+    """
+    names: set[str] = set()
+    for base in cls.__mro__[:-1]:
+        init = vars(base).get("__init__")
+        if init is None:
+            continue
+        names.update(parameter_names(init)[1:])
+        rest = {p.kind: p.name for p in inspect.signature(init).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in rest:
+            return names
+        ours = base.__module__.startswith("lightning_hooks.")
+        passes_on = rest[inspect.Parameter.VAR_KEYWORD] in PASSED_ON
+        if not (ours and passes_on) or inspect.Parameter.VAR_POSITIONAL in rest:
+            return None
+    return None

@@ -1,0 +1,109 @@
+"""Parameters that FSDP has flattened and cut into slices (Lightning's ``FSDPStrategy``).
+
+They are whole in the forward pass of the module that FSDP wraps, and nowhere else. FSDP2's, of
+``ModelParallelStrategy``, are :mod:`lightning_hooks.utils.dtensors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import lightning as L
+import torch
+from torch import nn
+
+__all__ = ["has_slices", "in_forward", "is_flattened", "shares_state", "slices_of", "state_here"]
+
+
+def is_flattened(model: Any) -> bool:
+    """Whether a model is wrapped by FSDP as a whole, as ``FSDPStrategy`` does it."""
+    if not torch.distributed.is_available():
+        return False
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    return isinstance(model, FullyShardedDataParallel)
+
+
+def state_here(module: nn.Module) -> dict[str, Any]:
+    """Return a module's state dict; what FSDP has wrapped in it as it is on this rank.
+
+    FSDP's own would gather it, and take a part for the whole if it is asked before the first step.
+    """
+    if not any(map(is_flattened, module.modules())):
+        return module.state_dict()
+    parameters = module.named_parameters(remove_duplicate=False)
+    found = {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
+    return {key.replace("_fsdp_wrapped_module.", ""): value for key, value in found.items()}
+
+
+def has_slices(model: nn.Module, parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether some of the parameters are slices here, or have no names of their own.
+
+    Args:
+        model: What is trained.
+        parameters: Of a part of it, or of another module.
+    """
+    cut = [h for h in _handles(model) if h.uses_sharded_strategy or not h._use_orig_params]
+    mine = {id(parameter) for handle in cut for parameter in _parameters(handle)}
+    return any(id(parameter) in mine for parameter in parameters)
+
+
+def slices_of(model: nn.Module) -> dict[int, Any]:
+    """Return by the id of each parameter that is a slice here the process group with the others."""
+    return {
+        id(parameter): handle.process_group
+        for handle in _handles(model)
+        if handle.uses_sharded_strategy
+        for parameter in _parameters(handle)
+    }
+
+
+def shares_state(model: nn.Module) -> bool:
+    """Whether several parameters have one optimizer state: torch cannot make one file of it."""
+    return any(
+        not handle._use_orig_params and len(handle.flat_param._fqns) > 1
+        for handle in _handles(model)
+    )
+
+
+def _handles(model: nn.Module) -> Iterator[Any]:
+    wrapped: Iterable[Any] = filter(is_flattened, model.modules())
+    return (module._handle for module in wrapped if module._handle is not None)
+
+
+def _parameters(handle: Any) -> Iterable[Any]:
+    return handle.flat_param, *(handle.flat_param._params or ())
+
+
+def in_forward(trainer: L.Trainer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run what uses layers of the module, where FSDP makes their parameters whole.
+
+    All ranks must call it as often where the module is wrapped; otherwise it is a plain call.
+
+    Args:
+        trainer: The Trainer.
+        run: What is run.
+        *args: Its arguments, which FSDP moves and casts.
+        **kwargs: More of them.
+    """
+    model: Any = trainer.model
+    if not is_flattened(model) or model.training_state.name == "FORWARD_BACKWARD":
+        return run(*args, **kwargs)
+    module = trainer.lightning_module
+    own = vars(module).get("forward")  # a listener's, perhaps
+
+    def restore() -> None:
+        vars(module).pop("forward", None)
+        if own is not None:
+            vars(module)["forward"] = own
+
+    def instead(*args: Any, **kwargs: Any) -> Any:
+        restore()  # what runs may call the module itself
+        return run(*args, **kwargs)
+
+    vars(module)["forward"] = instead
+    try:
+        return model(*args, **kwargs)
+    finally:
+        restore()

@@ -1,1 +1,0 @@
-"""Where the values of a run are written: one module for each destination."""
