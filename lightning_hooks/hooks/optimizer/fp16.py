@@ -133,14 +133,16 @@ class Fp16OptimizerHook(OptimizerHook):
                 configure(scaler, self.loss_scale)
             self.loss_scaler = scaler
             return
-        if precision == "bf16-mixed" and pl_module.device.type == "cpu":
+        if trainer.precision == "bf16-mixed" and pl_module.device.type == "cpu":
             self.loss_scaler = None
             rank_zero_warn(
                 f"{name}: on a CPU Lightning trains in bfloat16, also with "
                 'precision="16-mixed"; it needs no loss scale, and has none'
             )
             return
-        self._own = precision in ("32-true", "64-true") and self._may_own(trainer, pl_module)
+        self._own = trainer.precision in ("32-true", "64-true") and self._may_own(
+            trainer, pl_module
+        )
         if self._own and isinstance(trainer.strategy, FSDPStrategy):
             raise ValueError(
                 f"{name} scales the loss itself, and each rank of "
