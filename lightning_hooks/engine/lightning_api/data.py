@@ -6,11 +6,14 @@ from typing import Any
 
 import lightning as L
 from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
+from lightning.pytorch.utilities.data import extract_batch_size
 
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
 
 __all__ = [
+    "batch_size",
     "goes_on_in_pass",
     "prepare_batch",
     "renew_iterator",
@@ -30,6 +33,14 @@ def goes_on_in_pass(trainer: L.Trainer) -> bool:
     """
     inside = is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
     return inside and all(hasattr(x, "load_state_dict") for x in train_loaders(trainer))
+
+
+def batch_size(batch: Any) -> int | None:
+    """Return the number of samples in a batch as Lightning counts them; None where it cannot."""
+    try:
+        return extract_batch_size(batch)
+    except (MisconfigurationException, RecursionError):
+        return None
 
 
 def train_loaders(trainer: L.Trainer) -> list[Any]:

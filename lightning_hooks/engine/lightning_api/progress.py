@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import lightning as L
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.data import extract_batch_size
 
 __all__ = [
     "accumulates_gradients",
@@ -14,7 +12,6 @@ __all__ = [
     "batch_counts_of_epoch",
     "batch_idx",
     "batch_is_open",
-    "batch_size",
     "batches_processed",
     "epoch_is_over",
     "is_last_batch",
@@ -40,14 +37,6 @@ def batch_counts(trainer: L.Trainer) -> Any:
     incremented in the validation that follows it. The object stays that of the Trainer's loop.
     """
     return trainer.fit_loop.epoch_loop.batch_progress.total
-
-
-def batch_size(batch: Any) -> int | None:
-    """How many samples are in a batch, as Lightning counts them; None where it cannot."""
-    try:
-        return extract_batch_size(batch)
-    except (MisconfigurationException, RecursionError):
-        return None
 
 
 def batches_processed(trainer: L.Trainer) -> int:

@@ -14,7 +14,7 @@ import lightning as L
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
-from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.data import batch_size, prepare_batch
 from lightning_hooks.engine.runner.side_effects import without_trace
 from lightning_hooks.utils.fsdp import in_forward
 from lightning_hooks.utils.suggestions import UnknownNameError
@@ -97,7 +97,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
             return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
         trainer, host = runner.trainer, runner.module
         if data is not getattr(runner, "data_batch", None):  # that one has been through it
-            data = data.prepare_batch(trainer, data)
+            data = prepare_batch(trainer, data)
         with without_trace(runner), trainer.precision_plugin.forward_context():
             if hasattr(self.module, ours):
                 own = getattr(self.module, ours)
@@ -160,7 +160,7 @@ dict(loss=..., log_vars=...) from it
             UnknownNameError: for another key, and where the batch has no tensor to count by.
         """
         batch = getattr(getattr(self, "runner", None), "data_batch", None)
-        count = progress.batch_size(batch) if key == "num_samples" else None
+        count = batch_size(batch) if key == "num_samples" else None
         if count is not None:
             return count
         raise UnknownNameError(
