@@ -153,7 +153,7 @@ class Fp16OptimizerHook(OptimizerHook):
         if not self._own:
             raise ValueError(
                 f"{name} trains in half precision with a loss scale, but the Trainer has "
-                f'precision={precision!r}: give Trainer(precision="16-mixed")'
+                f'precision={trainer.precision!r}: give Trainer(precision="16-mixed")'
             )
 
     def _may_own(self, trainer: L.Trainer, module: L.LightningModule) -> bool:
