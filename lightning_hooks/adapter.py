@@ -11,9 +11,11 @@ import lightning as L
 
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
+from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hook_order import build_placed
-from lightning_hooks.engine.participant import Participant, Settings, leave_out
+from lightning_hooks.engine.lightning_api.unused_events import skip_events
+from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
@@ -23,7 +25,7 @@ from lightning_hooks.storage import files, manifest
 __all__ = ["HookAdapter"]
 
 
-class HookAdapter(Participant):
+class HookAdapter(JoinsTrainer):
     """Runs hooks of mmcv's style unchanged inside a ``lightning.Trainer``.
 
     A hook is a native one, an object of a real mmcv class, or any object with mmcv's methods; it
@@ -91,7 +93,7 @@ class HookAdapter(Participant):
         if work_dir is not None:
             work_dir = _path(work_dir)
         self._dialect = dialect
-        self._settings = Settings(
+        self._settings = RunnerOptions(
             by_epoch=by_epoch,
             work_dir=work_dir,
             meta=copy.deepcopy(meta),
@@ -189,7 +191,7 @@ class HookAdapter(Participant):
             found += [entry for entry in brought if entry[0] is not hook]
         return found
 
-    def settings(self) -> Settings:
+    def options(self) -> RunnerOptions:
         """What was given to the constructor for the Runner."""
         return self._settings
 
@@ -202,9 +204,9 @@ class HookAdapter(Participant):
 
             warn_of_unheard(self.trainer_kwargs, trainer)
         if not any("before_val_epoch" in h.dialect.points for h in self._of_other_dialects()):
-            leave_out(self, HookAdapter, "on_validation_start", "on_validation_end")
+            skip_events(self, HookAdapter, "on_validation_start", "on_validation_end")
         if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
-            leave_out(self, HookAdapter, "on_after_backward")
+            skip_events(self, HookAdapter, "on_after_backward")
         for dialect in {h.dialect.name: h.dialect for h in self._of_other_dialects()}.values():
             if dialect.evaluates is not None:
                 dialect.evaluates(trainer, dialect)

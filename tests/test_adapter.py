@@ -125,14 +125,14 @@ def test_callbacks_events_that_are_not_used_cost_nothing_and_come_back(tmp_path:
 def test_a_subclass_hears_every_event(tmp_path: Path) -> None:
     heard = []
 
-    class Listening(HookAdapter):
+    class MethodPatch(HookAdapter):
         def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
             heard.append("after backward")
 
         def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
             heard.append("validation")
 
-    trainer = make_trainer(tmp_path, Listening([Old()]), num_sanity_val_steps=0)
+    trainer = make_trainer(tmp_path, MethodPatch([Old()]), num_sanity_val_steps=0)
     trainer.fit(TinyModule(), make_loader(2), make_loader(1))
     assert heard == ["after backward", "after backward", "validation"]
 

@@ -428,7 +428,7 @@ def test_files_hold_raw_weights_whatever_validates(tmp_path, host):
 
 CHILD = """
 import sys, torch, lightning as L
-from lightning_hooks.hooks.checkpoint import CheckpointHook
+from lightning_hooks import CheckpointHook
 
 class Big(L.LightningModule):
     def __init__(self):

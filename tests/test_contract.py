@@ -216,7 +216,7 @@ def listening(base: type, heard: Counter[str]) -> Any:
 
         return method
 
-    subclass = type(f"Listening{base.__name__}", (base,), {e: counted(e) for e in EVENTS})
+    subclass = type(f"MethodPatch{base.__name__}", (base,), {e: counted(e) for e in EVENTS})
     return subclass
 
 

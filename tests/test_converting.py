@@ -51,7 +51,7 @@ def test_what_is_printed_makes_the_same(config: dict[str, Any], tmp_path: Path) 
     adapter = register_training_hooks(**config)
     names = made_by(convert(adapter))
     assert of(names["hooks"]) == of(adapter)
-    assert names["hooks"].settings() == adapter.settings()
+    assert names["hooks"].options() == adapter.options()
     for name, value in adapter.trainer_kwargs.items():
         if name in ("max_epochs", "max_steps", "check_val_every_n_epoch"):
             assert getattr(names["trainer"], name) == value

@@ -395,7 +395,7 @@ def test_our_exception_handling_never_hides_the_error(tmp_path: Path, monkeypatc
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             raise RuntimeError("the real one")
 
-    monkeypatch.setattr(Driver, "_undo", fails)
+    monkeypatch.setattr(Driver, "_restore", fails)
     with pytest.raises(RuntimeError, match="the real one"):
         fit(tmp_path, Recorder(), module=Module())
 

@@ -40,7 +40,7 @@ def convert(hooks: HookAdapter) -> str:
     """
     imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
     made = [_hook(config, priority, imports) for config, priority in hooks.configs]
-    settings = hooks.settings()
+    settings = hooks.options()
     arguments = [_call("", made, 4, brackets=("[", "]"))]
     if not settings.by_epoch:
         arguments.append("by_epoch=False")

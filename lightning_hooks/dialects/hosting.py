@@ -15,7 +15,7 @@ import lightning as L
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.dialects.dialect import Dialect, Facade
-from lightning_hooks.engine.error_notes import add_hook_note, stopped
+from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.points import STAGES
 
 __all__ = ["KEY", "Hosted", "foreign", "load_states", "save_states"]
@@ -156,7 +156,7 @@ class Hosted:
         try:
             method(*args, *more, **{**named, **kwargs})
         except StopIteration as error:
-            raise stopped(error, self.foreign_hook, name, facade) from error
+            raise stop_iteration_error(error, self.foreign_hook, name, facade) from error
         except TypeError as error:
             if not self.dialect.renames_type_errors:
                 add_hook_note(error, self.foreign_hook, name, facade)

@@ -1,4 +1,4 @@
-"""An error inside a hook says which hook it was, and where the run stood."""
+"""Name the hook, the point and the iteration in an error that a hook raises."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["add_hook_note", "calling", "class_name", "stopped"]
+__all__ = ["add_hook_note", "calling", "class_name", "stop_iteration_error"]
 
 
 def class_name(hook: Any) -> str:
-    """The name of a hook's class; where it is hosted for another dialect, of the one inside."""
+    """Return the name of a hook's class; of the hook inside where an adapter hosts it."""
     return type(getattr(hook, "foreign_hook", hook)).__name__
 
 
 def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> None:
-    """Add a note to an error, once: the innermost hook is the one that failed."""
+    """Add a note to an error, unless an inner hook has one there already."""
     notes = [*getattr(error, "__notes__", [])]
     if not any(note.startswith("in hook ") for note in notes):
         where = f"epoch {runner.epoch}, iter {runner.iter}"
@@ -29,8 +29,8 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
         error.__notes__ = notes
 
 
-def stopped(error: StopIteration, hook: Any, point: str, runner: Any) -> RuntimeError:
-    """Return what to raise for a StopIteration: it would end the epoch, as if data were out."""
+def stop_iteration_error(error: StopIteration, hook: Any, point: str, runner: Any) -> RuntimeError:
+    """Return the error to raise for a StopIteration, which would end the epoch in silence."""
     changed = RuntimeError(f"a hook raised StopIteration: {error}")
     add_hook_note(changed, hook, point, runner)
     return changed
@@ -45,7 +45,7 @@ def calling(hook: Any, point: str, runner: Any) -> Iterator[None]:
     try:
         yield
     except StopIteration as error:
-        raise stopped(error, hook, point, runner) from error
+        raise stop_iteration_error(error, hook, point, runner) from error
     except BaseException as error:
         add_hook_note(error, hook, point, runner)
         raise

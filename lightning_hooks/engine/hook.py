@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.driver.join import LIGHTNING_LOGGING, JoinsTrainer
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.priority import default_priority
 
@@ -15,29 +15,9 @@ __all__ = ["Hook"]
 
 F = TypeVar("F", bound=Callable[..., None])
 
-LIGHTNINGS = ("log", "log_dict")
-"""What Lightning sets on every callback: the module's methods of these names."""
-
-
-def _keep_own(cls: type) -> None:
-    """Ignore what is set under these names where the class has them.
-
-    Only there: a ``__setattr__`` makes every assignment to an attribute several times slower.
-    """
-    inherited: Any = cls.__setattr__
-    if hasattr(inherited, "keeps"):
-        return
-
-    def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807
-        if name not in LIGHTNINGS or not hasattr(type(self), name):
-            inherited(self, name, value)
-
-    __setattr__.keeps = LIGHTNINGS  # type: ignore[attr-defined]
-    cls.__setattr__ = __setattr__  # type: ignore[assignment]
-
 
 def _only_calls(generic: str) -> Callable[[F], F]:
-    """Note in a method's ``only_calls`` that nothing is done there but to call another one."""
+    """Mark a method that does nothing but call ``generic``, so that the driver calls that one."""
 
     def note(method: F) -> F:
         method.only_calls = generic  # type: ignore[attr-defined]
@@ -46,7 +26,7 @@ def _only_calls(generic: str) -> Callable[[F], F]:
     return note
 
 
-class Hook(Participant):
+class Hook(JoinsTrainer):
     """A hook: override the points that you need, and pass it to ``Trainer(callbacks=[...])``.
 
     The points are those of :class:`~lightning_hooks.engine.points.Point`, where the loop is drawn;
@@ -194,22 +174,21 @@ class Hook(Participant):
         return [(self, default_priority(self))]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Note the constructor's arguments: they tell two stateful hooks of a class apart."""
+        """Keep the constructor's plain arguments: they distinguish stateful hooks of one class."""
         hook = super().__new__(cls, *args, **kwargs)
         if cls.__init__ is object.__init__:
             if args or kwargs:
                 raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
             return hook
-        with contextlib.suppress(TypeError):  # a copy is made without; else __init__ will say it
+        with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
             given = inspect.signature(cls.__init__).bind(hook, *args, **kwargs).arguments
             plain = (bool, int, float, str, type(None))
-            hook.__dict__["_given"] = {k: v for k, v in given.items() if isinstance(v, plain)}
+            hook._plain_arguments = {k: v for k, v in given.items() if isinstance(v, plain)}
         return hook
 
     def state_arguments(self) -> dict[str, Any]:
-        """The constructor arguments that tell two stateful hooks of a class apart."""
-        given: dict[str, Any] = self.__dict__.get("_given", {})
-        return given
+        """Return the constructor arguments that distinguish two stateful hooks of one class."""
+        return getattr(self, "_plain_arguments", {})
 
     @property
     def state_key(self) -> str:
@@ -218,12 +197,7 @@ class Hook(Participant):
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Keep a ``log`` or ``log_dict`` of the class's own from Lightning."""
-        super().__init_subclass__(**kwargs)
-        if any(hasattr(cls, name) for name in LIGHTNINGS):
-            _keep_own(cls)
-
     def __getstate__(self) -> dict[str, Any]:
         # without the module's log and log_dict: a copy would drag the module along
-        return {k: v for k, v in self.__dict__.items() if k not in LIGHTNINGS}
+        left_out = (*LIGHTNING_LOGGING, "_log_dict")
+        return {name: value for name, value in vars(self).items() if name not in left_out}

@@ -1,4 +1,4 @@
-"""``Driver``: Lightning's events become the ten points, for all hooks of a Trainer at once.
+"""Call all hooks of a Trainer at the ten points, from Lightning's events.
 
 The rule that matters: Lightning validates *inside* the training epoch. So ``after_train_epoch``
 is called at the start of the validation that ends the epoch, in train mode and with gradients
@@ -20,89 +20,92 @@ after_val_epoch        on_validation_end, where the epoch's metrics are known
 after_run              on_train_end
 =====================  ==========================================================================
 
-On several ranks each needs at least one of these hooks, which may differ: what hooks decide for
-themselves (``runner.should_stop``) is settled by all ranks together after each iteration, where a
-hook that is not ours is on one of them when an epoch begins.
+On several ranks each needs at least one of these hooks, which may differ: the ranks agree on
+``runner.should_stop`` after each iteration, if one of them has a foreign hook when an epoch begins.
+
+A batch, from ``on_train_batch_start`` here to a hook's ``after_train_iter``, goes through this
+file and the list of calls in ``calls.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
-from lightning_hooks.engine.driver.batch_events import batch_end, batch_start
 from lightning_hooks.engine.driver.calls import Calls
+from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, cycle_of
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
-from lightning_hooks.engine.driver.ownership import Ownership, is_ours, trains_like_mmcv
-from lightning_hooks.engine.driver.step_capture import (
-    TrainingStep,
-    bound_log_buffer,
-    feed_log_buffer,
-    log_validation,
-)
-from lightning_hooks.engine.driver.train_data import Iteration, what_repeats
+from lightning_hooks.engine.driver.ownership import Ownership
+from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
+from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.hook_order import check_wishes
-from lightning_hooks.engine.lightning_api import data, progress, validation
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.unused_events import (
+    restore_events,
+    skip_events,
+    skip_unused_events,
+)
 from lightning_hooks.engine.participant import (
     Participant,
-    Settings,
+    RunnerOptions,
     each_once,
-    host,
-    merge,
-    mute,
-    unmute,
+    merge_options,
 )
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.default_logger import default_logger
-from lightning_hooks.utils.fsdp import state_here
 
 __all__ = ["Driver"]
+
+BATCH_EVENTS = ("on_train_batch_start", "on_train_batch_end")
 
 
 class Driver(Callback):
     """The one callback that calls the hooks; it stands before the first participant."""
 
     state_key = "Driver"
-    """Lightning asks for it at each event; a property would be a call more."""
+    """A constant, as Lightning reads it at each event."""
 
     def __init__(self) -> None:
         self._runner: Runner | None = None
-        self._hosted: list[Any] = []  # the hooks of adapters that are in trainer.callbacks too
-        self._in_run = self._in_epoch = self._failed = False
+        self._cycle: EpochCycle | None = None  # of the fit that goes on, or of the last one
+        self._hosted: list[Participant] = []  # hooks of adapters that are in trainer.callbacks too
+        self._in_run = self._failed = False
+        self._batches_are_new = False
         self._first_iter: int | None = None
-        self._run_loader: Any = None  # what a hook has set in before_run
-        self._val_data: Any = None  # what a hook has replaced for one validation
-        self._iteration = Iteration()
+        self._train_data = TrainData()
         self._resumed = resume.ResumeState()
         self._buffers = HookBuffers()
 
     @property
     def runner(self) -> Runner:
-        """What the hooks see; there from the first fit's setup on."""
+        """The runner that the hooks see.
+
+        Raises:
+            RuntimeError: before the first fit.
+        """
         if self._runner is None:
             raise RuntimeError("there is no runner before Trainer.fit()")
         return self._runner
 
     @property
     def ownership(self) -> Ownership:
-        """Who owns backward in this fit."""
+        """The owner of backward in this fit."""
         return self._ownership
 
     @staticmethod
     def of(trainer: L.Trainer, stage: str = "fit") -> Driver:
         """Return the Trainer's driver; the first call puts one into its callbacks."""
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        callbacks = _callbacks(trainer)
         for callback in callbacks:
             if isinstance(callback, Driver):
                 return callback
@@ -115,223 +118,134 @@ class Driver(Callback):
 
     @staticmethod
     def work_dir(trainer: L.Trainer) -> str:
-        """Return where the Trainer's hooks write, before the first fit too."""
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        for callback in callbacks:
+        """Return the directory that the Trainer's hooks write to, before the first fit too."""
+        for callback in _callbacks(trainer):
             if isinstance(callback, Driver) and callback._runner is not None:
                 return callback._runner.work_dir
-        participants = [c for c in callbacks if isinstance(c, Participant)]
-        return _work_dir(trainer, merge([participant.settings() for participant in participants]))
-
-    def _participants(self, trainer: L.Trainer) -> list[Participant]:
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        return [callback for callback in callbacks if isinstance(callback, Participant)]
+        return _work_dir(trainer, merge_options([p.options() for p in _participants(trainer)]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run behind: a copy is the driver of another Trainer, or process."""
-        return {**Driver().__dict__, "_hosted": self._hosted}
+        return {**vars(Driver()), "_hosted": self._hosted}
 
     # -- before the run --------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Collect the hooks of all participants and get ready for a fit."""
-        self._buffers.listen(pl_module)
-        given = [
-            participant
-            for participant in self._participants(trainer)
-            if not any(participant is hook for hook in self._hosted)
-        ]
-        self._wishes = merge([participant.settings() for participant in given])
-        self._entries = each_once(
-            [entry for participant in given for entry in participant.entries()]
-        )
-        host(trainer, [hook for hook, _ in self._entries], self._hosted, stage)
+        self._buffers.patch(pl_module)
+        hosted = self._hosted
+        given = [p for p in _participants(trainer) if not any(p is hook for hook in hosted)]
+        self._options = merge_options([participant.options() for participant in given])
+        self._entries = each_once([entry for one in given for entry in one.entries()])
+        self._host(trainer, [hook for hook, _ in self._entries], stage)
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
         self._failed = False
-        self._ownership = Ownership(runner, self._wishes.owns_backward)
+        self._ownership = Ownership(runner, self._options.owns_backward)
         self._ownership.take()
-        self._step = TrainingStep(runner, self._calls, self._ownership)
-        mute([self, *self._participants(trainer)])
+        self._step = StepCapture(runner, self._calls, self._ownership)
+        self._cycle = cycle_of(runner, self._calls, self._train_data, self._resumed)
+        skip_unused_events([self, *_participants(trainer)])
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
-        wishes = self._wishes
+        options = self._options
         if self._runner is None:
-            self._runner = wishes.runner or _make_runner(trainer, pl_module, wishes)
+            self._runner = options.runner or _make_runner(trainer, pl_module, options)
             assert self._runner is not None
             self._calls = Calls(self._runner)
         runner = self._runner
-        runner.hooks.on_change = self._note_hooks
-        runner.on_model_change = self._note_model
-        runner.attach(pl_module, wishes.model(pl_module) if wishes.model else None)
+        runner.hooks.on_change = self._on_hooks_change
+        runner.on_model_change = self._on_model_change
+        runner.attach(pl_module, options.model(pl_module) if options.model else None)
         self._model = ModelWatch(runner)
-        if wishes.meta is not None:
-            runner.meta = {**wishes.meta}
-        for name, value in (wishes.attributes or {}).items():
+        if options.meta is not None:
+            runner.meta = {**options.meta}
+        for name, value in (options.attributes or {}).items():
             setattr(runner, name, value)
-        self._has_timestamp = "timestamp" in (wishes.attributes or {})
         runner.hooks.clear()
         for hook, priority in self._entries:
             runner.register_hook(hook, priority)
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        callbacks = _callbacks(trainer)
         check_wishes(runner.hooks, callbacks, callbacks.index(self))
         return runner
 
+    def _host(self, trainer: L.Trainer, hooks: Sequence[Any], stage: str) -> None:
+        """Add the native hooks of adapters to the Trainer's callbacks: they are Callbacks too."""
+        old = [one for one in self._hosted if not any(one is hook for hook in hooks)]
+        if old:  # a module's configure_callbacks made others for this fit
+            self._hosted = [hook for hook in self._hosted if not any(hook is one for one in old)]
+            kept = [c for c in _callbacks(trainer) if not any(c is one for one in old)]
+            trainer.callbacks = kept  # type: ignore[attr-defined]
+        for hook in hooks:
+            callbacks = _callbacks(trainer)
+            if isinstance(hook, Participant) and not any(c is hook for c in callbacks):
+                hook.hosted_at = len(self._hosted)
+                self._hosted.append(hook)
+                trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
+                hook.setup(trainer, trainer.lightning_module, stage)
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Be the run that is resumed, with its random state before the first iterator is made."""
-        self.runner.run_id = self._resumed.run(self.runner.run_id)
+        """Restore the name and the random state of a resumed run; watch the training data."""
+        assert self._cycle is not None
+        self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
-        self._iteration.watch(trainer, self._hooks_may_change_data())
+        self._train_data.watch(trainer, self._cycle.hooks_may_change_data())
 
     # -- the run ---------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``before_run``."""
-        self._iteration.unwatch(trainer)
-        self._buffers.stop_listening()
+        """Call ``before_run``."""
+        assert self._cycle is not None
+        runner, attributes = self.runner, self._options.attributes or {}
+        self._train_data.unwatch(trainer)
+        self._buffers.remove_load_patch()
         progress.leave_resumed_epoch(trainer)
-        runner, saved = self.runner, self._resumed.state or {}
-        runner.run_id = self._resumed.run(runner.run_id)  # of shards it is known by now only
         runner.renew()
         runner.mode = None
         runner._stop_requested = False
-        runner._iter = saved.get("iter", progress.batches_processed(trainer))
-        runner.steps_before = 0
-        if not self._has_timestamp:
-            runner.timestamp = self._resumed.timestamp(runner.timestamp)
-        mid_epoch = progress.is_resuming_mid_epoch(trainer)
-        self._in_epoch = mid_epoch and saved.get("in_epoch", not progress.is_last_batch(trainer))
-        runner._inner_iter = progress.batch_idx(trainer) if self._in_epoch else 0
-        if isinstance(runner, IterRunner):
-            runner.last_val_iter = saved.get("last_val_iter", runner.iter)
-        if isinstance(runner, EpochRunner):
-            # resumed from inside the validation that ends an epoch: it is closed already
-            closed = mid_epoch and not self._in_epoch
-            runner._closed_epoch = trainer.current_epoch if closed else None
-        if self._resumed:
-            runner.meta = {**self._resumed.meta, **(runner.meta or {})}
-            if "hook_msgs" in self._resumed.meta:
-                runner.meta["hook_msgs"] = self._resumed.meta["hook_msgs"]
-        if self._resumed and mid_epoch and not progress.is_last_batch(trainer):
-            told = what_repeats(trainer)
-            if told:
-                runner.logger.warning("%s", told)
+        self._cycle.in_epoch = self._resumed.restore_counters(
+            runner, keep_timestamp="timestamp" in attributes
+        )
+        log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self._ownership.start()
         self._in_run = True
-        self._calls.capture_flags()
+        self._calls.capture_train_mode()
         runner.announce()
         self._model.guard()
-        keys = self._buffers.keys(pl_module)
         runner.common_dialects = self._calls.common_dialects()
-        self._model.takes_at_once = True  # the hooks that come later keep its parameters
-        self._calls.now("before_run")
-        self._model.takes_at_once = False
-        self._buffers.added(pl_module, keys)
-        shown = (self._wishes.attributes or {}).get("data_loader")
-        if shown is not None and runner.__dict__.get("_new_data_loader") is shown:
-            del runner._new_data_loader  # for before_run alone, as one set before mmcv's run()
-        self._run_loader = runner.__dict__.get("_new_data_loader")
-        host(trainer, list(runner.hooks), self._hosted, "fit")  # what a hook has registered
-        mute([self, *self._participants(trainer)])
-        self._step.listen()
-        self._calls.ask_ranks()
+        with self._buffers.added_in(pl_module), self._model.taken_at_once():
+            self._calls.at_border("before_run")
+        shown = attributes.get("data_loader")
+        if shown is not None and runner._new_data_loader is shown:
+            runner._new_data_loader = None  # for before_run alone, as one set before mmcv's run()
+        self._host(trainer, list(runner.hooks), "fit")  # with those that a hook has registered
+        skip_unused_events([self, *_participants(trainer)])
+        self._step.patch()
+        self._calls.check_ranks()
         self._first_iter = runner.iter
-        resumed = self._resumed  # which is forgotten where the data begins
-        if isinstance(runner, IterRunner):
-            self._begin_run_by_iter()
-        elif self._in_epoch:
-            self._begin_epoch(synthesised=True)
-        resumed.restore_log_buffer(runner)  # loggers clear it when an epoch begins
+        self._expect_batches()
+        self._cycle.begin_run()
+        if log_values:  # loggers clear the buffer when an epoch begins
+            runner.log_buffer.load_state_dict(log_values)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``before_train_epoch``."""
-        self._calls.ask_ranks()  # a hook may have been registered in the epoch before
-        self._renew_events()
-        if isinstance(self.runner, EpochRunner):
-            self._begin_epoch()
-        else:
-            self.runner.renew()
-            bound_log_buffer(self.runner)
-            self._restore_rng()
-            self._take_data()
-
-    def _begin_epoch(self, synthesised: bool = False) -> None:
-        runner = self.runner
-        assert isinstance(runner, EpochRunner)
-        runner.mode = "train"
-        runner._own_max_iters = None
-        runner.renew()
-        if trains_like_mmcv(runner.module):
-            runner.module.train()
-        bound_log_buffer(runner)
-        self._restore_rng()
-        with _weights_kept(runner.module) if synthesised else contextlib.nullcontext():
-            self._calls.now("before_train_epoch")
-        self._in_epoch = True
-        runner._inner_iter = None
-        self._calls.capture_flags()
-        self._take_data()
-
-    def _begin_run_by_iter(self) -> None:
-        runner = self.runner
-        assert isinstance(runner, IterRunner)
-        runner.begin_run()
-        trainer = runner.trainer
-        here = progress.is_resuming_mid_epoch(trainer) and not progress.is_last_batch(trainer)
-        if here:
-            self._restore_rng()
-        self._calls.now("before_epoch")
-        self._in_epoch = True
-        if here or not self._resumed:  # else the pass that goes on begins with its own event
-            self._take_data()
-
-    def _hooks_may_change_data(self) -> bool:
-        points = ("before_run", "before_train_epoch")
-        return not all(is_ours(hook) for point in points for hook, _ in self._calls.at[point])
-
-    def _restore_rng(self) -> None:
-        """Forget the numbers drawn since on_fit_start: the uninterrupted run did not draw them."""
-        trainer = self.runner.trainer
-        if self._resumed:
-            self._iteration.leave_pass(trainer)
-        anew = self._iteration.can_renew(trainer, resumed=True) or progress.iterates_anew(trainer)
-        if self._resumed and (anew or data.goes_on_in_pass(trainer)):
-            self._resumed.restore_rng(trainer.global_rank)
-
-    def _take_data(self) -> None:
-        if self._resumed:
-            self._resumed.restore_generators(self.runner)
-        runner = self.runner
-        new = runner.__dict__.get("_new_data_loader")
-        self._iteration.begin_epoch(
-            runner,
-            for_run=isinstance(runner, IterRunner) or new is self._run_loader,
-            resumed=bool(self._resumed),
-            hooks_may_change_data=self._hooks_may_change_data(),
-        )
-        if self._resumed and data.goes_on_in_pass(runner.trainer):
-            self._resumed.restore_rng(runner.rank)
-            self._resumed.restore_generators(runner)
-        runner.renew()  # the loader may be another one
-        self._resumed = resume.ResumeState()
+        """Call ``before_train_epoch``."""
+        assert self._cycle is not None
+        self._calls.check_ranks()  # a hook may have been registered in the epoch before
+        self._expect_batches()
+        self._cycle.begin_epoch()
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Make ``before_train_iter`` of the batches to come, and call it."""
-        if self._first_iter is not None:
-            # Lightning has by now counted a batch at whose end the checkpoint was written
-            self.runner._iter, self._first_iter = self._first_iter, None
-        if self._model.is_assigned:
-            self._model.take()
-        event = batch_start(self.runner, self._calls, self._ownership)
-        self.__dict__["on_train_batch_start"] = event  # Lightning asks no more where it is None
-        if event is not None:
-            event(trainer, pl_module, batch, batch_idx)
-        else:
-            self._calls.put_right()  # what was changed since the epoch began, at no point of it
+        """Call ``before_train_iter``."""
+        if self._batches_are_new:
+            self._begin_batches()
+        self._runner.data_batch = batch  # type: ignore[union-attr]
+        self._cycle.begin_batch(batch_idx)  # type: ignore[union-attr]
+        self._calls.in_batch("before_train_iter")
 
     def on_train_batch_end(
         self,
@@ -341,63 +255,57 @@ class Driver(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Make ``after_train_iter`` of the batches to come, and call it."""
-        event = batch_end(self.runner, self._calls, self._ownership, self._step)
-        self.__dict__["on_train_batch_end"] = event
-        if event is not None:
-            event(trainer, pl_module, outputs, batch, batch_idx)
+        """Call ``after_train_iter``, or what is left of it after the training step."""
+        if batch is None:  # the loader gave none: no step has run
+            return
+        runner: Any = self._runner
+        runner.data_batch = batch
+        if self._step.fills_log_buffer:
+            self._step.fill_log_buffer(outputs)
+        calls = self._ownership.calls_after_step(self._calls.at("after_train_iter"))
+        self._calls.in_batch("after_train_iter", calls)
+        if hasattr(runner, "data_batch"):  # a hook may have deleted it
+            del runner.data_batch
+        self._cycle.end_batch()  # type: ignore[union-attr]
+        self._calls.settle_stop()
 
-    def _renew_events(self) -> None:
-        """Have the events of a batch made anew: the hooks are others now, or nobody's."""
-        for name in ("on_train_batch_start", "on_train_batch_end"):
-            self.__dict__.pop(name, None)
+    def _expect_batches(self) -> None:
+        """Call the events of the next batch, where :meth:`_begin_batches` looks who needs them."""
+        self._batches_are_new = True
+        restore_events([self], BATCH_EVENTS)
 
-    def _note_hooks(self) -> None:
-        self._calls.at.clear()
-        self._renew_events()
+    def _begin_batches(self) -> None:
+        """Have Lightning skip the events of a batch at which there is nothing to do."""
+        self._batches_are_new = False
+        if self._first_iter is not None:
+            # Lightning has by now counted a batch at whose end the checkpoint was written
+            self.runner._iter, self._first_iter = self._first_iter, None
+        self._model.take()
+        calls, owned = self._calls, self._ownership.is_taken
+        acts = owned or self._cycle.acts_in_batches  # type: ignore[union-attr]
+        if not (acts or calls.at("before_train_iter")):
+            skip_events(self, Driver, "on_train_batch_start")
+        # a stop that one of several ranks requests at any point is settled at the end of a batch
+        acts = acts or self.runner.world_size > 1 or self._step.fills_log_buffer
+        if not (acts or calls.at("after_train_iter")):
+            skip_events(self, Driver, "on_train_batch_end")
+
+    def _on_hooks_change(self) -> None:
+        self._calls.forget()
+        self._expect_batches()
         if self._in_run:
             self._model.guard()
-            self._step.listen()
+            self._step.patch()
 
-    def _note_model(self) -> None:
-        self._model.is_assigned = True
-        self._renew_events()
-        if self._model.takes_at_once:
-            # it may be there for a moment only; if it stays, the next step says what is wrong
-            with contextlib.suppress(TypeError, RuntimeError):
-                self._model.take()
+    def _on_model_change(self) -> None:
+        self._expect_batches()
+        self._model.assigned()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``after_train_epoch`` if this validation ends the epoch; ``before_val_epoch``."""
-        if not self._in_fit_validation(trainer):
-            return
-        runner = self.runner
-        if isinstance(runner, IterRunner):
-            runner.mode = "val"
-            return
-        if self._in_epoch and progress.epoch_is_over(trainer):
-            validation.train_as_before_validation(trainer)
-            with torch.enable_grad():
-                self._close_epoch()
-            validation.evaluate_as_before(trainer)
-        if not runner.validates_again:  # else it is that of the validation before, as in mmcv
-            runner._inner_iter = progress.batch_idx(trainer)
-        runner.mode = "val"
-        self._calls.now("before_val_epoch")
-        if self._model.is_assigned:
+        """Call ``after_train_epoch`` if this validation ends the epoch; ``before_val_epoch``."""
+        if self._is_in_validation(trainer):
+            self._cycle.begin_validation()  # type: ignore[union-attr]
             self._model.take()
-        new = runner.__dict__.get("_new_val_loader")
-        if new is not None:
-            self._val_data = validation.replace_val_loader(trainer, new)
-
-    def _close_epoch(self) -> None:
-        runner = self.runner
-        assert isinstance(runner, EpochRunner)
-        runner.end_epoch()
-        self._calls.now("after_train_epoch")
-        self._in_epoch = False
-        runner._closed_epoch = runner.trainer.current_epoch
-        self._calls.settle_stop()
 
     def on_validation_batch_start(
         self,
@@ -407,11 +315,11 @@ class Driver(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """``before_val_iter``."""
-        if self._in_fit_validation(trainer):
+        """Call ``before_val_iter``."""
+        if self._is_in_validation(trainer):
             self.runner._inner_iter = batch_idx
-            event = self._calls.at_batch("before_val_iter", self._calls.at["before_val_iter"])
-            event(trainer, pl_module, batch, batch_idx)
+            self.runner.data_batch = batch
+            self._calls.in_batch("before_val_iter")
 
     def on_validation_batch_end(
         self,
@@ -422,87 +330,61 @@ class Driver(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """``after_val_iter``."""
-        if self._in_fit_validation(trainer):
+        """Call ``after_val_iter``."""
+        if self._is_in_validation(trainer):
             runner = self.runner
             runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner, runner.outputs)
-            shown = getattr(runner, "data_batch", None)  # a hook may have put another one there
-            event = self._calls.at_batch("after_val_iter", self._calls.at["after_val_iter"])
-            event(trainer, pl_module, shown, batch_idx)
-            del runner.data_batch
+            self._calls.in_batch("after_val_iter")
+            if hasattr(runner, "data_batch"):
+                del runner.data_batch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``after_val_epoch``; in mid-epoch training goes on."""
-        if not self._in_fit_validation(trainer):
-            return
-        runner = self.runner
-        self._restore_val_data(trainer)
-        if isinstance(runner, IterRunner):
-            runner.last_val_iter = runner.iter
-            log_validation(runner, self._calls.at["after_val_epoch"])
-            return
-        runner.log_buffer.update(validation.val_metrics(trainer))
-        self._calls.now("after_val_epoch")
-        if self._in_epoch:
-            runner.mode = "train"
-            runner._inner_iter = None
-        self._calls.settle_stop()
+        """Call ``after_val_epoch``."""
+        if self._is_in_validation(trainer):
+            self._cycle.end_validation()  # type: ignore[union-attr]
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``after_train_epoch``, unless a validation has ended the epoch."""
-        if isinstance(self.runner, EpochRunner):
-            if self._in_epoch:
-                self._close_epoch()
-            self._iteration.end_epoch(trainer)
+        """Call ``after_train_epoch``, unless a validation has ended the epoch."""
+        self._cycle.end_epoch()  # type: ignore[union-attr]
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``after_run``."""
-        runner = self.runner
-        if isinstance(runner, IterRunner):
-            runner.end_run()
-            self._calls.now("after_epoch")
-        self._calls.now("after_run")
+        """Call ``after_run``."""
+        self._cycle.end_run()  # type: ignore[union-attr]
+        self._calls.at_border("after_run")
         self._in_run = False
+
+    def _is_in_validation(self, trainer: L.Trainer) -> bool:
+        """Whether it is a validation inside a fit, and not the sanity check."""
+        fitting = trainer.state.fn == TrainerFn.FITTING
+        return self._in_run and fitting and not trainer.sanity_checking
 
     # -- after the run ---------------------------------------------------------------------
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Give the module back as it was; an error here would hide the one that is raised."""
+        """Restore the module; an error here would hide the one that is raised."""
         self._failed = True
         with contextlib.suppress(Exception):
-            self._buffers.stop_listening(saving=True)
-            self._undo(trainer)
+            self._restore(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Give the module and the callbacks back as they were."""
-        self._buffers.stop_listening(saving=True)
-        self._undo(trainer)
+        """Restore the module and the callbacks."""
+        self._restore(trainer)
 
-    def _restore_val_data(self, trainer: L.Trainer) -> None:
-        if self._val_data is not None:
-            validation.restore_val_data(trainer, self._val_data)
-            self._val_data = None
-            self.runner.__dict__.pop("_new_val_loader", None)
-
-    def _undo(self, trainer: L.Trainer) -> None:
+    def _restore(self, trainer: L.Trainer) -> None:
+        self._buffers.remove_patches()
         self._in_run = False
-        self._renew_events()
-        self._iteration.end_epoch(trainer)
-        self._restore_val_data(trainer)
-        self._iteration.unwatch(trainer)
-        if hasattr(self, "_step"):  # there was a fit
-            self._step.stop_listening()
+        self._train_data.end_epoch(trainer)
+        self._train_data.unwatch(trainer)
+        if self._cycle is not None:
+            self._cycle.restore_val_data()
+            self._step.remove()
             self._model.unguard()
             self._ownership.release()
-        unmute([self, *self._participants(trainer)])
-
-    def _in_fit_validation(self, trainer: L.Trainer) -> bool:
-        fitting = trainer.state.fn == TrainerFn.FITTING
-        return self._in_run and fitting and not trainer.sanity_checking
+        restore_events([self, *_participants(trainer)])
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -511,42 +393,32 @@ class Driver(Callback):
     ) -> None:
         """Write the run's counters, mmcv's meta and the random states."""
         if self._runner is not None:
-            resume.write(checkpoint, self._runner, in_epoch=self._in_epoch, alone=self._failed)
+            in_epoch = self._cycle is not None and self._cycle.in_epoch
+            resume.write(checkpoint, self._runner, in_epoch=in_epoch, alone=self._failed)
             self._buffers.take_out(pl_module, checkpoint)  # here too: it may be after the fit
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep what a checkpoint says until the run starts; a validation from one starts none."""
+        """Keep the entry of a checkpoint until the run starts; a validation does not resume it."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed.load(checkpoint)
 
 
-def _make_runner(trainer: L.Trainer, module: L.LightningModule, wishes: Settings) -> Runner:
-    kind = IterRunner if wishes.by_epoch is False else EpochRunner
+def _callbacks(trainer: L.Trainer) -> list[Callback]:
+    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
+
+
+def _participants(trainer: L.Trainer) -> list[Participant]:
+    return [callback for callback in _callbacks(trainer) if isinstance(callback, Participant)]
+
+
+def _make_runner(trainer: L.Trainer, module: L.LightningModule, options: RunnerOptions) -> Runner:
+    kind = IterRunner if options.by_epoch is False else EpochRunner
     logger = default_logger(trainer.global_rank)
-    return kind(trainer, module, _work_dir(trainer, wishes), logger)
+    return kind(trainer, module, _work_dir(trainer, options), logger)
 
 
-def _work_dir(trainer: L.Trainer, wishes: Settings) -> str:
-    work_dir = wishes.work_dir or trainer.default_root_dir
+def _work_dir(trainer: L.Trainer, options: RunnerOptions) -> str:
+    work_dir = options.work_dir or trainer.default_root_dir
     return work_dir if "://" in work_dir else os.path.abspath(work_dir)
-
-
-@contextlib.contextmanager
-def _weights_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Put parameters and buffers back as they are now.
-
-    For a ``before_train_epoch`` that is called again for an epoch already begun: a hook that
-    swaps weights there has swapped them before.
-    """
-    before = {
-        name: value.detach().clone()
-        for name, value in state_here(module).items()
-        if isinstance(value, torch.Tensor)
-    }
-    yield
-    with torch.no_grad():
-        for name, value in state_here(module).items():
-            if name in before and isinstance(value, torch.Tensor):
-                value.copy_(before[name])

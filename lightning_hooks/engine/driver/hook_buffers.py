@@ -1,4 +1,4 @@
-"""Buffers that hooks add to the model in ``before_run``, through Lightning's checkpoints.
+"""Save and load the buffers that hooks add to the model in ``before_run``.
 
 Old EMA hooks register ``ema_*`` buffers on the model. Lightning loads a checkpoint, strictly,
 before ``before_run``: it would refuse the keys that the model does not have yet. So they are
@@ -8,43 +8,45 @@ are there: at once if the model has them from an earlier fit, else after ``befor
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import lightning as L
 import torch
 
-from lightning_hooks.engine.lightning_api.method_patch import Listening
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.utils.fsdp import state_here
 
 __all__ = ["HookBuffers"]
 
 
 class HookBuffers:
-    """Knows which keys of a module's state dict came from hooks."""
+    """The keys of a module's state dict that hooks have added, kept apart in checkpoints."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Any] = {}
-        self._listening: Listening | None = None
-        self._saving: Listening | None = None
+        self._load_patch: MethodPatch | None = None
+        self._save_patch: MethodPatch | None = None
 
-    def listen(self, module: L.LightningModule) -> None:
-        """Sort the keys out when a checkpoint is loaded into the module."""
-        self.stop_listening()
-        self._listening = Listening(module, "on_load_checkpoint", partial(self._sort, module))
+    def patch(self, module: L.LightningModule) -> None:
+        """Take the keys out when a checkpoint is loaded into the module."""
+        self.remove_load_patch()
+        self._load_patch = MethodPatch(module, "on_load_checkpoint", partial(self._sort, module))
 
-    def stop_listening(self, saving: bool = False) -> None:
-        """Give the module its own methods back; doing it twice does no harm.
+    def remove_load_patch(self) -> None:
+        """Restore the module's ``on_load_checkpoint``; a second call changes nothing."""
+        if self._load_patch is not None:
+            self._load_patch.remove()
+            self._load_patch = None
 
-        Args:
-            saving: The fit is over, and no checkpoint is saved any more.
-        """
-        if self._listening is not None:
-            self._listening.remove()
-            self._listening = None
-        if saving and self._saving is not None:
-            self._saving.remove()
-            self._saving = None
+    def remove_patches(self) -> None:
+        """Restore the module's methods: the fit is over."""
+        self.remove_load_patch()
+        if self._save_patch is not None:
+            self._save_patch.remove()
+            self._save_patch = None
 
     def _sort(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         own = set(state_here(module))
@@ -54,17 +56,16 @@ class HookBuffers:
         if state is not None:
             state.update({name: value for name, value in kept.items() if name in own})
 
-    def keys(self, module: L.LightningModule) -> set[str]:
-        """The keys of the module's state dict, to compare with those after ``before_run``."""
-        return set(state_here(module))
-
-    def added(self, module: L.LightningModule, before: set[str]) -> None:
-        """Note what hooks have added, and give it the values that a checkpoint had for it."""
+    @contextlib.contextmanager
+    def added_in(self, module: L.LightningModule) -> Iterator[None]:
+        """Find the keys that hooks add in the block, and load their values from the checkpoint."""
+        before = set(state_here(module))
+        yield
         state = state_here(module)
         self._names(module).update(set(state) - before)
-        if self._saving is None:
+        if self._save_patch is None:
             take_out = partial(self.take_out, module)
-            self._saving = Listening(module, "on_save_checkpoint", take_out)
+            self._save_patch = MethodPatch(module, "on_save_checkpoint", take_out)
         waiting, self._waiting = self._waiting, {}
         with torch.no_grad():
             for name, value in waiting.items():
@@ -72,7 +73,7 @@ class HookBuffers:
                     state[name].copy_(value)
 
     def take_out(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Keep the buffers of hooks apart from a checkpoint's state dict."""
+        """Move the hooks' buffers out of a checkpoint's state dict."""
         state = checkpoint.get("state_dict", {})
         names = sorted(self._names(module) & set(state))
         if names:
@@ -81,6 +82,6 @@ class HookBuffers:
 
     @staticmethod
     def _names(module: L.LightningModule) -> set[str]:
-        """The keys that hooks have added; the module knows, for it may outlive its Trainer."""
-        names: set[str] = module.__dict__.setdefault("hook_buffers", set())
+        """The keys that hooks have added; they lie on the module, which may outlive its Trainer."""
+        names: set[str] = vars(module).setdefault("hook_buffers", set())
         return names

@@ -1,10 +1,9 @@
-"""What hooks do with the model: run it without a trace, or put another in its place.
-
-A model that a hook has assigned to ``runner.model`` is what trains from the next step on.
-"""
+"""Train a model that a hook assigns to ``runner.model``; isolate hooks' calls of the model."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,39 +11,56 @@ import torch
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, unwrap
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.runner.side_effects import Guards
+from lightning_hooks.engine.runner.side_effects import CallGuards
 
 __all__ = ["ModelWatch", "ReplacedModel"]
 
 
 class ModelWatch:
-    """Watches a run's model on behalf of hooks from elsewhere."""
+    """The model of one run: what hooks assign is trained, what they run of it leaves no trace."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._replaced = ReplacedModel(runner)
-        self._guards: Guards | None = None
-        self.is_assigned = False
-        """Whether a hook has assigned ``runner.model`` since the last step."""
-        self.takes_at_once = False
-        """Whether a model is taken when it is assigned, rather than before the next step."""
+        self._guards: CallGuards | None = None
+        self._is_assigned = False
+        self._takes_at_once = False
+
+    def assigned(self) -> None:
+        """Note that a hook has assigned ``runner.model``."""
+        self._is_assigned = True
+        if self._takes_at_once:
+            # it may be there for a moment only; if it stays, the next step raises what is wrong
+            with contextlib.suppress(TypeError, RuntimeError):
+                self.take()
 
     def take(self) -> None:
-        """Train and validate with the model that a hook has assigned."""
+        """Train and validate with the model that a hook has assigned, if one has."""
+        if not self._is_assigned:
+            return
         if self._replaced.take() and self._guards is not None:
             self.unguard()
             self.guard()
-        self.is_assigned = False
+        self._is_assigned = False
+
+    @contextlib.contextmanager
+    def taken_at_once(self) -> Iterator[None]:
+        """Take a model when it is assigned: later hooks in the block keep its parameters."""
+        self._takes_at_once = True
+        try:
+            yield
+        finally:
+            self._takes_at_once = False
 
     def guard(self) -> None:
-        """See to it that what hooks from elsewhere run of the model leaves no trace."""
+        """Isolate the calls that foreign hooks make of the model's methods."""
         runner = self._runner
         foreign = not all(is_ours(hook) for hook in runner.hooks)
         if runner.guards_model and foreign and self._guards is None:
-            self._guards = Guards(runner, runner.module, unwrap(runner.model))
+            self._guards = CallGuards(runner, runner.module, unwrap(runner.model))
 
     def unguard(self) -> None:
-        """Give the model its methods back; doing it twice does no harm."""
+        """Restore the model's methods; a second call changes nothing."""
         if self._guards is not None:
             self._guards.remove()
             self._guards = None
@@ -54,12 +70,12 @@ _PARTS = ("_parameters", "_buffers", "_modules")
 
 
 class ReplacedModel:
-    """Puts a hook's model in the place of the module's, or of the model inside it.
+    """Put a hook's model in the place of the module's, or of the model inside it.
 
     The model inside (that of a ``TrainStepModule``, or what ``HookAdapter(model=...)`` picks) is
     replaced by the new one. A LightningModule stays the one that Lightning calls, and takes over
     the parameters, buffers and submodules of another of its class. The optimizers are the old
-    ones, as in mmcv: who replaces the model replaces their ``param_groups`` too.
+    ones, as in mmcv: a hook that replaces the model replaces their ``param_groups`` too.
 
     Args:
         runner: The runner, whose ``model`` was assigned.

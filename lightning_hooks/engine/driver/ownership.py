@@ -1,8 +1,8 @@
-"""Who owns backward: Lightning, or the hooks of a run."""
+"""Decide whether Lightning or the hooks run backward, and switch the module accordingly."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -19,14 +19,18 @@ from lightning_hooks.engine.runner.backward import (
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import is_flattened
 
-__all__ = ["Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
+__all__ = ["Call", "Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
+
+
+Call = tuple[Any, Callable[..., None]]
+"""A hook and its method for a point."""
 
 
 def is_ours(hook: object) -> bool:
-    """Whether a hook's class is one of this package's: what it does is known.
+    """Whether a hook's class is one of this package's, which run no code of the user's.
 
-    What is hosted for another dialect is not, ours neither: it may call the user's functions, as
-    those that say so by ``is_closure`` do.
+    Hooks of other dialects are not, nor those with ``is_closure``: both may call the user's
+    functions.
     """
     hosted = hasattr(hook, "foreign_hook") or getattr(hook, "is_closure", False)
     return type(hook).__module__.startswith("lightning_hooks.") and not hosted
@@ -35,8 +39,8 @@ def is_ours(hook: object) -> bool:
 def reads_step(hook: object) -> bool:
     """Whether a hook may read ``runner.outputs`` or the log buffer.
 
-    A hook says no by ``reads_step = False``; that of one of our classes does not speak for a
-    subclass from elsewhere.
+    A class declares by ``reads_step = False`` that it does not; one of this package's classes
+    declares it for itself only, not for a user's subclass.
     """
     for base in type(hook).__mro__:
         if "reads_step" in vars(base):
@@ -46,7 +50,7 @@ def reads_step(hook: object) -> bool:
 
 
 def trains_like_mmcv(module: torch.nn.Module) -> bool:
-    """Whether a module wants mmcv's ways (``TrainStepModule``, the runners of the stand-in)."""
+    """Whether a module is to be trained as in mmcv (``TrainStepModule``, the stand-in's)."""
     return bool(getattr(module, "trains_like_mmcv", False))
 
 
@@ -54,29 +58,29 @@ _OPTIMIZER_HOOKS = ("OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOpt
 
 
 def _keep_gradients() -> None:
-    """Stand in for ``on_validation_model_zero_grad`` while hooks own the gradients."""
+    """Replace ``on_validation_model_zero_grad`` while hooks own the gradients."""
 
 
 class Ownership:
-    """Decides who owns backward, and switches the module for the length of a fit.
+    """The owner of backward in one fit: Lightning, or some of the hooks.
 
-    Hooks own it when ``owns_backward=True`` says so; with ``"auto"``, when there is an
+    Hooks own it with ``owns_backward=True``; with ``"auto"``, when there is an
     OptimizerHook that is foreign or overrides ``after_train_iter``, or one of ours that needs
     it (``owns_backward(module)``), as every OptimizerHook does for a ``TrainStepModule``.
     """
 
-    def __init__(self, runner: Runner, wish: bool | Literal["auto"] | None) -> None:
+    def __init__(self, runner: Runner, requested: bool | Literal["auto"] | None) -> None:
         self._runner = runner
-        self.wish = wish
+        self.requested = requested
         owners = [h for h in runner.hooks if self._owns(h)]
-        if wish is True and not owners:
+        if requested is True and not owners:
             owners = [h for h in runner.hooks if is_family(h, *_OPTIMIZER_HOOKS)] or [
                 h for h in runner.hooks if not is_ours(h)
             ]
-        self.owners: list[Any] = [] if wish is False else owners
+        self.owners: list[Any] = [] if requested is False else owners
         self.is_taken = bool(self.owners)
         """Whether hooks own it in this fit."""
-        if wish is True and not self.owners:
+        if requested is True and not self.owners:
             raise ValueError(
                 "owns_backward=True, but no hook is there that could call loss.backward(): add an "
                 "OptimizerHook"
@@ -90,8 +94,15 @@ class Ownership:
         decide = getattr(hook, "owns_backward", None)
         return bool(decide(self._runner.module)) if callable(decide) else True
 
-    def split(self, calls: Sequence[tuple[Any, Any]]) -> int:
-        """How many of the calls, in order, belong into the training step: up to the last owner."""
+    def calls_in_step(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Return the calls that are made inside the training step: up to the last owner."""
+        return calls[: self._end_of_owners(calls)]
+
+    def calls_after_step(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Return the calls that are made when the batch ends."""
+        return calls[self._end_of_owners(calls) :] if self.is_taken else calls
+
+    def _end_of_owners(self, calls: Sequence[Call]) -> int:
         owned = [i for i, (hook, _) in enumerate(calls) if any(hook is o for o in self.owners)]
         return owned[-1] + 1 if owned else 0
 
@@ -118,7 +129,7 @@ class Ownership:
             )
         module = self._runner.module
         manual = not (module.automatic_optimization or trains_like_mmcv(module))
-        if manual and self.wish is not True:
+        if manual and self.requested is not True:
             raise ValueError(
                 f"{type(module).__name__} has automatic_optimization=False and does backward and "
                 f"step itself, as {names} would: leave both to one of them; if its training_step "
@@ -127,10 +138,10 @@ class Ownership:
         self._automatic = module.automatic_optimization
         module.automatic_optimization = False
         # Lightning clears the gradients before validation; hooks may accumulate across epochs
-        module.__dict__["on_validation_model_zero_grad"] = _keep_gradients
+        module.on_validation_model_zero_grad = _keep_gradients  # type: ignore[method-assign]
 
     def start(self) -> None:
-        """Give the hooks the optimizer whose steps Lightning counts, and the loss class.
+        """Show the hooks the optimizer whose steps Lightning counts, and set the loss class.
 
         Raises:
             ValueError: if a hook is to clip gradients that the Trainer's precision scales, or FSDP
@@ -179,13 +190,13 @@ class Ownership:
         return {**outputs, "loss": loss.as_subclass(self.loss_class)}
 
     def release(self) -> None:
-        """Give the module back as it was; doing it twice does no harm."""
+        """Restore the module; a second call changes nothing."""
         if self._automatic is not None:
             module = self._runner.module
             if self._automatic:
                 progress.keep_global_step(self._runner.trainer)
             module.automatic_optimization, self._automatic = self._automatic, None
-            module.__dict__.pop("on_validation_model_zero_grad", None)
+            vars(module).pop("on_validation_model_zero_grad", None)
         self._runner.use_optimizer(None)
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None

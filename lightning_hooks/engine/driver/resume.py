@@ -1,4 +1,4 @@
-"""What the driver writes into every checkpoint of Lightning's, and takes from it."""
+"""Write the state of a run into Lightning's checkpoints, and restore it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.train_data import generators_of
+from lightning_hooks.engine.driver.train_data import generators_of, resume_warning
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.runner import mmcv_checkpoint
-from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.utils import random_state
@@ -34,19 +33,18 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     data           states of the training loaders' own generators
     timestamp      the run's name in the names of its files
     log_buffer     the values of steps that are still to be averaged
-    text_logs      how far the text logs have come (:mod:`lightning_hooks.loggers.text`)
-    buffers        what hooks have added to the model
-    (:mod:`lightning_hooks.engine.driver.hook_buffers`)
+    text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
+    buffers        buffers that hooks have added to the model (see ``hook_buffers.py``)
     =============  =======================================================================
 
     Args:
         checkpoint: Lightning's dict, changed.
         runner: Where the run stands.
         in_epoch: See above.
-        alone: Do without the other ranks, after an error on this one.
+        alone: Whether this rank writes without the others, after an error.
     """
     done = runner.iter + progress.batch_is_open(runner.trainer)
-    closed = isinstance(runner, EpochRunner) and not in_epoch
+    closed = runner.counts_epochs and not in_epoch
     meta = mmcv_checkpoint.run_meta(runner)
     meta.update(epoch=runner.epoch + (not closed), iter=done)
     checkpoint["meta"] = meta
@@ -70,45 +68,75 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
 
 
 class ResumeState:
-    """What a checkpoint said, until the run has taken it."""
+    """The driver's entry of a loaded checkpoint, until the run has taken it."""
 
     def __init__(self) -> None:
-        self.state: dict[str, Any] | None = None
-        self.meta: dict[str, Any] = {}
+        self._state: dict[str, Any] | None = None
+        self._meta: dict[str, Any] = {}
 
     def __bool__(self) -> bool:
-        return self.state is not None
+        return self._state is not None
 
     def load(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what concerns us; the counters and optimizers are not there yet."""
-        self.state = checkpoint.get(KEY)
-        self.meta = dict(checkpoint.get("meta") or {})
+        """Keep the entry; the counters and optimizers do not exist yet."""
+        self._state = checkpoint.get(KEY)
+        self._meta = dict(checkpoint.get("meta") or {})
 
-    def run(self, default: str) -> str:
-        """Return the run's name, unless it is none of ours: files are known by it."""
-        found = (self.state or {}).get("run")
+    def clear(self) -> None:
+        """Forget the entry: the run has taken it."""
+        self._state, self._meta = None, {}
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The entry; empty without one."""
+        return self._state or {}
+
+    def run_id(self, default: str) -> str:
+        """Return the run's name, if it is one of ours: files are found by it."""
+        found = self.entry.get("run")
         return str(found) if manifest.is_run(found) else default
 
-    def timestamp(self, default: str) -> str:
-        """Return the run's, unless it is none that a file's name may begin with."""
-        found = (self.state or {}).get("timestamp")
+    def restore_counters(self, runner: Any, *, keep_timestamp: bool) -> bool:
+        """Set the runner's counters, name and meta; return whether the run is inside an epoch.
+
+        Args:
+            runner: The runner, in ``on_train_start``.
+            keep_timestamp: Whether the user has set the run's timestamp.
+        """
+        entry, trainer = self.entry, runner.trainer
+        runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
+        runner._iter = entry.get("iter", progress.batches_processed(trainer))
+        runner.steps_before = 0
+        if not keep_timestamp:
+            runner.timestamp = self._timestamp(runner.timestamp)
+        mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
+        in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
+        runner._inner_iter = progress.batch_idx(trainer) if in_epoch else 0
+        # in mid-epoch, but not in one for mmcv: the validation that closed it was running
+        runner.restore_counters(entry, closed=mid_epoch and not in_epoch)
+        if self:
+            runner.meta = {**self._meta, **(runner.meta or {})}
+            if "hook_msgs" in self._meta:
+                runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+            warning = resume_warning(trainer) if mid_epoch and not last else ""
+            if warning:
+                runner.logger.warning("%s", warning)
+        return in_epoch
+
+    def _timestamp(self, default: str) -> str:
+        """Return the run's timestamp, if a file's name may begin with it."""
+        found = self.entry.get("timestamp")
         is_name = isinstance(found, str) and re.fullmatch(r"\w[\w.-]*", found)
         return str(found) if is_name else default
 
-    def restore_log_buffer(self, runner: Runner) -> None:
-        """Put back what was still to be averaged."""
-        found = (self.state or {}).get("log_buffer")
-        if found:
-            runner.log_buffer.load_state_dict(found)
-
     def restore_rng(self, rank: int) -> None:
-        """Put this rank's random state back; with other ranks than before, nothing is."""
-        states = (self.state or {}).get("rng", [])
+        """Restore this rank's random state; with other ranks than before there is none."""
+        states = self.entry.get("rng", [])
         if rank < len(states):
             random_state.set_rng_state(states[rank])
 
     def restore_generators(self, runner: Runner) -> None:
-        """Put the states of the loaders' own generators back."""
+        """Restore the states of the loaders' own generators."""
         generators = [g for x in data.train_loaders(runner.trainer) for g in generators_of(x)]
-        for generator, state in zip(generators, (self.state or {}).get("data", []), strict=False):
+        for generator, state in zip(generators, self.entry.get("data", []), strict=False):
             generator.set_state(state)

@@ -1,4 +1,4 @@
-"""The training loader that hooks see is the one that is iterated, as they left it.
+"""Iterate the training loader as the hooks have left it.
 
 Lightning makes the first iterator before ``on_train_start``. A hook that then replaces the
 loader, or changes its data set, would be too late for the first epoch. So the iterator is made
@@ -22,11 +22,11 @@ from lightning.fabric.utilities.data import sized_len
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Iteration", "generators_of", "what_repeats"]
+__all__ = ["DeferredLoader", "TrainData", "generators_of", "resume_warning"]
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
-    """The generators that a loader and its samplers draw from, when given their own."""
+    """Return the generators that a loader and its samplers draw from, where given their own."""
     found: list[torch.Generator] = []
     batch_sampler = getattr(loader, "batch_sampler", None)
     for part in (
@@ -46,8 +46,8 @@ def _iterates_once(loader: Any) -> bool:
     return sized_len(loader) is None or hasattr(loader, "load_state_dict")
 
 
-def what_repeats(trainer: L.Trainer) -> str:
-    """Say what a run that goes on inside an epoch sees again; nothing if its loaders know."""
+def resume_warning(trainer: L.Trainer) -> str:
+    """Return a warning for a run resumed inside an epoch; empty if its loaders save their state."""
     if data.goes_on_in_pass(trainer):
         return ""
     done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
@@ -61,61 +61,67 @@ def what_repeats(trainer: L.Trainer) -> str:
     )
 
 
-def iterate_late(loader: Any) -> bool:
-    """Make the loader's next iterator a dummy, and those after it its own; return if it could be.
+class DeferredLoader:
+    """A training loader that is not iterated before the hooks have changed its data.
 
-    The dummy gives one thing, which Lightning prefetches where there is no length.
+    Lightning sees it until the run begins. Its iterators yield one None, for the batch that
+    Lightning prefetches of a loader without a length; all else is the loader's.
     """
-    own = type(loader)
 
-    def dummy(self: Any) -> Iterator[None]:
-        self.__class__ = own
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[None]:
         return iter([None])
 
-    try:  # Python looks up __iter__ in the class, and a generator's cannot be changed
-        loader.__class__ = type(own.__name__, (own,), {"__iter__": dummy, "__slots__": ()})
-    except TypeError:
-        return False
-    return True
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
 
 
-class Iteration:
-    """When and from which random state the training iterator is made."""
+class TrainData:
+    """The training data of a fit: makes its iterator when the hooks are done, without a trace."""
 
     def __init__(self) -> None:
         self._before: list[tuple[torch.Generator, torch.Tensor]] = []
         self._made_early = False
         self._process: Any = None
-        self._late: list[Any] = []  # loaders whose first iterator is a dummy
+        self._deferred: list[Any] = []  # loaders whose first iterator is a dummy
         self._default: Any = None  # the data of the epochs whose loader no hook replaces
 
     def watch(self, trainer: L.Trainer, hooks_may_change_data: bool) -> None:
-        """Note the random state whenever Lightning is about to iterate a training loader."""
+        """Save the random state whenever Lightning is about to iterate a training loader."""
         strategy = trainer.strategy
         process = strategy.process_dataloader
 
-        def noting(loader: Any) -> Any:
+        def process_dataloader(loader: Any) -> Any:
             processed = process(loader)
-            if trainer.training:
-                self._made_early = True
-                generators = [torch.default_generator, *generators_of(processed)]
-                self._before = [(g, g.get_state()) for g in generators]
-                late = hooks_may_change_data and _iterates_once(processed)
-                if late and iterate_late(processed):
-                    self._late.append(processed)
-            return processed
+            if not trainer.training:
+                return processed
+            self._made_early = True
+            generators = [torch.default_generator, *generators_of(processed)]
+            self._before = [(g, g.get_state()) for g in generators]
+            if not (hooks_may_change_data and _iterates_once(processed)):
+                return processed
+            self._deferred.append(processed)
+            return DeferredLoader(processed)
 
-        self._made_early, self._late = False, []
-        self._process = noting
-        # whoever asks for the __dict__ makes the strategy's attributes slower from then on
-        strategy.process_dataloader = noting  # type: ignore[assignment]
+        self._made_early, self._deferred = False, []
+        self._process = process_dataloader
+        strategy.process_dataloader = process_dataloader  # type: ignore[assignment]
 
     def unwatch(self, trainer: L.Trainer) -> None:
-        """Stop noting; doing it twice does no harm."""
+        """Stop watching, and show the loaders themselves; a second call changes nothing."""
         if self._process is not None:
             if trainer.strategy.process_dataloader is self._process:
                 del trainer.strategy.process_dataloader
             self._process = None
+        if self._deferred:
+            data.show_train_loaders(
+                trainer, lambda one: one.loader if isinstance(one, DeferredLoader) else one
+            )
 
     def can_renew(self, trainer: L.Trainer, *, resumed: bool) -> bool:
         """Whether the epoch's iterator exists already and can be made again without loss."""
@@ -124,16 +130,16 @@ class Iteration:
         # at the beginning of a pass the state of a loader says only that the one before is over
         begins = resumed and not data.goes_on_in_pass(trainer)
         return all(
-            any(loader is late for late in self._late)
+            any(loader is deferred for deferred in self._deferred)
             or not _iterates_once(loader)
             or (begins and sized_len(loader) is not None)
             for loader in data.train_loaders(trainer)
         )
 
     def leave_pass(self, trainer: L.Trainer) -> None:
-        """Have late loaders take the state of a pass that is over: the next one begins anew."""
+        """Let deferred loaders use up the state of a pass that is over: the next begins anew."""
         if not data.goes_on_in_pass(trainer):
-            for loader in self._late:
+            for loader in self._deferred:
                 if sized_len(loader) is not None:
                     iter(loader)
 
@@ -149,11 +155,11 @@ class Iteration:
             hooks_may_change_data: There are hooks that could have; otherwise the iterator stays.
         """
         trainer = runner.trainer
-        new = runner.__dict__.pop("_new_data_loader", None)
+        new, runner._new_data_loader = runner._new_data_loader, None
         if new is not None and not for_run and self._default is None:
             self._default = data.train_data(trainer)
         replace = new is not None and all(new is not x for x in data.train_loaders(trainer))
-        changed = hooks_may_change_data or bool(self._late)
+        changed = hooks_may_change_data or bool(self._deferred)
         renew = self.can_renew(trainer, resumed=resumed) and (resumed or changed)
         if replace:
             again = partial(data.replace_loader, trainer, new)
@@ -161,10 +167,10 @@ class Iteration:
             self._make(again, [torch.default_generator, *generators_of(new)], natural)
         elif renew:
             drawn_from = [generator for generator, _ in self._before]
-            # nobody has drawn since the dummy was made: go on as without hooks
-            undrawn = bool(self._late) and all(g.get_state().equal(s) for g, s in self._before)
+            # nothing was drawn since the dummy was made: go on as without hooks
+            undrawn = bool(self._deferred) and all(g.get_state().equal(s) for g, s in self._before)
             self._make(partial(data.renew_iterator, trainer), drawn_from, resumed or undrawn)
-        self._made_early, self._late = False, []
+        self._made_early, self._deferred = False, []
 
     def end_epoch(self, trainer: L.Trainer) -> None:
         """Go back to the loader that was replaced for one epoch, as mmcv does."""

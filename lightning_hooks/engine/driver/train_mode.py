@@ -1,4 +1,4 @@
-"""The train flags of a module: what a hook's own evaluation changed is put back."""
+"""Restore a module's train flags after a hook has evaluated it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ import torch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["TrainFlags"]
+__all__ = ["TrainMode"]
 
 
-class TrainFlags:
-    """Remembers which parts of a module train.
+class TrainMode:
+    """The train flags of a runner's module, as they were captured.
 
-    A hook that leaves the whole module in eval mode has evaluated: the flags from before that
-    come back. A hook that changes the flags of parts (frozen BatchNorm) meant it: they stay.
+    A hook that leaves the whole module in eval mode has evaluated it: the flags are restored. A
+    hook that changes the flags of parts (frozen BatchNorm) means them: they stay.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
         self._flags: dict[torch.nn.Module, bool] = {}
 
-    def capture(self, runner: Runner) -> None:
-        """Remember the module's flags as they are."""
-        self._flags = {part: part.training for part in runner.module.modules()}
-        runner.flags_before_eval = None
+    def capture(self) -> None:
+        """Remember the flags as they are."""
+        self._flags = {part: part.training for part in self._runner.module.modules()}
+        self._runner.flags_before_eval = None
 
-    def put_back(self, runner: Runner) -> None:
-        """Undo an evaluation, of the whole module or of the model inside that hooks see.
+    def restore(self) -> None:
+        """Undo an evaluation of the whole module, or of the model inside that hooks see.
 
-        The flags that the wrapper saw before its ``eval()`` come before those captured.
+        Flags that the wrapper saw before its ``eval()`` come before those captured.
         """
+        runner = self._runner
         before, runner.flags_before_eval = runner.flags_before_eval or {}, None
-        if before and unwrap(runner.model).training:  # the hook has put it back itself
+        if before and unwrap(runner.model).training:  # the hook has restored them itself
             before = {}
         module = runner.module
         if not module.training:

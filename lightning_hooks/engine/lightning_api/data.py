@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -20,6 +21,7 @@ __all__ = [
     "replace_loader",
     "restore_train_data",
     "set_train_length",
+    "show_train_loaders",
     "train_data",
     "train_loaders",
 ]
@@ -47,6 +49,13 @@ def train_loaders(trainer: L.Trainer) -> list[Any]:
     """The training loaders as they are iterated, samplers injected; empty before fit."""
     combined = trainer.fit_loop._combined_loader
     return [] if combined is None else list(combined.flattened)
+
+
+def show_train_loaders(trainer: L.Trainer, show: Callable[[Any], Any]) -> None:
+    """Replace each training loader by what ``show`` returns for it; the iterators stay."""
+    combined = trainer.fit_loop._combined_loader
+    if combined is not None:
+        combined.flattened = [show(loader) for loader in combined.flattened]
 
 
 def renew_iterator(trainer: L.Trainer) -> None:

@@ -10,7 +10,13 @@ import lightning as L
 import torch
 from torchmetrics import Metric
 
-__all__ = ["hyper_parameters", "in_training_step", "quiet", "step_metrics", "step_results"]
+__all__ = [
+    "hyper_parameters",
+    "in_training_step",
+    "isolated_logging",
+    "step_metrics",
+    "step_results",
+]
 
 
 def step_results(trainer: L.Trainer) -> Any:
@@ -52,8 +58,8 @@ def _ignore(*args: Any, **kwargs: Any) -> None:
 
 
 @contextlib.contextmanager
-def quiet(module: L.LightningModule) -> Iterator[None]:
-    """Run the module without a trace: no ``self.log``, torchmetrics' states put back."""
+def isolated_logging(module: L.LightningModule) -> Iterator[None]:
+    """Ignore the module's ``self.log`` in the block, and restore torchmetrics' states after it."""
     metrics = [m for m in module.modules() if isinstance(m, Metric)]
     states = [
         (m._copy_state_dict(), m._update_count, m._computed, m._forward_cache) for m in metrics

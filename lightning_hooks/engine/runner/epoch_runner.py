@@ -1,6 +1,8 @@
-"""``EpochRunner``: what a hook sees of a run that is counted in epochs."""
+"""The runner of a run that is counted in epochs."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner.runner import Runner
@@ -15,8 +17,12 @@ class EpochRunner(Runner):
     _closed_epoch: int | None = None
     _own_max_iters: int | None = None
 
+    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
+        """Count the epoch as done if the validation that closed it was running."""
+        self._closed_epoch = self.trainer.current_epoch if closed else None
+
     def end_epoch(self) -> None:
-        """All batches of an epoch are done; ``after_train_epoch`` follows."""
+        """Do nothing; the stand-in's runner ends its loader here, before ``after_train_epoch``."""
 
     @property
     def _epoch(self) -> int:

@@ -1,7 +1,9 @@
-"""``IterRunner``: what a hook sees of a run that is counted in iterations."""
+"""The runner of a run that is counted in iterations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from lightning_hooks.engine.lightning_api import progress
@@ -11,7 +13,7 @@ __all__ = ["IterLoader", "IterRunner"]
 
 
 class IterLoader:
-    """What an iteration-based run shows as its loader: endless, with the passes counted."""
+    """The loader that a run by iteration shows its hooks: endless, with the passes counted."""
 
     def __init__(self, runner: Runner, dataloader: Any) -> None:
         self._dataloader = dataloader
@@ -47,7 +49,9 @@ class IterRunner(Runner):
 
     twin = "IterBasedRunner"
     filename_tmpl = "iter_{}.pth"
+    counts_epochs = False
     last_val_iter = 0
+    _iter_loaders: Mapping[int, IterLoader] = MappingProxyType({})
     _epoch = 0
     _max_epochs: int | None = None
     _own_max_iters: int | None = None
@@ -73,14 +77,18 @@ class IterRunner(Runner):
         if value is not None:
             progress.set_max_steps(self.trainer, value)
 
-    # -- what the driver tells ---------------------------------------------------------------
+    # -- called by the driver ----------------------------------------------------------------
+
+    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
+        """Go on counting from the last validation."""
+        self.last_val_iter = entry.get("last_val_iter", self.iter)
 
     def begin_run(self) -> None:
-        """The run begins."""
+        """Count the passes over the data from Lightning's epochs."""
         self._epoch = self.trainer.current_epoch
 
     def begin_batch(self, batch_idx: int) -> None:
-        """A training batch begins, the ``batch_idx``-th of its pass."""
+        """Set the counters for a training batch, the ``batch_idx``-th of its pass."""
         # mmcv reads the loader's passes before it fetches the batch
         self._epoch = max(self.trainer.current_epoch - (batch_idx == 0), 0)
         validates = self.trainer.enable_validation
@@ -91,17 +99,16 @@ class IterRunner(Runner):
         return self.max_iters is not None and self.iter + 1 >= self.max_iters
 
     def end_run(self) -> None:
-        """The run ends."""
+        """Count the last batch, as mmcv does."""
         self._inner_iter += 1
 
     @property
     def data_loader(self) -> Any:
         """The loader that is iterated now, as mmcv's endless IterLoader."""
         loader = Runner.data_loader.fget(self)  # type: ignore[attr-defined]
-        known: dict[int, IterLoader] = self.__dict__.setdefault("_iter_loaders", {})
-        if id(loader) not in known:
-            known[id(loader)] = IterLoader(self, loader)
-        return known[id(loader)]
+        if id(loader) not in self._iter_loaders:
+            self._iter_loaders = {**self._iter_loaders, id(loader): IterLoader(self, loader)}
+        return self._iter_loaders[id(loader)]
 
     @data_loader.setter
     def data_loader(self, value: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import torch
@@ -21,16 +21,10 @@ from lightning_hooks.storage.locks import locked
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 
-if TYPE_CHECKING:
-    from lightning_hooks.engine.runner.runner import Runner
-
-LAYOUT = "1.7.2"
-"""The mmcv whose files these are like, for tools that ask."""
-
 __all__ = ["file_name", "load", "resume", "run_meta", "save"]
 
 
-def run_meta(runner: Runner, own: dict[str, Any] | None = None) -> dict[str, Any]:
+def run_meta(runner: Any, own: dict[str, Any] | None = None) -> dict[str, Any]:
     """mmcv's ``meta``: the caller's, the runner's, then where the run stands."""
     meta = {**(own or {}), **(runner.meta or {})}
     classes = getattr(unwrap(runner.model), "CLASSES", None)
@@ -57,7 +51,7 @@ def file_name(template: str, number: int) -> str:
 
 
 def save(
-    runner: Runner,
+    runner: Any,
     out_dir: str,
     filename: str,
     *,
@@ -99,7 +93,7 @@ def link_latest(directory: str, filename: str, name: str = manifest.LATEST) -> N
 
 
 def load(
-    runner: Runner,
+    runner: Any,
     filename: str,
     map_location: Any = "cpu",
     strict: bool = False,
@@ -140,7 +134,7 @@ def load(
     return checkpoint
 
 
-def _refuse_parts(runner: Runner, method: str, instead: str) -> None:
+def _refuse_parts(runner: Any, method: str, instead: str) -> None:
     """Refuse what would take the part of one rank for the whole."""
     trainer = runner.trainer
     parameters = [*unwrap(runner.model).parameters()]
@@ -166,7 +160,7 @@ def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any
     return state
 
 
-def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: Any) -> None:
+def resume(runner: Any, filename: str, resume_optimizer: bool, map_location: Any) -> None:
     """Load weights, meta, counters and optimizers of an mmcv or Lightning checkpoint."""
     checkpoint = load(runner, filename, map_location)
     meta = checkpoint.get("meta")
@@ -186,7 +180,7 @@ def resume(runner: Runner, filename: str, resume_optimizer: bool, map_location: 
     runner.logger.info("resumed epoch %d, iter %d", runner.epoch, runner.iter)
 
 
-def _resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
+def _resume_optimizers(runner: Any, checkpoint: dict[str, Any]) -> None:
     optimizer = runner.optimizer
     if "optimizer" in checkpoint:
         states = checkpoint["optimizer"]

@@ -15,7 +15,7 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.lightning_api.data import batch_size, prepare_batch
-from lightning_hooks.engine.runner.side_effects import without_trace
+from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.utils.fsdp import in_forward
 from lightning_hooks.utils.suggestions import UnknownNameError
 
@@ -73,7 +73,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
             return self.module(*inputs, **kwargs)
         device = runner.trainer.strategy.root_device
         inputs, kwargs = move_data_to_device((inputs, kwargs), device)
-        with without_trace(runner), runner.trainer.precision_plugin.forward_context():
+        with isolated_model_calls(runner), runner.trainer.precision_plugin.forward_context():
             return in_forward(runner.trainer, self.module, *inputs, **kwargs)
 
     @property
@@ -98,7 +98,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         trainer, host = runner.trainer, runner.module
         if data is not getattr(runner, "data_batch", None):  # that one has been through it
             data = prepare_batch(trainer, data)
-        with without_trace(runner), trainer.precision_plugin.forward_context():
+        with isolated_model_calls(runner), trainer.precision_plugin.forward_context():
             if hasattr(self.module, ours):
                 own = getattr(self.module, ours)
                 return as_outputs(in_forward(trainer, own, data, optimizer, **kwargs))

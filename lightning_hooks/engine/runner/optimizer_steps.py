@@ -129,7 +129,8 @@ class InSteps:
     """
 
     def __init__(self, runner: Any, skipped: int = 0) -> None:
-        self.__dict__.update(_runner=runner, _skipped=skipped)
+        object.__setattr__(self, "_runner", runner)
+        object.__setattr__(self, "_skipped", skipped)
 
     @property
     def iter(self) -> int:
@@ -144,13 +145,10 @@ class InSteps:
 
     _iter, _max_iters = iter, max_iters
 
-    @property  # type: ignore[misc]  # object's can be set
-    def __class__(self) -> Any:
-        """The runner's: it is one of its kind to ``isinstance``."""
-        return type(self._runner)
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_runner"], name)
+        if name == "_runner":  # a copy in the making has none
+            raise AttributeError(name)
+        return getattr(self._runner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._runner, name, value)

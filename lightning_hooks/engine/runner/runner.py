@@ -1,13 +1,11 @@
-"""``Runner``: what a hook sees of the run, by mmcv's names."""
+"""The state of a run as hooks see it, under mmcv's names."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import time
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 from uuid import uuid4
 
@@ -16,30 +14,19 @@ import torch
 
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.lightning_api import data, logged_values, progress
+from lightning_hooks.engine.lightning_api import data, logged_values
 from lightning_hooks.engine.priority import default_priority
 from lightning_hooks.engine.runner import mmcv_checkpoint
-from lightning_hooks.engine.runner.backward import optimizers_of_hooks
+from lightning_hooks.engine.runner.counters import Counters
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
-from lightning_hooks.engine.runner.optimizer_steps import steps_done, steps_of, steps_of_run
-from lightning_hooks.engine.usage_errors import misspelt
+from lightning_hooks.engine.runner.optimizers import Optimizers
+from lightning_hooks.engine.usage_errors import misspelt_points
 
 __all__ = ["Runner"]
 
 
-class _Shifted:
-    """Lightning's count of batches, which a hook, or a resumed run, has set to another number."""
-
-    def __init__(self, counts: Any, shift: int) -> None:
-        self._counts, self._shift = counts, shift
-
-    @property
-    def completed(self) -> int:
-        return self._counts.completed + self._shift  # type: ignore[no-any-return]
-
-
-class Runner:
+class Runner(Counters, Optimizers):
     """The state of a run under mmcv's names, derived from Lightning's.
 
     There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old
@@ -77,23 +64,20 @@ class Runner:
     """Whether what hooks run of the model leaves no trace."""
 
     calls_hooks: bool = False
-    """Whether it is a hook that is running: what it runs of the model is not the training's."""
+    """Whether a hook runs: a call of the model is then not the training's."""
 
     common_dialects: frozenset[str] = frozenset()
     """The dialects besides mmcv's of which every rank has a hook."""
 
     step_results: Any
-    """What the module logs in training, as Lightning keeps it; empty if that is nothing."""
+    """Lightning's collection of the values that the module logs in training."""
 
     run_id: str
-    """The run's name, which it keeps when it is resumed: its files are known by it."""
+    """The run's name, under which its files are found; a resumed run keeps it."""
 
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
     ) -> None:
-        # keys of its own: CPython has no shortcut to an attribute among keys shared by instances
-        # once someone has asked for their __dict__, and events of a batch have ten of them
-        self.__dict__ = {**self.__dict__}
         self.trainer = trainer
         self.module = module
         self.work_dir = work_dir
@@ -106,7 +90,6 @@ class Runner:
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
         self._watch(trainer)
-        self._stale_inner_iter: int | None = 0
         self._stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags that ``model`` had when a hook switched it to evaluation."""
@@ -114,9 +97,7 @@ class Runner:
         self._register_virtually()
 
     def _watch(self, trainer: L.Trainer) -> None:
-        self._counts = progress.batch_counts(trainer)
-        self._iter_shift = self._iter_shift  # of these counts
-        self._counts_of_epoch = progress.batch_counts_of_epoch(trainer)
+        super()._watch(trainer)
         self.step_results = logged_values.step_results(trainer)
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
@@ -139,109 +120,16 @@ class Runner:
         if twin is not None and hasattr(twin, "register"):
             twin.register(type(self))
 
+    _new_data_loader: Any = None  # a training loader that a hook has set, until it is iterated
+    _new_val_loader: Any = None
+
     twin: str = "BaseRunner"
     """The class of mmcv.runner that this one is a virtual subclass of."""
 
-    # -- counters --------------------------------------------------------------------------
-
-    # asked for most often, and a function of ours takes twice as long
-    iter: int = property(  # type: ignore[assignment]
-        attrgetter("_shown_counts.completed"),
-        doc="Training iterations done; within an iteration, those before it.",
-    )
-
-    @property
-    def _iter(self) -> int:
-        return self.iter
-
-    @_iter.setter
-    def _iter(self, value: int) -> None:
-        self._iter_shift = value - self._counts.completed
-
-    @property
-    def _iter_shift(self) -> int:
-        return self._shift
-
-    @_iter_shift.setter
-    def _iter_shift(self, shift: int) -> None:
-        self._shift = shift
-        self._shown_counts = _Shifted(self._counts, shift) if shift else self._counts
-
-    _shift = 0
-
-    @property
-    def epoch(self) -> int:
-        """Epochs done; within an epoch, those before it."""
-        return int(self._epoch)
-
-    _epoch: Any
-
-    @property
-    def inner_iter(self) -> int:
-        """The index of the batch in its epoch; between epochs that of the batch last run."""
-        if self._stale_inner_iter is not None:
-            return self._stale_inner_iter
-        ready: int = self._counts_of_epoch.ready  # the batch that runs is among them
-        return ready - 1 if ready else 0
-
-    @property
-    def _inner_iter(self) -> int:
-        return self.inner_iter
-
-    @_inner_iter.setter
-    def _inner_iter(self, value: int | None) -> None:
-        self._stale_inner_iter = value  # None: Lightning's, from here on
-
-    @property
-    def max_epochs(self) -> int | None:
-        """Epochs to do, None where the run is counted in iterations."""
-        limit: int | None = self._max_epochs
-        return limit
-
-    @functools.cached_property
-    def max_iters(self) -> int | None:
-        """Iterations to do, None where the loader has no length."""
-        limit: int | None = self._max_iters
-        return limit
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Optimizer steps made, each of which may take several iterations."""
-        return steps_done(self)
-
-    @functools.cached_property
-    def max_optimizer_steps(self) -> int | None:
-        """Optimizer steps to make, None where it is not known."""
-        return steps_of_run(self)
-
-    def optimizer_steps_of(self, epochs: int) -> int:
-        """Return the optimizer steps of the run's first epochs."""
-        return steps_of(self, epochs)
-
-    steps_before = 0
-    """Optimizer steps behind us that Lightning does not count: of a file that a hook resumed."""
-
-    _max_epochs: Any
-    _max_iters: Any
-    _known_optimizer: Any = None
-    _keeps_optimizer = False  # it is not one of the Trainer's
-    hooks_step = False
-    """Whether hooks own backward and step; Lightning counts the steps of their optimizer."""
-
     def renew(self) -> None:
-        """Derive anew what is kept for an epoch, as in mmcv: ``max_iters``, and the optimizer."""
-        self.__dict__.pop("max_iters", None)
-        self.__dict__.pop("max_optimizer_steps", None)
-        known = self.__dict__.get("optimizer") is self._known_optimizer
-        if known and not self._keeps_optimizer:
-            self.__dict__.pop("optimizer", None)
-
-    @property
-    def is_last_batch(self) -> bool:
-        """Whether the batch is the last one of its epoch, also with a limit or without length."""
-        if self.mode == "val":
-            return bool(self.inner_iter + 1 >= sum(self.trainer.num_val_batches))
-        return progress.is_last_batch(self.trainer)
+        """Derive anew what is kept for an epoch, as in mmcv: the limits, and the optimizer."""
+        Counters.renew(self)
+        Optimizers.renew(self)
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -285,40 +173,7 @@ class Runner:
         self._stop_requested = bool(value)
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
-        # else the driver tells the Trainer, on all ranks alike
-
-    @functools.cached_property
-    def optimizer(self) -> Any:
-        """The optimizer, or a dict of them by name where there are several; may be replaced."""
-        self._known_optimizer = self._find_optimizer()
-        return self._known_optimizer
-
-    def use_optimizer(self, optimizer: Any) -> None:
-        """Show hooks the optimizer that they step; None: Lightning steps its own."""
-        self.hooks_step = self._keeps_optimizer = optimizer is not None
-        self.optimizer = self._known_optimizer = optimizer
-        self.renew()
-
-    def take_optimizer(self) -> None:
-        """Train with the optimizer, or dict of them, that a hook has assigned, if it has."""
-        if self.optimizer is self._known_optimizer:
-            return
-        value = self._known_optimizer = self.optimizer
-        many = list(value.values()) if isinstance(value, dict) else [value]
-        many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
-        if not all(isinstance(one, torch.optim.Optimizer) for one in many):
-            self._keeps_optimizer = True  # a hook's own kind, which the hooks step
-            return
-        self.trainer.optimizers = many
-        if self.hooks_step:
-            self.use_optimizer(optimizers_of_hooks(self.module))
-
-    def _find_optimizer(self) -> Any:
-        found = self.trainer.optimizers
-        names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
-        if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
-            return found[0]
-        return dict(zip(names, found, strict=True)) if found else None
+        # else the driver sets it, on all ranks together
 
     @property
     def data_loader(self) -> Any:
@@ -327,11 +182,11 @@ class Runner:
         A loader set before the epoch's iteration starts is what the epoch iterates.
         """
         if self.mode == "val":
-            if "_new_val_loader" in self.__dict__:
+            if self._new_val_loader is not None:
                 return self._new_val_loader
             loaders = self.trainer.val_dataloaders
             return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
-        if "_new_data_loader" in self.__dict__:
+        if self._new_data_loader is not None:
             return self._new_data_loader
         loaders = data.train_loaders(self.trainer)
         return loaders[0] if len(loaders) == 1 else self.trainer.train_dataloader
@@ -342,27 +197,6 @@ class Runner:
             self._new_val_loader = value
         else:
             self._new_data_loader = value
-
-    def current_lr(self) -> list[float] | dict[str, list[float]]:
-        """The learning rate of every parameter group (of every optimizer, by name)."""
-        return self._of_groups(lambda group: group["lr"], "lr")
-
-    def current_momentum(self) -> list[float] | dict[str, list[float]]:
-        """The momentum, or Adam's first beta, of every parameter group; 0 where there is none."""
-        return self._of_groups(
-            lambda group: group["momentum"] if "momentum" in group else group.get("betas", [0])[0],
-            "momentum",
-        )
-
-    def _of_groups(
-        self, value: Callable[[dict[str, Any]], float], what: str
-    ) -> list[float] | dict[str, list[float]]:
-        optimizer = self.optimizer
-        if optimizer is None:
-            raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
-        if isinstance(optimizer, dict):
-            return {name: [value(g) for g in o.param_groups] for name, o in optimizer.items()}
-        return [value(group) for group in optimizer.param_groups]
 
     # -- hooks -----------------------------------------------------------------------------
 
@@ -388,15 +222,15 @@ class Runner:
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log what is about to be run."""
+        """Log the hooks in the order of their calls, and methods that look like misspelt points."""
         self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
         for hook in self._hook_list:
-            for name, point in () if hasattr(hook, "foreign_hook") else misspelt(hook):
-                told = "%s.%s() is called at no point; did you mean %s()?"
-                self.logger.warning(told, class_name(hook), name, point)
+            for name, point in () if hasattr(hook, "foreign_hook") else misspelt_points(hook):
+                message = "%s.%s() is called at no point; did you mean %s()?"
+                self.logger.warning(message, class_name(hook), name, point)
 
     def take_result(self, result: Any) -> None:
-        """Take what a validation or test step returned: a list of samples is not mmcv's dict."""
+        """Set ``result`` and ``outputs`` to what a validation or test step returned."""
         self.result = result
         found = {} if isinstance(result, (list, tuple)) else as_outputs(result)
         self.outputs = StepOutputs.of(self, found)

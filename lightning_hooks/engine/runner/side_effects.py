@@ -1,8 +1,8 @@
-"""What a hook runs of the model leaves no trace in the training that goes on.
+"""Undo the side effects of a model's calls by hooks.
 
 A hook may call the module at any point: through ``runner.model``, or directly. The step it runs
-is not one of the training's. So nothing is logged meanwhile (Lightning allows it at few points),
-torchmetrics' states are put back, and so is the random state.
+is not one of the training's: nothing is logged meanwhile (Lightning allows it at few points), and
+torchmetrics' states and the random state are restored.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.engine.lightning_api.method_patch import Listening
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.utils import random_state
 
-__all__ = ["STEPS", "Guards", "without_trace"]
+__all__ = ["STEPS", "CallGuards", "isolated_model_calls"]
 
 STEPS = (
     "forward",
@@ -33,8 +33,8 @@ STEPS = (
 
 
 @contextmanager
-def without_trace(runner: Any) -> Iterator[None]:
-    """Run the model in the block without a trace.
+def isolated_model_calls(runner: Any) -> Iterator[None]:
+    """Undo the side effects of the model's calls in the block.
 
     Inside a training step that hooks own, random numbers are drawn for good: a second forward
     there (SAM) is part of the step, and draws as it would in mmcv.
@@ -43,7 +43,7 @@ def without_trace(runner: Any) -> Iterator[None]:
     draws = logged_values.in_training_step(runner.module)
     try:
         with (
-            logged_values.quiet(runner.module),
+            logged_values.isolated_logging(runner.module),
             nullcontext() if draws else random_state.isolated(),
         ):
             yield
@@ -51,25 +51,25 @@ def without_trace(runner: Any) -> Iterator[None]:
         runner.calls_hooks = calling
 
 
-class _Guard(Listening):
-    """A method that leaves no trace when it is a hook that calls it."""
+class _Guard(MethodPatch):
+    """A method whose side effects are undone when a hook calls it."""
 
     def __init__(self, module: torch.nn.Module, name: str, runner: Any) -> None:
         super().__init__(module, name)
         self._runner = runner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self._listens and self._runner.calls_hooks):
+        if not (self._is_active and self._runner.calls_hooks):
             return self._call(*args, **kwargs)
-        with without_trace(self._runner):
+        with isolated_model_calls(self._runner):
             return self._call(*args, **kwargs)
 
 
-class Guards:
-    """Guards on the methods of a module that run it, for the length of a run.
+class CallGuards:
+    """Patches that isolate hooks' calls of the methods that run a module, for one run.
 
     Args:
-        runner: The runner; ``runner.calls_hooks`` says when it is a hook that calls.
+        runner: The runner; ``runner.calls_hooks`` is True while a hook runs.
         parts: The module that is trained and the model inside it that hooks see.
     """
 
@@ -82,7 +82,7 @@ class Guards:
         ]
 
     def remove(self) -> None:
-        """Give the methods back; doing it twice does no harm."""
+        """Restore the methods; a second call changes nothing."""
         for guard in self._guards:
             guard.remove()
         self._guards.clear()

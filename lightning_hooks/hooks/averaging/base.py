@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api.method_patch import Listening
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.hooks.averaging.checkpoint_keys import found_average, write_average
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
@@ -62,7 +62,7 @@ class AveragingHook(Hook):
     _average: ModuleAverage | None = None
     _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
     _steps = 0
-    _listening: tuple[Listening, ...] = ()
+    _listening: tuple[MethodPatch, ...] = ()
 
     def start(self, module: L.LightningModule, goes_on: bool) -> None:
         """Make the average: from a checkpoint's, an earlier fit's, or the weights.
@@ -188,8 +188,8 @@ class AveragingHook(Hook):
             self._check_strategy(trainer)
         self._stop_listening()
         self._listening = (
-            Listening(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
-            Listening(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
+            MethodPatch(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
+            MethodPatch(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
         )
 
     def _check_strategy(self, trainer: L.Trainer) -> None:
@@ -211,7 +211,7 @@ class AveragingHook(Hook):
     def _leave_module(self, trainer: L.Trainer) -> None:
         """Listen to the strategy from now on: it writes what is saved after the run, too."""
         self._stop_listening()
-        late = Listening(trainer.strategy, "save_checkpoint", partial(self._save_late, trainer))
+        late = MethodPatch(trainer.strategy, "save_checkpoint", partial(self._save_late, trainer))
         self._listening = (late,)
 
     def _stop_listening(self) -> None:

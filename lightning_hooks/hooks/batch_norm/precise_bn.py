@@ -13,7 +13,7 @@ from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
-from lightning_hooks.engine.runner.side_effects import without_trace
+from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.hooks.batch_norm import temporarily
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.utils.arguments import check_int
@@ -188,7 +188,7 @@ def _as_in_training(runner: Any) -> Iterator[None]:
     trainer = runner.trainer
     stage, trainer.training = trainer.state.stage, True
     try:
-        with without_trace(runner), trainer.precision_plugin.train_step_context():
+        with isolated_model_calls(runner), trainer.precision_plugin.train_step_context():
             yield
     finally:
         trainer.state.stage = stage

@@ -11,7 +11,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.participant import leave_out
+from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import link_latest
 from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
@@ -189,7 +189,7 @@ class CheckpointHook(ModelCheckpointHook):
         self._due = self._saved_at = None
         self._has_run = True
         if self.by_epoch and not self.background:
-            leave_out(self, CheckpointHook, "on_train_batch_end")
+            skip_events(self, CheckpointHook, "on_train_batch_end")
         directory = self.directory(runner)
         check_strategy(runner.trainer, directory, self.save_optimizer)
         make_early(runner, directory)

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api.method_patch import Listening
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
@@ -56,7 +56,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         by_itself = strategy.restore_checkpoint_after_setup
         if by_itself and "load_checkpoint" not in vars(strategy):
             look = partial(_look_at, trainer)
-            listening = Listening(strategy, "load_checkpoint", look)
+            listening = MethodPatch(strategy, "load_checkpoint", look)
             self._take_back = (*self._take_back, listening.remove)
         if not getattr(strategy.checkpoint_io, "knows_fit", False):
             io = AtomicCheckpointIO(for_fit=lambda: trainer.state.fn == TrainerFn.FITTING)

@@ -14,7 +14,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision, progress
-from lightning_hooks.engine.lightning_api.method_patch import listens
+from lightning_hooks.engine.lightning_api.method_patch import patched
 from lightning_hooks.storage import atomic_save, files, manifest
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import wait_for_writer, writes_atomically
@@ -71,7 +71,7 @@ def write_checkpoint(
         if not save_optimizer:  # Lightning then leaves callbacks out, and so mmcv's meta
             module = trainer.lightning_module
             add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
-            stack.enter_context(listens(module, "on_save_checkpoint", add))
+            stack.enter_context(patched(module, "on_save_checkpoint", add))
         trainer.save_checkpoint(target.path, weights_only=not save_optimizer)
     if trainer.is_global_zero and not own:
         # a CheckpointIO of the user's, or a strategy with a file per rank, has written it

@@ -16,10 +16,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.participant import leave_out
+from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
-from lightning_hooks.engine.runner.side_effects import without_trace
+from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
 
 __all__ = ["TimedEvaluation", "interval_at", "is_due", "milestones_of"]
@@ -51,7 +51,7 @@ class TimedEvaluation(BestCheckpoints):
         super().before_run(runner)
         self.initial_flag = True
         if (self.by_epoch and not self.background) or self.save_best is None:
-            leave_out(self, TimedEvaluation, "on_train_batch_end")
+            skip_events(self, TimedEvaluation, "on_train_batch_end")
 
     def before_train_epoch(self, runner: Any) -> None:
         """Evaluate by epoch before the training, if ``start`` says so."""
@@ -150,7 +150,7 @@ def _left_as_it_was(runner: Any) -> Iterator[None]:
     parts = [*runner.module.modules(), *runner.model.modules()]
     flags = [(part, part.training) for part in parts]
     try:
-        with without_trace(runner):
+        with isolated_model_calls(runner):
             yield
     finally:
         for part, flag in flags:

@@ -13,8 +13,8 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.method_patch import Listening
-from lightning_hooks.engine.participant import leave_out
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, action_of
 from lightning_hooks.hooks.invalid_loss.batch_dump import dump_batch
@@ -107,7 +107,7 @@ class CheckInvalidLossHook(Hook):
     max_restores: int | None = 3
     dump_dir: str | None = None
     _action: Action | None = None
-    _listening: tuple[Listening, ...] = ()
+    _listening: tuple[MethodPatch, ...] = ()
     _looked = True
     _steps_are_made = True
     _guard: SaveGuard | None = None
@@ -147,7 +147,7 @@ class CheckInvalidLossHook(Hook):
         before, after = partial(self._before_save, runner), self._action.note_file
         self._guard = SaveGuard(trainer, before, after)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
-            look = Listening(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
+            look = MethodPatch(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
             self._listening = (look,)
         self._steps_are_made = runner.module.automatic_optimization
         unused = {
@@ -156,7 +156,7 @@ class CheckInvalidLossHook(Hook):
             "on_before_optimizer_step": not self._action.skips,
             "on_train_batch_end": self._steps_are_made,
         }
-        leave_out(self, CheckInvalidLossHook, *[name for name in unused if unused[name]])
+        skip_events(self, CheckInvalidLossHook, *[name for name in unused if unused[name]])
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
@@ -169,7 +169,7 @@ class CheckInvalidLossHook(Hook):
         if self.dump_dir is not None:
             self._record.batch, self._record.rng_state = batch, random_state.get_rng_state()
         if self._action.keeps and not self._needs_each_batch():
-            leave_out(self, CheckInvalidLossHook, "on_train_batch_start")  # it was for the first
+            skip_events(self, CheckInvalidLossHook, "on_train_batch_start")  # it was for the first
 
     def _needs_each_batch(self) -> bool:
         return self.dump_dir is not None or (self._action is not None and self._action.skips)
@@ -303,4 +303,4 @@ class CheckInvalidLossHook(Hook):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to a run."""
         state = super().__getstate__()
-        return {k: v for k, v in state.items() if not k.startswith("_") or k == "_given"}
+        return {k: v for k, v in state.items() if not k.startswith("_") or k == "_plain_arguments"}

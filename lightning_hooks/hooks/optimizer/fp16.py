@@ -157,7 +157,7 @@ class Fp16OptimizerHook(OptimizerHook):
             )
 
     def _may_own(self, trainer: L.Trainer, module: L.LightningModule) -> bool:
-        asked = Driver.of(trainer).ownership.wish is True
+        asked = Driver.of(trainer).ownership.requested is True
         return asked or trains_like_mmcv(module) or _is_old(self)
 
     def before_run(self, runner: Any) -> None:

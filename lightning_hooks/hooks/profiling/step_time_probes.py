@@ -11,8 +11,8 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api.method_patch import Listening
-from lightning_hooks.engine.participant import EVENTS
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.unused_events import EVENTS
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.profiling.eta import Recurring, seconds_left
@@ -63,7 +63,7 @@ class Probes:
             *(self._listen(owner, name, (phase, "")) for owner, name, phase in timed),
             *(self._listen(hook, name, self._account(hook)) for hook, name in events),
             # Lightning calls the module's event after those of all callbacks
-            Listening(module, "on_train_batch_end", after=self._end_batch),
+            MethodPatch(module, "on_train_batch_end", after=self._end_batch),
         )
         self._hooks.watch(self._around)
 
@@ -75,8 +75,8 @@ class Probes:
 
     # -- around the calls --------------------------------------------------------------------
 
-    def _listen(self, owner: Any, name: str, account: Account) -> Listening:
-        return Listening(owner, name, partial(self._enter, account), self._leave)
+    def _listen(self, owner: Any, name: str, account: Account) -> MethodPatch:
+        return MethodPatch(owner, name, partial(self._enter, account), self._leave)
 
     def _around(self, hook: Any, method: Callable[[Any], None]) -> Callable[[Any], None]:
         """Return a hook's method with the stopwatch around it."""

@@ -11,9 +11,10 @@ from typing import Any
 import lightning as L
 import torch
 
+from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.lightning_api import data, validation
-from lightning_hooks.engine.participant import Participant, Settings
+from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments
 from lightning_hooks.train_step import TrainStepModule
@@ -149,7 +150,7 @@ class Portion:
         next(self._rest, None)
 
 
-class Engine(Participant):
+class Engine(JoinsTrainer):
     """The callback of a runner: it brings the runner and its hooks into the Trainer.
 
     Args:
@@ -164,10 +165,10 @@ class Engine(Participant):
         hooks = self._runner.hooks
         return [(hook, hooks.priority_of(hook)) for hook in hooks]
 
-    def settings(self) -> Settings:
+    def options(self) -> RunnerOptions:
         """The runner itself; hooks that are not ours may do backward and step."""
         others = any(not is_ours(hook) for hook in self._runner.hooks)
-        return Settings(runner=self._runner, owns_backward=True if others else None)
+        return RunnerOptions(runner=self._runner, owns_backward=True if others else None)
 
     def fit(self) -> None:
         """Run."""

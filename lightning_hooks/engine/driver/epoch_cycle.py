@@ -1,0 +1,253 @@
+"""Open and close the epochs of a run: by epoch, or one for the whole of a run by iteration."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from lightning_hooks.engine.driver.calls import Calls
+from lightning_hooks.engine.driver.ownership import is_ours, trains_like_mmcv
+from lightning_hooks.engine.driver.resume import ResumeState
+from lightning_hooks.engine.driver.step_capture import log_validation, trim_log_buffer
+from lightning_hooks.engine.driver.train_data import TrainData
+from lightning_hooks.engine.lightning_api import data, progress, validation
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.fsdp import state_here
+
+__all__ = ["EpochCycle", "IterCycle", "cycle_of"]
+
+
+class EpochCycle:
+    """The epochs of a run that is counted in epochs.
+
+    Lightning validates inside the training epoch: the validation that follows its last batch
+    closes it.
+    """
+
+    acts_in_batches = False
+    """Whether :meth:`begin_batch` and :meth:`end_batch` do something."""
+
+    def __init__(
+        self, runner: Any, calls: Calls, train_data: TrainData, resumed: ResumeState
+    ) -> None:
+        self._runner = runner
+        self._calls = calls
+        self._train_data = train_data
+        self._resumed = resumed
+        self._run_loader: Any = None  # a loader that a hook has set in before_run
+        self._val_data: Any = None  # the validation data that a hook's loader replaces
+        self.in_epoch = False
+        """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
+
+    # -- the run ---------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """Open the epoch again that a resumed run goes on with."""
+        self._run_loader = self._runner._new_data_loader
+        if self.in_epoch:
+            with _weights_kept(self._runner.module):
+                self._open_epoch()
+
+    def end_run(self) -> None:
+        """Do nothing: the last epoch is closed."""
+
+    # -- a training epoch ------------------------------------------------------------------
+
+    def begin_epoch(self) -> None:
+        """Call ``before_train_epoch``."""
+        self._open_epoch()
+
+    def _open_epoch(self) -> None:
+        runner = self._runner
+        runner.mode = "train"
+        runner._own_max_iters = None
+        runner.renew()
+        if trains_like_mmcv(runner.module):
+            runner.module.train()
+        trim_log_buffer(runner)
+        self._restore_rng()
+        self._calls.at_border("before_train_epoch")
+        self.in_epoch = True
+        runner._inner_iter = None
+        self._calls.capture_train_mode()
+        self._take_data(for_run=runner._new_data_loader is self._run_loader)
+
+    def begin_batch(self, batch_idx: int) -> None:
+        """Do nothing: the counters are Lightning's."""
+
+    def end_batch(self) -> None:
+        """Do nothing: Lightning ends the run."""
+
+    def end_epoch(self) -> None:
+        """Call ``after_train_epoch``, unless a validation has closed the epoch."""
+        if self.in_epoch:
+            self._close_epoch()
+        self._train_data.end_epoch(self._runner.trainer)
+
+    def _close_epoch(self) -> None:
+        runner = self._runner
+        runner.end_epoch()
+        self._calls.at_border("after_train_epoch")
+        self.in_epoch = False
+        runner._closed_epoch = runner.trainer.current_epoch
+        self._calls.settle_stop()
+
+    # -- a validation ----------------------------------------------------------------------
+
+    def begin_validation(self) -> None:
+        """Close the epoch if this validation ends it; call ``before_val_epoch``."""
+        runner, trainer = self._runner, self._runner.trainer
+        if self.in_epoch and progress.epoch_is_over(trainer):
+            validation.train_as_before_validation(trainer)
+            with torch.enable_grad():
+                self._close_epoch()
+            validation.evaluate_as_before(trainer)
+        if not runner.validates_again:  # else it is that of the validation before, as in mmcv
+            runner._inner_iter = progress.batch_idx(trainer)
+        runner.mode = "val"
+        self._calls.at_border("before_val_epoch")
+        if runner._new_val_loader is not None:
+            self._val_data = validation.replace_val_loader(trainer, runner._new_val_loader)
+
+    def end_validation(self) -> None:
+        """Call ``after_val_epoch``; inside an epoch training goes on."""
+        runner = self._runner
+        self.restore_val_data()
+        runner.log_buffer.update(validation.val_metrics(runner.trainer))
+        self._calls.at_border("after_val_epoch")
+        if self.in_epoch:
+            runner.mode = "train"
+            runner._inner_iter = None
+        self._calls.settle_stop()
+
+    def restore_val_data(self) -> None:
+        """Go back to the Trainer's validation loaders; a second call changes nothing."""
+        if self._val_data is not None:
+            validation.restore_val_data(self._runner.trainer, self._val_data)
+            self._val_data = self._runner._new_val_loader = None
+
+    # -- data and random numbers -----------------------------------------------------------
+
+    def hooks_may_change_data(self) -> bool:
+        """Whether there are foreign hooks at the points at which data may be replaced."""
+        points = ("before_run", "before_train_epoch")
+        return not all(is_ours(hook) for point in points for hook, _ in self._calls.at(point))
+
+    def _restore_rng(self) -> None:
+        """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
+        trainer = self._runner.trainer
+        if self._resumed:
+            self._train_data.leave_pass(trainer)
+            renewed = self._train_data.can_renew(trainer, resumed=True)
+            if renewed or progress.iterates_anew(trainer) or data.goes_on_in_pass(trainer):
+                self._resumed.restore_rng(trainer.global_rank)
+
+    def _take_data(self, *, for_run: bool) -> None:
+        """Iterate the loader as the hooks have left it; a resumed run has begun by now."""
+        runner, resumed = self._runner, self._resumed
+        if resumed:
+            resumed.restore_generators(runner)
+        self._train_data.begin_epoch(
+            runner,
+            for_run=for_run,
+            resumed=bool(resumed),
+            hooks_may_change_data=self.hooks_may_change_data(),
+        )
+        if resumed and data.goes_on_in_pass(runner.trainer):
+            resumed.restore_rng(runner.rank)
+            resumed.restore_generators(runner)
+        runner.renew()  # the loader may be another one
+        resumed.clear()
+
+
+class IterCycle(EpochCycle):
+    """The one epoch of a run that is counted in iterations; Lightning's are passes over the data.
+
+    ``before_epoch`` and ``after_epoch`` are called around the run. A validation calls its batches'
+    points, and the loggers for what the module has logged.
+    """
+
+    acts_in_batches = True
+
+    def begin_run(self) -> None:
+        """Call ``before_epoch``."""
+        runner, trainer = self._runner, self._runner.trainer
+        runner.begin_run()
+        inside = progress.is_resuming_mid_epoch(trainer) and not progress.is_last_batch(trainer)
+        if inside:
+            self._restore_rng()
+        self._calls.at_border("before_epoch")
+        self.in_epoch = True
+        if inside or not self._resumed:  # else the pass that goes on begins with its own event
+            self._take_data(for_run=True)
+
+    def end_run(self) -> None:
+        """Call ``after_epoch``."""
+        self._runner.end_run()
+        self._calls.at_border("after_epoch")
+
+    def begin_epoch(self) -> None:
+        """Begin a pass over the data."""
+        self._runner.renew()
+        trim_log_buffer(self._runner)
+        self._restore_rng()
+        self._take_data(for_run=True)
+
+    def begin_batch(self, batch_idx: int) -> None:
+        """Count the batch as mmcv does."""
+        runner = self._runner
+        runner.mode = "train"
+        runner.begin_batch(batch_idx)
+        if trains_like_mmcv(runner.module):
+            runner.module.train()
+
+    def end_batch(self) -> None:
+        """End the run after its last iteration: Lightning counts the steps that hooks make."""
+        runner = self._runner
+        if runner.hooks_step and runner.ends_with_batch():
+            runner.should_stop = True
+
+    def end_epoch(self) -> None:
+        """Do nothing: the next pass goes on with the same loader."""
+
+    def begin_validation(self) -> None:
+        """Switch the mode; there is no point."""
+        self._runner.mode = "val"
+
+    def end_validation(self) -> None:
+        """Give what the module has logged to the loggers."""
+        runner = self._runner
+        self.restore_val_data()
+        runner.last_val_iter = runner.iter
+        log_validation(runner, self._calls.at("after_val_epoch"))
+
+
+def cycle_of(
+    runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState
+) -> EpochCycle:
+    """Return the cycle of a runner's kind."""
+    kind = IterCycle if isinstance(runner, IterRunner) else EpochCycle
+    return kind(runner, calls, train_data, resumed)
+
+
+@contextlib.contextmanager
+def _weights_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Restore parameters and buffers after the block.
+
+    For a ``before_train_epoch`` that is called again for an epoch already begun: a hook that
+    swaps weights there has swapped them before.
+    """
+    before = {
+        name: value.detach().clone()
+        for name, value in state_here(module).items()
+        if isinstance(value, torch.Tensor)
+    }
+    yield
+    with torch.no_grad():
+        for name, value in state_here(module).items():
+            if name in before and isinstance(value, torch.Tensor):
+                value.copy_(before[name])

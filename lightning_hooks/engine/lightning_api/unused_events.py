@@ -1,0 +1,54 @@
+"""Have Lightning skip the events that a callback does not use.
+
+Lightning calls every event of every callback in every batch, through a profiler context, whether
+or not the class defines it. It skips an event that is None, so these functions set events to None
+on the instance for the length of a fit. With eight hooks that saves about ten microseconds of a
+step; without a fit the callback is as its class says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lightning.pytorch.callbacks import Callback
+
+__all__ = ["EVENTS", "restore_events", "skip_events", "skip_unused_events"]
+
+EVENTS = tuple(
+    name
+    for name in vars(Callback)
+    if name.startswith("on_") and name not in ("on_save_checkpoint", "on_load_checkpoint")
+)
+"""The events that may be skipped."""
+
+
+def skip_unused_events(callbacks: Iterable[Callback]) -> None:
+    """Skip the events that the callbacks' classes leave as ``Callback`` has them."""
+    for callback in callbacks:
+        for name in EVENTS:
+            stock = getattr(type(callback), name, None) is getattr(Callback, name)
+            if stock and name not in vars(callback):  # the user may have set it on the instance
+                vars(callback)[name] = None
+
+
+def skip_events(callback: Callback, owner: type, *events: str) -> None:
+    """Skip events that a class defines and does not need in this fit.
+
+    An event that a subclass overrides is called all the same.
+
+    Args:
+        callback: An object of the class, or of a subclass.
+        owner: The class.
+        events: The names of the events.
+    """
+    for name in events:
+        if getattr(type(callback), name) is getattr(owner, name):
+            vars(callback).setdefault(name, None)
+
+
+def restore_events(callbacks: Iterable[Callback], events: Iterable[str] = EVENTS) -> None:
+    """Call the skipped events again; a second call changes nothing."""
+    for callback in callbacks:
+        for name in events:
+            if vars(callback).get(name, callback) is None:
+                del vars(callback)[name]
