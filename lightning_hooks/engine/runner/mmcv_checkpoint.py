@@ -21,6 +21,9 @@ from lightning_hooks.storage.locks import locked
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 
+LAYOUT = "1.7.2"
+"""The version of mmcv whose layout the files have."""
+
 __all__ = ["file_name", "load", "resume", "run_meta", "save"]
 
 
