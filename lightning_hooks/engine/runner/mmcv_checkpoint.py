@@ -21,10 +21,10 @@ from lightning_hooks.storage.locks import locked
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 
+__all__ = ["file_name", "load", "resume", "run_meta", "save"]
+
 LAYOUT = "1.7.2"
 """The version of mmcv whose layout the files have."""
-
-__all__ = ["file_name", "load", "resume", "run_meta", "save"]
 
 
 def run_meta(runner: Any, own: dict[str, Any] | None = None) -> dict[str, Any]:
