@@ -15,6 +15,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, writes_atomically
+from lightning_hooks.utils.plain_types import plain
 
 
 def write_half(path: str) -> None:
@@ -84,7 +85,7 @@ def test_plain_is_what_weights_only_loads(tmp_path):
         "set": {1},
         3: torch.ones(1),
     }
-    files.save_torch(files.plain(value), str(tmp_path / "a.pth"))
+    files.save_torch(plain(value), str(tmp_path / "a.pth"))
     loaded = files.load_torch(str(tmp_path / "a.pth"))
     assert loaded.pop(3).tolist() == [1]
     assert loaded == {

@@ -20,7 +20,7 @@ from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
 from lightning_hooks.engine.runner.mmcv_checkpoint import link_latest
 from lightning_hooks.hooks.checkpoint.retention import superseded
 from lightning_hooks.storage import atomic_save, manifest
-from lightning_hooks.storage.locks import locked
+from lightning_hooks.storage.files import locked
 from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.storage.files import plain
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["console_line", "eta", "json_line", "rounded"]
 

@@ -13,7 +13,7 @@ import torch
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import ChecksumWriter, archive_checksum, checksum
-from lightning_hooks.storage.locks import locked
+from lightning_hooks.storage.files import locked
 
 __all__ = ["remove_temporaries", "save_announced"]
 

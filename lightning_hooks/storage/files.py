@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside the target, synced, renamed."""
+"""Read and write local and remote files that are complete or not there, and lock local ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 from uuid import uuid4
 
@@ -15,7 +15,15 @@ import fsspec
 import numpy as np
 import torch
 
+from lightning_hooks.utils import dtensors
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = [
+    "acquire",
     "as_name",
     "atomic_path",
     "atomic_write",
@@ -26,19 +34,22 @@ __all__ = [
     "is_local",
     "join",
     "load_torch",
+    "locked",
     "make_directory",
     "modified",
-    "plain",
+    "release",
     "remove",
     "require_writable",
+    "save_state_dict",
     "save_torch",
+    "size_of",
     "sync",
     "to_cpu",
 ]
 
 
 def is_local(path: str) -> bool:
-    """Whether the path is on this machine's file system.
+    """Return whether a path is on this machine's file system.
 
     >>> is_local("/tmp/a.ckpt"), is_local("memory://a.ckpt")
     (True, False)
@@ -47,22 +58,33 @@ def is_local(path: str) -> bool:
 
 
 def join(directory: str, *names: str) -> str:
-    """Join path parts, in a local directory or in a remote one."""
+    """Join the parts of a path in a local or remote directory."""
     path = os.path if is_local(directory) else posixpath
     return str(path.join(directory, *names))
 
 
 def filesystem(path: str) -> tuple[Any, str]:
-    """Return fsspec's file system of a path, without remembered listings, and the path in it."""
+    """Return fsspec's file system of a path, without cached listings, and the path in it."""
     fs, target = fsspec.core.url_to_fs(path)
     fs.invalidate_cache()  # another process may have written there
     return fs, target
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file, local or remote."""
+    """Return whether there is such a local or remote file."""
     fs, target = filesystem(path)
     return bool(fs.exists(target))
+
+
+def size_of(path: str) -> int | None:
+    """Return the bytes of a file, None for a directory.
+
+    Raises:
+        FileNotFoundError: if there is neither.
+    """
+    fs, target = filesystem(path)
+    info = fs.info(target)
+    return None if info["type"] == "directory" else int(info["size"])
 
 
 def modified(path: str) -> float:
@@ -72,14 +94,14 @@ def modified(path: str) -> float:
 
 
 def remove(path: str) -> None:
-    """Delete a file, or the directory of a sharded checkpoint, unless it is gone already."""
+    """Delete a file, or the directory of a sharded checkpoint, if it exists."""
     fs, target = filesystem(path)
     if fs.exists(target):
         fs.rm(target, recursive=True)
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name that is joined to a directory stays in it.
+    """Return whether a name that is joined to a directory stays in it.
 
     >>> is_inside("val/acc"), is_inside("a/../../b"), is_inside("/etc/passwd")
     (True, False, False)
@@ -100,7 +122,7 @@ def as_name(text: str) -> str:
 
 
 def inner_path(text: str) -> str:
-    """Return a text as a relative path that leads nowhere else; slashes make folders.
+    """Return a text as a relative path that stays in its directory; slashes make folders.
 
     >>> inner_path("val/acc"), inner_path("../../x"), inner_path("/etc//x")
     ('val/acc', '_/_/x', '_/etc/_/x')
@@ -108,15 +130,18 @@ def inner_path(text: str) -> str:
     return "/".join("_" if part in ("", ".", "..") else as_name(part) for part in text.split("/"))
 
 
+# -- writing -------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def atomic_path(path: str, tag: str = "") -> Iterator[str]:
-    """Give a name to write a local file under; it gets its own when complete and on the disk.
+    """Yield a temporary path; sync that local file and rename it to ``path`` after the block.
 
-    On an error inside the block nothing appears, and what was there before stays.
+    If the block raises, the temporary file is deleted and an older file stays as it was.
 
     Args:
-        path: The file's own name.
-        tag: What the other name has in it, ``<path>.<tag>.tmp``; drawn by default.
+        path: The final path.
+        tag: A part of the temporary path ``<path>.<tag>.tmp``; random by default.
     """
     path = os.path.abspath(path.removeprefix("file://"))
     directory = os.path.dirname(path)
@@ -135,9 +160,9 @@ def atomic_path(path: str, tag: str = "") -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_write(path: str) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name only when it is complete and on the disk.
+    """Open a local or remote file that appears when the block ends without an error.
 
-    On an error inside the block nothing appears, and what was there before stays.
+    If the block raises, an older file stays as it was.
     """
     if is_local(path):
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
@@ -151,10 +176,10 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
 
 
 def require_writable(directory: str) -> None:
-    """Complain if files can never appear in a local directory, which need not be there yet.
+    """Raise if no file can be written to a local directory, which need not exist yet.
 
     Raises:
-        PermissionError: if this process may not write there, or nobody may.
+        PermissionError: if this process may not write there, or the disk is read-only.
     """
     if not is_local(directory):
         return
@@ -166,7 +191,7 @@ def require_writable(directory: str) -> None:
 
 
 def make_directory(path: str) -> None:
-    """Make a local directory and those above it, each known to the disk."""
+    """Make a local directory and its parents, and sync each."""
     if not os.path.isdir(path):
         make_directory(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)
@@ -182,8 +207,11 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
+# -- torch ---------------------------------------------------------------------------------
+
+
 def save_torch(obj: Any, path: str) -> None:
-    """``torch.save`` that leaves a whole file or none, as :func:`atomic_write` does."""
+    """Write with ``torch.save``, atomically, to a local or remote path."""
     if is_local(path):
         with atomic_path(path) as temporary:
             torch.save(obj, temporary)  # by name: it need not go through Python's buffers
@@ -192,14 +220,23 @@ def save_torch(obj: Any, path: str) -> None:
         torch.save(obj, file)
 
 
+def save_state_dict(state: Mapping[str, Any], path: str) -> None:
+    """Write a state dict on the CPU; of a sharded one rank 0 writes the whole (collective)."""
+    whole = to_cpu(dtensors.gathered(state))
+    if whole:
+        save_torch(whole, path)
+    if dtensors.any_sharded(state.values()):
+        torch.distributed.barrier()  # the next reader may be another rank
+
+
 def load_torch(path: str, map_location: Any = "cpu", weights_only: bool = True) -> Any:
-    """``torch.load`` from a local or remote file: of plain types and tensors, unless told else."""
+    """Read with ``torch.load`` from a local or remote path, by default tensors and plain types."""
     with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(_numpy_globals()):
         return torch.load(file, map_location=map_location, weights_only=weights_only)
 
 
 def _numpy_globals() -> list[Any]:
-    """What a file needs whose ``meta`` holds numpy numbers, as old ones do (a best score)."""
+    """Return the types in files whose ``meta`` holds numpy numbers, as old best scores are."""
     scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
     kinds = {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdU"}
     old = [(scalar, "numpy.core.multiarray.scalar")]
@@ -207,45 +244,59 @@ def _numpy_globals() -> list[Any]:
     return [scalar, array, np.dtype, np.ndarray, *kinds, *old]
 
 
-def plain(value: Any) -> Any:
-    """Return the value in types that ``torch.load(weights_only=True)`` reads.
-
-    numpy's scalars and arrays become numbers and lists, paths become strings, mappings dicts;
-    what has no such form becomes its ``str``.
-
-    >>> plain({"score": np.float64(0.5), "ids": np.arange(2)})
-    {'score': 0.5, 'ids': [0, 1]}
-    """
-    if isinstance(value, np.generic):  # first: np.float64 is a float, np.str_ a str
-        return value.item()
-    if value is None or isinstance(value, (bool, int, float, str, bytes, torch.Tensor)):
-        return value
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {plain(k): plain(v) for k, v in value.items()}
-    if isinstance(value, tuple):
-        return tuple(plain(v) for v in value)
-    if isinstance(value, (list, set, frozenset)):
-        return [plain(v) for v in value]
-    if hasattr(value, "items"):
-        return {plain(k): plain(v) for k, v in value.items()}
-    return str(value)
-
-
-def plain_groups(state: dict[str, Any]) -> dict[str, Any]:
-    """Return an optimizer's state with numpy's numbers in its groups, as old hooks set, plain.
-
-    >>> plain_groups({"param_groups": [{"weight_decay": np.float64(0.1), "params": [0]}]})
-    {'param_groups': [{'weight_decay': 0.1, 'params': [0]}]}
-    """
-    groups = [
-        {k: v.item() if isinstance(v, np.generic) else v for k, v in group.items()}
-        for group in state.get("param_groups", ())
-    ]
-    return {**state, "param_groups": groups} if groups else state
-
-
 def to_cpu(state: dict[str, Any]) -> dict[str, Any]:
     """Return a state dict whose tensors are on the CPU."""
     return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+
+
+# -- locks ---------------------------------------------------------------------------------
+
+
+def acquire(file: int | IO[Any], *, wait: bool = False) -> bool | None:
+    """Lock an open file until it is closed or the process ends; return whether it is locked.
+
+    The answer is False if another process holds the lock, and None where there are no locks: on
+    some network file systems, and on Windows.
+
+    Args:
+        file: The file or its descriptor.
+        wait: Whether to wait for another process's lock.
+    """
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def release(file: int | IO[Any]) -> None:
+    """Unlock an open file; closing it is not enough where a forked worker has it open too."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterator[bool | None]:
+    """Lock a file or directory inside the block; yield what :func:`acquire` returns.
+
+    Args:
+        path: The file or directory, which need not be writable.
+        flags: Those of ``os.open``.
+        wait: Whether to wait for another process's lock.
+    """
+    if fcntl is None:  # a directory cannot be opened there either
+        yield None
+        return
+    descriptor = os.open(path, flags, 0o666)
+    is_locked = acquire(descriptor, wait=wait)
+    try:
+        yield is_locked
+    finally:
+        if is_locked:
+            release(descriptor)
+        os.close(descriptor)

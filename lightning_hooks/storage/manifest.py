@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import checksum
-from lightning_hooks.storage.locks import locked
+from lightning_hooks.storage.files import locked
 
 __all__ = [
     "LATEST",

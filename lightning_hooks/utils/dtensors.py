@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.storage import files
-
 __all__ = [
     "any_sharded",
     "bring_home",
@@ -23,7 +21,6 @@ __all__ = [
     "part",
     "plain",
     "rows_of",
-    "save",
 ]
 
 
@@ -104,16 +101,6 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
         if keeps:
             found[plain(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
     return found
-
-
-def save(state: Mapping[str, Any], path: str) -> None:
-    """Write a state dict on the CPU; of a sharded one rank 0 writes the whole: collective."""
-    sharded = any_sharded(state.values())
-    whole = files.to_cpu(gathered(state))
-    if whole:
-        files.save_torch(whole, path)
-    if sharded:
-        torch.distributed.barrier()  # for whoever reads the file next
 
 
 def largest_of_ranks(value: torch.Tensor, mesh: Any) -> torch.Tensor:

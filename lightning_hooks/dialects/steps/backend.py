@@ -13,8 +13,8 @@ from lightning_hooks.loggers.delivery.session import Sending
 from lightning_hooks.loggers.delivery.unsent import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
-from lightning_hooks.storage.files import plain
 from lightning_hooks.utils.default_logger import default_logger
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["Backend"]
 

@@ -11,8 +11,9 @@ from lightning_hooks.engine.driver.train_data import generators_of, resume_warni
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage import manifest
 from lightning_hooks.utils import random_state
+from lightning_hooks.utils.plain_types import plain_groups
 
 __all__ = ["KEY", "ResumeState", "write"]
 
@@ -49,7 +50,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     meta.update(epoch=runner.epoch + (not closed), iter=done)
     checkpoint["meta"] = meta
     if "optimizer_states" in checkpoint:
-        checkpoint["optimizer_states"] = [*map(files.plain_groups, checkpoint["optimizer_states"])]
+        checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     states: list[Any] = [random_state.get_rng_state()]
     if runner.world_size > 1 and not alone:
         states = [None] * runner.world_size

@@ -17,9 +17,10 @@ import torch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizer_steps import start_at
 from lightning_hooks.storage import files, manifest, verification
-from lightning_hooks.storage.locks import locked
+from lightning_hooks.storage.files import locked
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
+from lightning_hooks.utils.plain_types import plain, plain_groups
 
 __all__ = ["file_name", "load", "resume", "run_meta", "save"]
 
@@ -35,7 +36,7 @@ def run_meta(runner: Any, own: dict[str, Any] | None = None) -> dict[str, Any]:
         meta["CLASSES"] = classes
     meta["mmcv_version"] = LAYOUT
     meta.update(epoch=runner.epoch + 1, iter=runner.iter, time=time.asctime())
-    return files.plain(meta)  # type: ignore[no-any-return]
+    return plain(meta)  # type: ignore[no-any-return]
 
 
 def file_name(template: str, number: int) -> str:
@@ -78,9 +79,9 @@ def save(
     optimizer = runner.optimizer
     if save_optimizer and optimizer is not None:
         checkpoint["optimizer"] = (
-            {name: files.plain_groups(o.state_dict()) for name, o in optimizer.items()}
+            {name: plain_groups(o.state_dict()) for name, o in optimizer.items()}
             if isinstance(optimizer, dict)
-            else files.plain_groups(optimizer.state_dict())
+            else plain_groups(optimizer.state_dict())
         )
     files.save_torch(checkpoint, files.join(out_dir, filename))
     if create_symlink and files.is_local(out_dir):

@@ -16,6 +16,7 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.hooks.averaging.checkpoint_keys import found_average, write_average
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.storage import files
 from lightning_hooks.utils import dtensors
 
 __all__ = ["AveragingHook"]
@@ -119,7 +120,7 @@ class AveragingHook(Hook):
 
         The whole average, also of sharded parameters: all ranks call this then, rank 0 writes.
         """
-        dtensors.save(self.ema_state_dict(), path)
+        files.save_state_dict(self.ema_state_dict(), path)
 
     # -- evaluation ------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torchmetrics import Metric, MetricCollection
 
-from lightning_hooks.storage.files import plain
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["measure", "plain_values"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_hooks.storage.files import plain
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["Record", "as_image", "from_line", "is_image", "to_line"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.storage.locks import hold, let_go, locked
+from lightning_hooks.storage.files import acquire, locked, release
 
 __all__ = ["Spool", "held", "read_lines", "read_spool"]
 
@@ -51,7 +51,7 @@ class Spool:
         try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             self.path, self._file = _open_new(path)
-            hold(self._file)
+            acquire(self._file)
             self._reader = open(self.path, "rb", buffering=0)  # noqa: SIM115 - until close()
         except OSError as error:
             self.path, self.error = path, error
@@ -146,7 +146,7 @@ class Spool:
         """Close the file, and remove it if nothing in it is wanted."""
         made = self._file is not None
         if self._file is not None:
-            let_go(self._file)
+            release(self._file)
         for file in (self._file, self._reader):
             if file is not None:
                 file.close()

@@ -17,8 +17,9 @@ from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.log_tags import by_group, peak_memory
 from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flat
 from lightning_hooks.loggers.trackers.packages import check_arguments, import_all, tolerant
-from lightning_hooks.storage.files import is_local, join, plain
+from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_number
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["TrackerHook"]
 

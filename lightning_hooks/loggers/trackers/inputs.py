@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.storage.files import plain
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["Paths", "check_run", "experiment", "flat", "is_lightning_logger"]
 

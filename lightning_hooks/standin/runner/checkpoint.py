@@ -18,6 +18,7 @@ from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files
+from lightning_hooks.utils.plain_types import plain, plain_groups
 
 __all__ = [
     "CheckpointLoader",
@@ -254,13 +255,13 @@ def save_checkpoint(
     if getattr(inner, "CLASSES", None) is not None:
         meta["CLASSES"] = inner.CLASSES
     checkpoint = {
-        "meta": files.plain(meta),
+        "meta": plain(meta),
         "state_dict": files.to_cpu(get_state_dict(model)),
     }
     if isinstance(optimizer, dict):
         checkpoint["optimizer"] = {
-            name: files.plain_groups(one.state_dict()) for name, one in optimizer.items()
+            name: plain_groups(one.state_dict()) for name, one in optimizer.items()
         }
     elif optimizer is not None:
-        checkpoint["optimizer"] = files.plain_groups(optimizer.state_dict())
+        checkpoint["optimizer"] = plain_groups(optimizer.state_dict())
     files.save_torch(checkpoint, filename)
