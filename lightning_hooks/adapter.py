@@ -13,11 +13,10 @@ from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.hook_order import build_placed
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.priority import default_priority, get_priority
-from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
 from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
 from lightning_hooks.storage import files, manifest
@@ -28,34 +27,34 @@ __all__ = ["HookAdapter"]
 class HookAdapter(JoinsTrainer):
     """Runs hooks of mmcv's style unchanged inside a ``lightning.Trainer``.
 
-    A hook is a native one, an object of a real mmcv class, or any object with mmcv's methods; it
-    is given as itself, as ``(hook, priority)`` or as a config dict (``dict(type="EMAHook",
-    momentum=2e-4, priority=49)``). Without a priority it gets its family's. By ``run_before`` and
-    ``run_after``, attributes or keys of the config, it may say which hooks come after it or before
-    it, whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All hooks of a Trainer,
-    in several adapters or none, share one Runner and one order.
+    A hook is a native one, an object of a real mmcv class, or any object with mmcv's methods. Pass
+    the object, ``(hook, priority)`` or a config dict (``dict(type="EMAHook", momentum=2e-4,
+    priority=49)``). Without a priority it gets its family's. ``run_before`` and ``run_after``,
+    attributes of the hook or keys of its config, order it against other hooks whatever the
+    priorities (:mod:`lightning_hooks.engine.hook_order`). All hooks of a Trainer, in several
+    adapters or none, share one Runner and one order.
 
     Args:
         hooks: One hook or several: objects, ``(hook, priority)`` pairs, config dicts.
-        dialect: What the hooks are written in: ``"mmcv"``, ``"mmengine"``, ``"detectron2"``,
-            ``"cvpods"``, ``"pet"`` or ``"pointrix"`` (see :mod:`lightning_hooks.dialects`);
-            ``"auto"`` tells each by class and methods.
-        work_dir: Where hooks write; the Trainer's ``default_root_dir`` by default.
+        dialect: Library that the hooks are written for: ``"mmcv"``, ``"mmengine"``,
+            ``"detectron2"``, ``"cvpods"``, ``"pet"`` or ``"pointrix"`` (see
+            :mod:`lightning_hooks.dialects`); ``"auto"`` detects it by class and methods.
+        work_dir: Directory that hooks write to; the Trainer's ``default_root_dir`` by default.
         by_epoch: Whether the run is counted in epochs (mmcv's EpochBasedRunner) or in iterations
             (IterBasedRunner).
         meta: mmcv's ``runner.meta`` at the start.
-        model: Picks what ``runner.model.module`` is: ``lambda module: module.backbone``; the
-            LightningModule itself by default, the inner model of a ``TrainStepModule``.
-        attributes: Set on the runner for old hooks that expect them there. A ``data_loader`` is
-            what ``before_run`` sees; what the epochs iterate is the Trainer's.
+        model: Function that picks ``runner.model.module``: ``lambda module: module.backbone``; by
+            default the LightningModule itself, or the inner model of a ``TrainStepModule``.
+        attributes: Attributes set on the runner for old hooks that expect them there. A
+            ``data_loader`` is only visible in ``before_run``; epochs iterate the Trainer's.
         owns_backward: Whether the hooks call ``loss.backward()`` and ``optimizer.step()``;
-            ``"auto"``: when there is an OptimizerHook among them that does.
+            ``"auto"``: if one of them is an OptimizerHook that does.
 
     Raises:
-        UnknownNameError: for an unknown hook type, priority or dialect, with what was meant.
+        UnknownNameError: for an unknown hook type, priority or dialect, with the closest name.
         TypeError: for an object without points, or an argument of the wrong type.
-        ValueError: for a hook given twice, or whose dialect cannot be told; for wishes of order
-            that contradict each other, or at the start of a fit name what is unknown.
+        ValueError: for a hook given twice, an ambiguous dialect, or ``run_before`` and
+            ``run_after`` that contradict each other.
 
     >>> from lightning_hooks import Hook
     >>> adapter = HookAdapter([dict(type="IterTimerHook"), (Hook(), "LOW")])
@@ -63,11 +62,12 @@ class HookAdapter(JoinsTrainer):
     ['IterTimerHook', 'Hook']
     """
 
-    trainer_kwargs: Mapping[str, Any] = {}
-    """The Trainer's arguments that belong to the hooks, where they came from a config."""
-
-    configs: Sequence[tuple[Any, Any]] = ()
-    """Each hook's complete config dict and priority, where they came from a config."""
+    @classmethod
+    def _check_positional(cls, args: Sequence[Any]) -> None:
+        """Refuse several hooks that are not in a list."""
+        if len(args) > 1 and cls.__init__ is HookAdapter.__init__:
+            made = ", ".join(f"{type(hook).__name__}(...)" for hook in args)
+            raise TypeError(f"HookAdapter takes its hooks in one list: HookAdapter([{made}])")
 
     def __init__(
         self,
@@ -90,12 +90,12 @@ class HookAdapter(JoinsTrainer):
             raise TypeError(f"meta must be a dict or None, got {meta!r}")
         if model is not None and not callable(model):
             raise TypeError(f"model must be a function of the LightningModule, got {model!r}")
-        if work_dir is not None:
-            work_dir = _path(work_dir)
+        if not (work_dir is None or isinstance(work_dir, (str, os.PathLike))):
+            raise TypeError(f"work_dir must be a path, got {work_dir!r}")
         self._dialect = dialect
-        self._settings = RunnerOptions(
+        self._options = RunnerOptions(
             by_epoch=by_epoch,
-            work_dir=work_dir,
+            work_dir=None if work_dir is None else os.fspath(work_dir),
             meta=copy.deepcopy(meta),
             model=model,
             attributes=dict(attributes) if attributes else None,
@@ -105,24 +105,13 @@ class HookAdapter(JoinsTrainer):
         for item in _as_list(hooks):
             self._add(item)
 
-    @classmethod
-    def _check_positional(cls, args: Sequence[Any]) -> None:
-        if len(args) > 1 and cls.__init__ is HookAdapter.__init__:
-            made = ", ".join(f"{type(hook).__name__}(...)" for hook in args)
-            raise TypeError(f"HookAdapter takes its hooks in one list: HookAdapter([{made}])")
-
     def _add(self, item: Any) -> None:
-        priority: Any = None
-        if isinstance(item, Mapping):
-            hook, priority = build_placed(HOOKS, item)
-        elif isinstance(item, tuple):
-            if len(item) != 2:
-                raise TypeError(f"a hook in a tuple must be (hook, priority), got {item!r}")
-            hook, priority = item
-            if isinstance(hook, Mapping):
-                hook, _ = build_placed(HOOKS, hook)
-        else:
-            hook = item
+        if isinstance(item, tuple) and len(item) != 2:
+            raise TypeError(f"a hook in a tuple must be (hook, priority), got {item!r}")
+        hook, priority = item if isinstance(item, tuple) else (item, None)
+        if isinstance(hook, Mapping):
+            hook, own = build_with_order(HOOKS, hook)
+            priority = own if priority is None else priority
         self.register_hook(hook, priority)
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
@@ -132,25 +121,25 @@ class HookAdapter(JoinsTrainer):
             hook: The hook object.
             priority: A name, or an integer from 0 (first) to 100; the family's by default.
         """
-        hosted = host_as(hook, self._dialect)
-        if any(hook is foreign(other) for other in self._hooks):
+        is_native = self._dialect == "auto" and isinstance(hook, Participant)
+        hosted = hook if is_native else host_as(hook, self._dialect)
+        if any(hook is other for other in self.hooks):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
             )
-        value = _own_priority(hosted) if priority is None else get_priority(priority)
-        self._hooks.add(hosted, value)
+        self._hooks.add(hosted, _default_priority(hosted) if priority is None else priority)
 
     @property
     def last_checkpoint(self) -> str | None:
-        """The newest file of the hosted CheckpointHooks that is as it was written, if any.
+        """The newest undamaged file of the hosted CheckpointHooks, or None.
 
-        ``Trainer.fit(..., ckpt_path=adapter.last_checkpoint)`` goes on from it, in a new process
-        too if the adapter has a ``work_dir``; without a fit before and a ``work_dir``, files are
-        looked for in the current directory. A damaged file is passed over with a warning.
+        ``Trainer.fit(..., ckpt_path=adapter.last_checkpoint)`` resumes from it, in a new process
+        too if the adapter has a ``work_dir``; without a fit before and a ``work_dir``, it searches
+        the current directory. A damaged file is skipped with a warning.
         """
         hooks = self._of_kind(CheckpointHook)
-        directories = dict.fromkeys(hook.last_directory(self._settings.work_dir) for hook in hooks)
+        directories = dict.fromkeys(hook.last_directory(self._options.work_dir) for hook in hooks)
         paths = [path for path in map(manifest.newest_valid, directories) if path is not None]
         return max(paths, key=files.modified) if paths else None
 
@@ -175,7 +164,7 @@ class HookAdapter(JoinsTrainer):
         return [hook for hook in self._hooks if isinstance(hook, Hosted)]
 
     def get_hook_info(self) -> str:
-        """mmcv's table of the stages with their hooks.
+        """Return mmcv's table of the stages with their hooks.
 
         >>> print(HookAdapter([dict(type="IterTimerHook")]).get_hook_info().splitlines()[1])
         (LOW         ) IterTimerHook
@@ -183,46 +172,44 @@ class HookAdapter(JoinsTrainer):
         return hook_info(self._hooks)
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hosted hooks with their priorities, and those that they bring."""
+        """Return the hosted hooks with their priorities, and the hooks that those add."""
         found: list[tuple[Any, int]] = []
         for hook in self._hooks:
-            brought = hook.entries() if isinstance(hook, Participant) else []
             found.append((hook, self._hooks.priority_of(hook)))
-            found += [entry for entry in brought if entry[0] is not hook]
+            if isinstance(hook, Participant):
+                found += [entry for entry in hook.entries() if entry[0] is not hook]
         return found
 
     def options(self) -> RunnerOptions:
-        """What was given to the constructor for the Runner."""
-        return self._settings
+        """Return the options of the Runner."""
+        return self._options
 
-    # -- what hooks of other dialects need of Lightning ------------------------------------
+    # -- Lightning's events, for hooks of other dialects ------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Listen to what concerns other dialects only where there is such a hook."""
-        if stage == "fit" and self.trainer_kwargs:
-            from lightning_hooks.config.trainer_args import warn_of_unheard
-
-            warn_of_unheard(self.trainer_kwargs, trainer)
-        if not any("before_val_epoch" in h.dialect.points for h in self._of_other_dialects()):
+        """Skip the events that no hosted hook uses."""
+        hosted = self._of_other_dialects()
+        dialects = {hook.dialect.name: hook.dialect for hook in hosted}.values()
+        if not any("before_val_epoch" in dialect.points for dialect in dialects):
             skip_events(self, HookAdapter, "on_validation_start", "on_validation_end")
-        if not any(hosted.does("after_backward") for hosted in self._of_other_dialects()):
+        if not any(hook.does("after_backward") for hook in hosted):
             skip_events(self, HookAdapter, "on_after_backward")
-        for dialect in {h.dialect.name: h.dialect for h in self._of_other_dialects()}.values():
+        for dialect in dialects:
             if dialect.evaluates is not None:
                 dialect.evaluates(trainer, dialect)
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """detectron2's ``after_backward``."""
+        """Call detectron2's ``after_backward``."""
         for hosted in self._of_other_dialects():
             if hosted.in_run:
                 hosted.call("after_backward")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """The dialects' ``before_val`` in a run that is counted in iterations."""
+        """Call the dialects' ``before_val`` in a run that is counted in iterations."""
         self._validate("before_val_epoch")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """The dialects' ``after_val`` in a run that is counted in iterations."""
+        """Call the dialects' ``after_val`` in a run that is counted in iterations."""
         self._validate("after_val_epoch")
 
     def _validate(self, point: str) -> None:
@@ -247,7 +234,7 @@ class HookAdapter(JoinsTrainer):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the states of the hooks until the run begins."""
+        """Hold the states of the hooks until the run begins."""
         load_states(trainer, self._of_other_dialects(), checkpoint)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
@@ -255,7 +242,7 @@ class HookAdapter(JoinsTrainer):
 
         Args:
             fn_name: The point.
-            kwargs: Passed on, beside what the dialect passes itself.
+            kwargs: Arguments of the point, besides those of the dialect.
 
         Raises:
             RuntimeError: outside of a run.
@@ -268,8 +255,8 @@ class HookAdapter(JoinsTrainer):
                 facade.call_hook(fn_name, **kwargs)
 
 
-def _own_priority(hook: Any) -> int:
-    """The priority of a hook that was given none; hooks of some dialects come as given."""
+def _default_priority(hook: Any) -> int:
+    """Return the priority of a hook given without one; hooks of some dialects have none."""
     if not isinstance(hook, Hosted):
         return default_priority(hook)
     own = getattr(hook.foreign_hook, "priority", None)
@@ -277,16 +264,7 @@ def _own_priority(hook: Any) -> int:
 
 
 def _as_list(hooks: Any) -> Iterable[Any]:
-    if isinstance(hooks, (list, tuple)) and not _is_pair(hooks):
+    is_pair = isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
+    if isinstance(hooks, Iterator) or (isinstance(hooks, (list, tuple)) and not is_pair):
         return hooks
-    return hooks if isinstance(hooks, Iterator) else [hooks]
-
-
-def _is_pair(hooks: Any) -> bool:
-    return isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
-
-
-def _path(work_dir: Any) -> str:
-    if not isinstance(work_dir, (str, os.PathLike)):
-        raise TypeError(f"work_dir must be a path, got {work_dir!r}")
-    return os.fspath(work_dir)
+    return [hooks]

@@ -24,7 +24,7 @@ from lightning_hooks import (
     hooks_from_config,
     register_training_hooks,
 )
-from lightning_hooks.config.training_hooks import from_file
+from lightning_hooks.config import from_file
 
 SCHEDULE = """
 optimizer = dict(type='SGD', lr=0.1, momentum=0.9, weight_decay=0.0001)

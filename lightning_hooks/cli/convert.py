@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.hook_dicts import EVALUATIONS
-from lightning_hooks.engine.hook_order import WISHES
 from lightning_hooks.engine.priority import default_priority, get_priority
-from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 
 __all__ = ["convert"]
 
@@ -19,7 +18,7 @@ WIDTH = 100
 OURS = "lightning_hooks"
 
 
-def convert(hooks: HookAdapter) -> str:
+def convert(hooks: ConfiguredHooks) -> str:
     """Return Python that makes the hooks of a config, and their Trainer.
 
     Args:
@@ -39,13 +38,13 @@ def convert(hooks: HookAdapter) -> str:
     trainer = L.Trainer(callbacks=[hooks], max_epochs=12)
     """
     imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
-    made = [_hook(config, priority, imports) for config, priority in hooks.configs]
-    settings = hooks.options()
+    made = [_hook(config, priority, imports) for _, config, priority in hooks.configs]
+    options = hooks.options()
     arguments = [_call("", made, 4, brackets=("[", "]"))]
-    if not settings.by_epoch:
+    if not options.by_epoch:
         arguments.append("by_epoch=False")
-    if settings.work_dir is not None:
-        arguments.append(f"work_dir={settings.work_dir!r}")
+    if options.work_dir is not None:
+        arguments.append(f"work_dir={options.work_dir!r}")
     trainer = ["callbacks=[hooks]", *(f"{k}={v!r}" for k, v in hooks.trainer_kwargs.items())]
     body = [
         _call("hooks = HookAdapter", arguments, 0),
@@ -81,7 +80,7 @@ def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
     cls: Any = (HOOKS.get(kind) or EVALUATIONS[kind]) if isinstance(kind, str) else kind
     name = _imported(cls, imports)
     given = [f"{key}={_source(value, key, imports)}" for key, value in arguments.items()]
-    if arguments.keys() & {*WISHES}:  # where it runs is said in a config dict, not to the class
+    if arguments.keys() & {*ORDER_KEYS}:  # where it runs is said in a config dict, not to the class
         return _call("dict", [f"type={name}", *given, f"priority={priority!r}"], 12)
     text = _call(name, given, 12)
     if get_priority(priority) == default_priority(cls.__new__(cls)):

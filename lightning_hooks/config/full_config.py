@@ -1,4 +1,4 @@
-"""A whole mmcv config, or its file, becomes one HookAdapter."""
+"""``hooks_from_config``: a whole mmcv config, or its file, becomes one HookAdapter."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.training_hooks import register_training_hooks
 from lightning_hooks.utils.config_files import read_config
 
-__all__ = ["hooks_from_config"]
+__all__ = ["from_file", "hooks_from_config"]
 
 KEYS = {
     "lr_config": "lr_config",
@@ -30,10 +30,10 @@ KEYS = {
     "workflow": "workflow",
     "work_dir": "work_dir",
 }
-"""The keys of a whole config that are read, and what they are called as arguments."""
+"""Keys of a whole config, and the arguments of ``register_training_hooks`` that they become."""
 
 
-def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any) -> HookAdapter:
+def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any) -> ConfiguredHooks:
     """Return one adapter with the hooks of a whole mmcv config.
 
     ``lr_config``, ``optimizer_config``, ``fp16``, ``checkpoint_config``, ``log_config``,
@@ -88,8 +88,18 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     return register_training_hooks(**given)
 
 
+def from_file(path: str, **arguments: Any) -> ConfiguredHooks:
+    """Return the adapter of a whole config file, as ``hooks_from_config(path)`` does.
+
+    Args:
+        path: A ``.py``, YAML or JSON file, with all that it inherits.
+        arguments: Those of :func:`hooks_from_config`.
+    """
+    return hooks_from_config(path, **arguments)
+
+
 def _import(custom_imports: Any) -> None:
-    """Import what ``dict(imports=[...], allow_failed_imports=False)`` names: old hooks, say."""
+    """Import the modules of ``dict(imports=[...], allow_failed_imports=False)``."""
     if custom_imports is None:
         return
     if not isinstance(custom_imports, Mapping):

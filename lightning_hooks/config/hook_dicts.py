@@ -1,62 +1,83 @@
-"""The items of mmcv's training config, each brought to the hooks that it stands for."""
+"""The keys of mmcv's training config, completed to the config dicts of single hooks."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from torch.utils.data.distributed import DistributedSampler
 
-from lightning_hooks.engine.hook_order import WISHES, build_placed
-from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.config.configured_hooks import Item, note_key
+from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
 from lightning_hooks.utils.config_files import copied
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = [
-    "FP16",
-    "Config",
-    "Item",
-    "build",
-    "hook_of",
-    "in_config",
-    "loggers_of",
-    "with_evaluation",
-    "with_fp16",
-    "with_policy",
-]
+__all__ = ["EVALUATIONS", "FP16", "Config", "training_items"]
 
 Config = Any
-"""A config dict, a hook object, or None for none."""
-
-
-class Item(NamedTuple):
-    """What a key of the config says of one hook."""
-
-    key: str
-    hook: Any
-    """Its config dict, complete, or the hook itself."""
-    priority: Any
+"""A config dict, a hook object, ``(either, priority)``, or None for no hook."""
 
 
 FP16 = {
     "OptimizerHook": "Fp16OptimizerHook",
     "GradientCumulativeOptimizerHook": "GradientCumulativeFp16OptimizerHook",
 }
-"""What an optimizer hook becomes with a top-level ``fp16``."""
+"""Optimizer hooks, and what a top-level ``fp16`` makes of each."""
 
 EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHook}
 """Evaluation hooks by name: mmcv does not register them."""
 
 
-def hook_of(
-    key: str, config: Config, priority: str, default: Mapping[str, Any] | None = None
+def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Item]:
+    """Return the hooks of a training config in the order in which mmcv registers them.
+
+    Args:
+        configs: The configs by the arguments of ``register_training_hooks``; not changed.
+        by_epoch: Whether the run is counted in epochs.
+    """
+    configs = copied(configs)
+    fp16, custom = configs["fp16"], configs["custom_hooks_config"]
+    count = {} if by_epoch else {"by_epoch": False}
+    save = {"type": "CheckpointHook", **count}
+    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
+    lr = partial(_with_type_of_policy, family="LrUpdaterHook")
+    momentum = partial(_with_type_of_policy, family="MomentumUpdaterHook")
+    optimizer = partial(_with_fp16, fp16=fp16)
+    evaluation = partial(_with_evaluation, by_epoch=by_epoch)
+    return [
+        *_items("lr_config", configs["lr_config"], "VERY_HIGH", count, lr),
+        *_items("momentum_config", configs["momentum_config"], "HIGH", count, momentum),
+        *_items(step, configs["optimizer_config"], "ABOVE_NORMAL", complete=optimizer),
+        *_items("checkpoint_config", configs["checkpoint_config"], "NORMAL", save),
+        *_items("timer_config", configs["timer_config"], "LOW"),
+        *_logger_items(configs["log_config"], count),
+        *(
+            item
+            for config in (custom if isinstance(custom, (list, tuple)) else [custom])
+            for item in _items("custom_hooks", config, "NORMAL")
+        ),
+        *_items("evaluation", configs["evaluation"], "LOW", complete=evaluation),
+    ]
+
+
+def _items(
+    key: str,
+    config: Config,
+    priority: str,
+    default: Mapping[str, Any] | None = None,
+    complete: Callable[[Config], Config] = lambda config: config,
 ) -> list[Item]:
-    """Return what is said of a hook, in a list, or an empty one for None."""
+    """Return the hook of one key, with ``default`` arguments; no item for None."""
+    try:
+        config = complete(config)
+    except Exception as error:
+        note_key(error, key)
+        raise
     if config is None:
         return []
     if isinstance(config, tuple):
@@ -64,7 +85,7 @@ def hook_of(
             raise TypeError(f"{key} must be a dict, a hook or (hook, priority), got {config!r}")
         config, priority = config
     if isinstance(config, Mapping):
-        arguments = {**(default or {}), **copied(config)}
+        arguments = {**(default or {}), **config}
         priority = arguments.pop("priority", priority)
         return [Item(key, arguments, priority)]
     if isinstance(config, (str, bytes, int, float, list, set, type)):
@@ -72,55 +93,8 @@ def hook_of(
     return [Item(key, config, priority)]
 
 
-def build(item: Item) -> tuple[Any, Any]:
-    """Return an item's hook with its priority."""
-    if not isinstance(item.hook, Mapping):
-        return item.hook, item.priority
-    return build_placed(HOOKS, item.hook, item.priority)
-
-
-@contextlib.contextmanager
-def in_config(key: str) -> Iterator[None]:
-    """Name an item of the config in whatever is raised inside."""
-    try:
-        yield
-    except Exception as error:
-        error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
-        raise
-
-
-def with_policy(config: Config, family: str) -> Config:
-    """Replace ``policy`` by the hook's type, found in any case."""
-    if not isinstance(config, Mapping) or "type" in config:
-        return config
-    arguments = dict(config)
-    if "policy" not in arguments:
-        raise ValueError(f'a config of a {family} needs the key "policy", got {dict(config)!r}')
-    policy = arguments.pop("policy")
-    names = {name.lower(): name for name in HOOKS.module_dict if name.endswith(family)}
-    if f"{policy}{family}".lower() not in names:
-        hint = suggest(str(policy), [name.removesuffix(family) for name in names.values()])
-        raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
-    return {"type": names[f"{policy}{family}".lower()], **arguments}
-
-
-def with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
-    """Add the type, and what a top-level ``fp16`` says."""
-    if not (config is None or isinstance(config, Mapping)):
-        if fp16 is not None:
-            raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {config!r}")
-        return config
-    if fp16 is None:
-        return None if config is None else {"type": "OptimizerHook", **config}
-    arguments = {"type": "OptimizerHook", **(config or {}), **fp16}
-    kind = FP16.get(arguments["type"], arguments["type"])
-    if kind not in FP16.values():
-        raise ValueError(f"fp16 goes with an optimizer_config of {', '.join(FP16)}, not of {kind}")
-    return {**arguments, "type": kind}
-
-
-def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list[Item]:
-    """Return the loggers of ``log_config``, or none for None."""
+def _logger_items(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list[Item]:
+    """Return the loggers of ``log_config``."""
     if config is None:
         return []
     for key in ("interval", "hooks"):
@@ -130,28 +104,61 @@ def loggers_of(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> li
         raise TypeError(f'log_config["hooks"] must be a list, got {config["hooks"]!r}')
     default = {"interval": config["interval"], **count}
     return [
-        hook for one in config["hooks"] for hook in hook_of("log_config", one, "VERY_LOW", default)
+        item for one in config["hooks"] for item in _items("log_config", one, "VERY_LOW", default)
     ]
 
 
-def with_evaluation(config: Config, by_epoch: bool) -> Config:
-    """Say which hook it is, how it counts, and leave out what only a data set can use."""
+def _with_type_of_policy(config: Config, family: str) -> Config:
+    """Replace ``policy`` by the hook's type, found in any case."""
+    if not isinstance(config, Mapping) or "type" in config:
+        return config
+    if "policy" not in config:
+        raise ValueError(f'a config of a {family} needs the key "policy", got {config!r}')
+    arguments = dict(config)
+    policy = arguments.pop("policy")
+    types = {name.lower(): name for name in HOOKS.module_dict if name.endswith(family)}
+    hook_type = types.get(f"{policy}{family}".lower())
+    if hook_type is None:
+        hint = suggest(str(policy), [name.removesuffix(family) for name in types.values()])
+        raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
+    return {"type": hook_type, **arguments}
+
+
+def _with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
+    """Add the type of optimizer hook, and the arguments of a top-level ``fp16``."""
+    if not (config is None or isinstance(config, Mapping)):
+        if fp16 is not None:
+            raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {config!r}")
+        return config
+    if fp16 is None:
+        return None if config is None else {"type": "OptimizerHook", **config}
+    arguments = {"type": "OptimizerHook", **(config or {}), **fp16}
+    hook_type = FP16.get(arguments["type"], arguments["type"])
+    if hook_type not in FP16.values():
+        raise ValueError(
+            f"fp16 goes with an optimizer_config of {', '.join(FP16)}, not of {hook_type}"
+        )
+    return {**arguments, "type": hook_type}
+
+
+def _with_evaluation(config: Config, by_epoch: bool) -> Config:
+    """Add the type of evaluation hook and how it counts; drop arguments of a data set."""
     if not isinstance(config, Mapping):
         return config
     loader = config.get("dataloader")
-    dealt = isinstance(getattr(loader, "sampler", None), DistributedSampler)
-    kind = config.get("type", "DistEvalHook" if dealt else "EvalHook")
-    if isinstance(kind, str) and kind not in HOOKS:
-        kind = EVALUATIONS.get(kind, kind)
-    arguments = {"dataloader": None, **config, "type": kind, "by_epoch": by_epoch}
-    if loader is None and kind in EVALUATIONS.values():
-        known = {*inspect.signature(EvalHook).parameters, "type", "priority", *WISHES}
-        unused = sorted(arguments.keys() - known)
+    is_distributed = isinstance(getattr(loader, "sampler", None), DistributedSampler)
+    hook_type = config.get("type", "DistEvalHook" if is_distributed else "EvalHook")
+    if isinstance(hook_type, str) and hook_type not in HOOKS:
+        hook_type = EVALUATIONS.get(hook_type, hook_type)
+    arguments = {"dataloader": None, **config, "type": hook_type, "by_epoch": by_epoch}
+    if loader is None and hook_type in EVALUATIONS.values():
+        used = {*inspect.signature(EvalHook).parameters, "type", "priority", *ORDER_KEYS}
+        unused = sorted(arguments.keys() - used)
         if unused:
             warnings.warn(
                 f"evaluation: {', '.join(unused)} would go to a data set's evaluate(), and without "
                 "a dataloader it is the Trainer's own validation that is judged",
-                stacklevel=3,
+                stacklevel=5,
             )
-        arguments = {name: value for name, value in arguments.items() if name in known}
+        arguments = {name: value for name, value in arguments.items() if name in used}
     return arguments

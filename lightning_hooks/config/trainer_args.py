@@ -1,4 +1,4 @@
-"""What mmcv's ``runner``, ``workflow`` and ``evaluation`` say to a Lightning Trainer."""
+"""Trainer arguments that stand for mmcv's ``runner``, ``workflow`` and ``evaluation``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import lightning as L
-from lightning.pytorch.utilities import rank_zero_warn
-
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["DEFAULTS", "evaluates_every", "run_length", "unheard", "validation", "warn_of_unheard"]
+__all__ = ["DEFAULTS", "evaluation_interval", "ignored_arguments", "run_length", "validation"]
 
 DEFAULTS: dict[str, Any] = {
     "max_epochs": 1000,
@@ -20,11 +17,11 @@ DEFAULTS: dict[str, Any] = {
     "val_check_interval": 1.0,
     "limit_val_batches": 1.0,
 }
-"""What a Trainer has that was given none of these."""
+"""The Trainer's own values of these arguments."""
 
 LENGTH = ("max_epochs", "max_steps")
-TOGETHER = (LENGTH, ("check_val_every_n_epoch", "val_check_interval"), ("limit_val_batches",))
-"""Who gives one of these has decided on the others."""
+RELATED = (LENGTH, ("check_val_every_n_epoch", "val_check_interval"), ("limit_val_batches",))
+"""Groups of arguments; a value for one of a group settles the others."""
 
 
 def run_length(
@@ -32,17 +29,18 @@ def run_length(
     total_epochs: int | None = None,
     total_iters: int | None = None,
 ) -> tuple[bool, dict[str, int]]:
-    """Return whether the run is counted in epochs, and the Trainer's limits.
+    """Return whether the run is counted in epochs, and the Trainer's arguments for its length.
 
     Args:
         runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
-            ``dict(type="IterBasedRunner", max_iters=...)``; without one the other two decide.
+            ``dict(type="IterBasedRunner", max_iters=...)``; by default the other two arguments
+            decide.
         total_epochs: The old name of ``max_epochs``.
         total_iters: The old name of ``max_iters``.
 
     Raises:
         UnknownNameError: for a runner of another type.
-        TypeError: for a limit that is no int.
+        TypeError: for a limit that is not an int.
         ValueError: for a limit that is missing or given twice with different values.
 
     >>> run_length({"type": "IterBasedRunner", "max_iters": 100})
@@ -72,10 +70,10 @@ def _limit(runner: Mapping[str, Any], name: str, old_name: str, old: int | None)
     return limit
 
 
-def evaluates_every(hook: Any) -> int | None:
+def evaluation_interval(hook: Any) -> int | None:
     """Return how often an EvalHook needs the Trainer's own validation; None for never.
 
-    The greatest number that divides all its times; which of them count it decides itself.
+    It is the greatest common divisor of all times of the hook, which skips those between itself.
     """
     if getattr(hook, "dataloader", None) is not None:
         return None
@@ -84,79 +82,64 @@ def evaluates_every(hook: Any) -> int | None:
 
 
 def validation(
-    workflow: Sequence[tuple[str, int]] | None, *, by_epoch: bool, evaluates_every: int | None
+    workflow: Sequence[tuple[str, int]] | None, *, by_epoch: bool, interval: int | None
 ) -> dict[str, Any]:
-    """Return how often, and on how much, the Trainer validates.
+    """Return the Trainer's arguments for how often, and on how much, it validates.
 
     Args:
-        workflow: ``[("train", n)]``, or with a ``("val", m)`` behind.
+        workflow: ``[("train", n)]``, or ``[("train", n), ("val", m)]``.
         by_epoch: Whether ``n`` counts epochs, or iterations.
-        evaluates_every: How often the Trainer's validation is needed besides; None for never.
+        interval: How often an evaluation needs the Trainer's validation; None for never.
 
     Raises:
         ValueError: for a workflow that Lightning's loop cannot follow.
 
-    >>> validation([("train", 4), ("val", 1)], by_epoch=True, evaluates_every=6)
+    >>> validation([("train", 4), ("val", 1)], by_epoch=True, interval=6)
     {'check_val_every_n_epoch': 2}
-    >>> validation([("train", 500), ("val", 50)], by_epoch=False, evaluates_every=None)
+    >>> validation([("train", 500), ("val", 50)], by_epoch=False, interval=None)
     {'check_val_every_n_epoch': None, 'limit_val_batches': 50, 'val_check_interval': 500}
     """
     steps = _steps(workflow, by_epoch)
     every = [steps["train"]] if "val" in steps else []
-    if evaluates_every is not None:
-        every.append(evaluates_every)
+    if interval is not None:
+        every.append(interval)
     elif "train" in steps and "val" not in steps:
         return {"limit_val_batches": 0}
     if not every:
         return {}
     if by_epoch:
         return {"check_val_every_n_epoch": math.gcd(*every)}
-    limit = {} if evaluates_every is not None else {"limit_val_batches": steps["val"]}
+    limit = {} if interval is not None else {"limit_val_batches": steps["val"]}
     return {"check_val_every_n_epoch": None, **limit, "val_check_interval": math.gcd(*every)}
 
 
-def unheard(
-    said: Mapping[str, Any], held: Mapping[str, Any], *, validates: bool
-) -> dict[str, tuple[Any, Any]]:
-    """Return what a config says to the Trainer, where that has only its defaults, and these.
+def ignored_arguments(
+    expected: Mapping[str, Any], actual: Mapping[str, Any], *, validates: bool
+) -> list[str]:
+    """Return the arguments that a config sets and a Trainer has at their defaults.
 
-    A value that somebody gave the Trainer is meant so. Left out is what cannot be told from it:
-    ``enable_checkpointing``, as a ModelCheckpoint may be the user's or the Trainer's; and
-    ``precision``, as Fp16OptimizerHook refuses a wrong one and says why.
+    Another value than the default was chosen by the user. ``enable_checkpointing`` is left out, as
+    a ModelCheckpoint may be the user's or the Trainer's; so is ``precision``, as Fp16OptimizerHook
+    refuses a wrong one itself.
 
     Args:
-        said: Arguments of the Trainer.
-        held: What it has, of all in :data:`DEFAULTS`.
-        validates: Whether it validates; if not, nothing is lost with how often it would.
+        expected: Arguments of the Trainer.
+        actual: The Trainer's values of all in :data:`DEFAULTS`.
+        validates: Whether it validates; if not, arguments of validation do not matter.
 
-    >>> unheard({"max_epochs": 12, "limit_val_batches": 0}, DEFAULTS, validates=False)
-    {'max_epochs': (12, 1000)}
-    >>> unheard({"max_epochs": 12}, {**DEFAULTS, "max_epochs": 3}, validates=False)
-    {}
+    >>> ignored_arguments({"max_epochs": 12, "limit_val_batches": 0}, DEFAULTS, validates=False)
+    ['max_epochs']
+    >>> ignored_arguments({"max_epochs": 12}, {**DEFAULTS, "max_epochs": 3}, validates=False)
+    []
     """
-    return {
-        name: (said[name], held[name])
-        for names in TOGETHER
-        if all(_same(held[other], DEFAULTS[other]) for other in names)
-        and (validates or names is LENGTH)
-        for name in names
-        if name in said and not _same(said[name], held[name])
-    }
-
-
-def warn_of_unheard(said: Mapping[str, Any], trainer: L.Trainer) -> None:
-    """Warn where a fit starts without what a config says to its Trainer; see :func:`unheard`."""
-    if trainer.fast_dev_run:  # type: ignore[attr-defined]
-        return
-    held = {name: getattr(trainer, name) for name in DEFAULTS}
-    lost = unheard(said, held, validates=trainer.enable_validation)
-    if lost:
-        wanted = ", ".join(f"{name}={value!r}" for name, (value, _) in lost.items())
-        default = ", ".join(f"{name}={value!r}" for name, (_, value) in lost.items())
-        rank_zero_warn(
-            f"the hooks' config says {wanted}, and the Trainer has its defaults, {default}: write "
-            "Trainer(callbacks=[hooks], **hooks.trainer_kwargs), or give it values of your own"
-        )
+    return [
+        name
+        for group in RELATED
+        if all(_same(actual[other], DEFAULTS[other]) for other in group)
+        and (validates or group is LENGTH)
+        for name in group
+        if name in expected and not _same(expected[name], actual[name])
+    ]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -173,13 +156,13 @@ def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:
         return {}
     steps = workflow if isinstance(workflow, (list, tuple)) else [None]
     pairs = [tuple(step) if isinstance(step, (list, tuple)) else () for step in steps]
-    known = [pair for pair in pairs if len(pair) == 2 and type(pair[1]) is int and pair[1] > 0]
-    modes = [mode for mode, _ in known]
-    once = len(known) < 2 or known[1][1] == 1 or not by_epoch
-    if len(known) != len(pairs) or modes not in (["train"], ["train", "val"]) or not once:
+    valid = [pair for pair in pairs if len(pair) == 2 and type(pair[1]) is int and pair[1] > 0]
+    modes = [mode for mode, _ in valid]
+    once = len(valid) < 2 or valid[1][1] == 1 or not by_epoch
+    if len(valid) != len(pairs) or modes not in (["train"], ["train", "val"]) or not once:
         m = "1" if by_epoch else "m"
         raise ValueError(
             f'workflow must be [("train", n)] or [("train", n), ("val", {m})], got {workflow!r}: '
             "Lightning validates once after n " + ("epochs" if by_epoch else "iterations")
         )
-    return dict(known)
+    return dict(valid)

@@ -1,4 +1,4 @@
-"""mmcv's training configs: their dicts become one HookAdapter and the Trainer's arguments."""
+"""``register_training_hooks``: the dicts of mmcv's training config become one HookAdapter."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.adapter import HookAdapter
-from lightning_hooks.config.hook_dicts import (
-    FP16,
-    Config,
-    Item,
-    build,
-    hook_of,
-    in_config,
-    loggers_of,
-    with_evaluation,
-    with_fp16,
-    with_policy,
-)
-from lightning_hooks.config.trainer_args import evaluates_every, run_length, validation
-from lightning_hooks.engine.hook import Hook
+from lightning_hooks.config.configured_hooks import ConfiguredHooks
+from lightning_hooks.config.hook_dicts import FP16, Config, training_items
+from lightning_hooks.config.trainer_args import evaluation_interval, run_length, validation
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.arguments import check_names, parameter_names
 
-__all__ = ["from_file", "register_training_hooks"]
+__all__ = ["register_training_hooks"]
 
 TIMER = {"type": "IterTimerHook"}
 
@@ -44,7 +34,7 @@ def register_training_hooks(
     total_iters: int | None = None,
     workflow: Sequence[tuple[str, int]] | None = None,
     **adapter: Any,
-) -> HookAdapter:
+) -> ConfiguredHooks:
     """Return one adapter with the hooks of mmcv's config, at mmcv's priorities.
 
     Its ``trainer_kwargs`` are what the config says to the Trainer::
@@ -120,56 +110,30 @@ def register_training_hooks(
     for name, value in (("fp16", fp16), ("runner", runner), ("log_config", log_config)):
         if not (value is None or isinstance(value, Mapping)):
             raise TypeError(f"{name} must be a dict or None, got {value!r}")
-    known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)} - {"hooks"}
-    check_names("register_training_hooks", adapter, known)
-    by_epoch, limits = run_length(runner, total_epochs, total_iters)
-    trainer_kwargs: dict[str, Any] = {**limits}
-    count = {} if by_epoch else {"by_epoch": False}
-    save = {"type": "CheckpointHook", **count}
-    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
-    with in_config("lr_config"):
-        lr = with_policy(lr_config, "LrUpdaterHook")
-    with in_config("momentum_config"):
-        momentum = with_policy(momentum_config, "MomentumUpdaterHook")
-    with in_config(step):
-        stepping = with_fp16(optimizer_config, fp16)
-    with in_config("evaluation"):
-        judging = with_evaluation(evaluation, by_epoch)
-    several = isinstance(custom_hooks_config, (list, tuple))
-    custom = custom_hooks_config if several else [custom_hooks_config]
-    items: list[Item] = [
-        *hook_of("lr_config", lr, "VERY_HIGH", count),
-        *hook_of("momentum_config", momentum, "HIGH", count),
-        *hook_of(step, stepping, "ABOVE_NORMAL"),
-        *hook_of("checkpoint_config", checkpoint_config, "NORMAL", save),
-        *hook_of("timer_config", timer_config, "LOW"),
-        *loggers_of(log_config, count),
-        *(item for config in custom for item in hook_of("custom_hooks", config, "NORMAL")),
-        *hook_of("evaluation", judging, "LOW"),
-    ]
-    made = HookAdapter(by_epoch=by_epoch, **adapter)
-    for item in items:
-        with in_config(item.key):
-            hook, priority = build(item)
-            made.register_hook(hook, priority)
-    if any(isinstance(hook, Hook) and is_family(hook, *FP16.values()) for hook in made.hooks):
-        trainer_kwargs["precision"] = "16-mixed"
+    if adapter:
+        known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)}
+        check_names("register_training_hooks", adapter, known - {"hooks"})
+    by_epoch, length = run_length(runner, total_epochs, total_iters)
+    configs: dict[str, Config] = {
+        "lr_config": lr_config,
+        "optimizer_config": optimizer_config,
+        "checkpoint_config": checkpoint_config,
+        "log_config": log_config,
+        "momentum_config": momentum_config,
+        "timer_config": timer_config,
+        "custom_hooks_config": custom_hooks_config,
+        "fp16": fp16,
+        "evaluation": evaluation,
+    }
+    items = training_items(configs, by_epoch=by_epoch)
+    hooks = ConfiguredHooks(items, by_epoch=by_epoch, **adapter)
+    kwargs: dict[str, Any] = {**length}
+    optimizers = [hook for hook in hooks.registered if isinstance(hook, OptimizerHook)]
+    if any(is_family(hook, *FP16.values()) for hook in optimizers):
+        kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:
-        trainer_kwargs["enable_checkpointing"] = False
-    every = None if evaluation is None else evaluates_every(hook)
-    trainer_kwargs |= validation(workflow, by_epoch=by_epoch, evaluates_every=every)
-    made.trainer_kwargs = dict(sorted(trainer_kwargs.items()))
-    made.configs = [(item.hook, item.priority) for item in items]
-    return made
-
-
-def from_file(path: str, **arguments: Any) -> HookAdapter:
-    """Return the adapter of a whole config file, as ``hooks_from_config(path)`` does.
-
-    Args:
-        path: A ``.py``, YAML or JSON file, with all that it inherits.
-        arguments: Those of :func:`~lightning_hooks.config.full_config.hooks_from_config`.
-    """
-    from lightning_hooks.config.full_config import hooks_from_config  # which builds on this module
-
-    return hooks_from_config(path, **arguments)
+        kwargs["enable_checkpointing"] = False
+    interval = None if evaluation is None else evaluation_interval(hooks.registered[-1])
+    kwargs |= validation(workflow, by_epoch=by_epoch, interval=interval)
+    hooks.trainer_kwargs = dict(sorted(kwargs.items()))
+    return hooks

@@ -1,4 +1,4 @@
-"""The hooks of a run in mmcv's order, and who is called at which point."""
+"""``HookList``: the hooks of a run in mmcv's order, and the methods called at each point."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex
 
 from lightning_hooks.engine.error_notes import class_name
-from lightning_hooks.engine.hook_order import WISHES, arranged, wished
+from lightning_hooks.engine.hook_order import arranged
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.priority import default_priority, get_priority, priority_name
-from lightning_hooks.utils.arguments import check_object
 
 __all__ = ["HookList", "hook_info", "method_at", "triggered_stages"]
 
 Watcher = Callable[[Any, Callable[..., None]], Callable[..., None]]
-"""Takes a hook and its method, returns what is called in its place."""
+"""Returns the function to call in the place of a hook's method."""
 
 
 class HookList(list[Any]):
-    """A list of hooks by priority that old hooks may rewrite: whoever runs it sees the change.
+    """A list of hooks by priority, which old hooks may change during the run.
 
     ``on_change`` is called after every change.
     """
@@ -36,21 +35,21 @@ class HookList(list[Any]):
             self.on_change()
 
     def method_at(self, hook: Any, point: str) -> Callable[..., None] | None:
-        """What is called of a hook at a point: its method, with whoever watches around it."""
+        """Return a hook's method for a point, wrapped by all watchers, or None."""
         method = method_at(hook, point)
         if method is not None:
-            for around in self._watchers:
-                method = around(hook, method)
+            for watcher in self._watchers:
+                method = watcher(hook, method)
         return method
 
-    def watch(self, around: Watcher) -> None:
-        """Let ``around(hook, method)`` be called in the place of every hook's method."""
-        self._watchers = (*self._watchers, around)
+    def watch(self, watcher: Watcher) -> None:
+        """Replace every hook's methods by ``watcher(hook, method)``."""
+        self._watchers = (*self._watchers, watcher)
         self._changed()
 
-    def unwatch(self, around: Watcher) -> None:
-        """Call the methods themselves again."""
-        self._watchers = tuple(one for one in self._watchers if one != around)
+    def unwatch(self, watcher: Watcher) -> None:
+        """Undo :meth:`watch`."""
+        self._watchers = tuple(one for one in self._watchers if one != watcher)
         self._changed()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -104,24 +103,24 @@ class HookList(list[Any]):
         self._changed()
 
     def reverse(self) -> None:
-        """Turn the order round."""
+        """Reverse the order."""
         super().reverse()
         self._changed()
 
     def priority_of(self, hook: Any) -> int:
-        """The priority at which a hook was added, else its default."""
-        return self._priorities.get(id(hook), default_priority(hook))
+        """Return the priority at which a hook was added, else its default."""
+        if id(hook) in self._priorities:
+            return self._priorities[id(hook)]
+        return default_priority(hook)
 
     def add(self, hook: Any, priority: int | str) -> None:
-        """Insert by priority, after those of equal priority, as mmcv does.
+        """Insert a hook by priority, after those of equal priority, as mmcv does.
 
-        Then those move that wish to run before or after others.
+        Then hooks move by their ``run_before`` and ``run_after``.
 
         Raises:
-            TypeError: if it is a class.
-            ValueError: if wishes contradict each other.
+            ValueError: if those contradict each other.
         """
-        check_object(hook)
         value = get_priority(priority)
         self._priorities[id(hook)] = value
         with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property
@@ -130,12 +129,10 @@ class HookList(list[Any]):
         while index and self.priority_of(self[index - 1]) > value:
             index -= 1
         self.insert(index, hook)
-        order = arranged(sorted(self, key=self.priority_of)) if self._wishes() else self
-        if any(one is not other for one, other in zip(order, self, strict=True)):
+        by_priority = sorted(self, key=self.priority_of)
+        order = arranged(by_priority)
+        if order is not by_priority and any(a is not b for a, b in zip(order, self, strict=True)):
             self[:] = order
-
-    def _wishes(self) -> bool:
-        return any(wished(hook, wish) for hook in self for wish in WISHES)
 
 
 def _restore(hooks: list[Any], priorities: list[int]) -> HookList:
@@ -147,27 +144,27 @@ def _restore(hooks: list[Any], priorities: list[int]) -> HookList:
 
 
 def triggered_stages(hook: Any) -> list[str]:
-    """The points at which a hook does something, in mmcv's order.
+    """Return the points at which a hook does something, in mmcv's order.
 
-    mmcv's classes and ours know it themselves (``get_triggered_stages``); of any other object it
-    is the methods that it has. A generic method stands for its two specific ones.
+    mmcv's classes and ours report them (``get_triggered_stages``); any other object has a point if
+    it has the method. A generic method stands for its two specific ones.
     """
     own = getattr(hook, "get_triggered_stages", None)
     stages = set(own()) if callable(own) else set()
     for stage in STAGES:
         names = [stage, GENERIC.get(stage, stage)]
         if callable(own):
-            # overridden on the instance, which a look at the class does not show
-            found = any(name in getattr(hook, "__dict__", {}) for name in names)
+            # a method set on the instance, which get_triggered_stages does not see
+            has_method = any(name in getattr(hook, "__dict__", {}) for name in names)
         else:
-            found = any(callable(getattr(hook, name, None)) for name in names)
-        if found:
+            has_method = any(callable(getattr(hook, name, None)) for name in names)
+        if has_method:
             stages.add(stage)
     return [stage for stage in STAGES if stage in stages]
 
 
 def method_at(hook: Any, point: str) -> Callable[..., None] | None:
-    """The method that a hook has for a point, or None where it does nothing.
+    """Return a hook's method for a point, or None if it does nothing there.
 
     Points beyond the ten (``before_epoch``, a trainer's own) are looked up by name.
     """
@@ -176,22 +173,17 @@ def method_at(hook: Any, point: str) -> Callable[..., None] | None:
     for name in (point, GENERIC.get(point, point)):
         method = getattr(hook, name, None)
         if callable(method):
-            generic = _generic(method)
-            return method if generic is None else getattr(hook, generic)  # type: ignore[no-any-return]
+            # a point of ``Hook`` that only calls the generic one is skipped; not so a wrapper
+            # around it, which has its attributes too
+            generic = getattr(method, "only_calls", None)
+            if isinstance(generic, str) and not hasattr(method, "__wrapped__"):
+                method = getattr(hook, generic)
+            return method  # type: ignore[no-any-return]
     return None
 
 
-def _generic(method: Any) -> str | None:
-    """The generic method that one of ``Hook``'s own only calls: there is no need to go through it.
-
-    What is wrapped around such a method has its attributes, and is no such method.
-    """
-    name = None if hasattr(method, "__wrapped__") else getattr(method, "only_calls", None)
-    return name if isinstance(name, str) else None
-
-
 def hook_info(hooks: HookList) -> str:
-    """mmcv's table of stages, priorities and classes."""
+    """Return mmcv's table of stages, priorities and classes."""
     rows: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for hook in hooks:
         row = f"({priority_name(hooks.priority_of(hook)):<12}) {class_name(hook):<35}"

@@ -1,16 +1,16 @@
-"""What hooks say of their order beside priorities: ``run_before`` and ``run_after`` other hooks.
+"""The order of hooks by ``run_before`` and ``run_after``, on top of their priorities.
 
-A hook says it by an attribute of its class or its own, a config by a key of that name. Named are
-classes, or names of classes, whose subclasses are meant too; those that are not there are not
-missed. Whoever names others is the one that moves: to just before the first of them, or just
-after the last, unless its priority has it there already.
+Both are attributes of a hook or keys of its config, and hold a hook's class, its name, or a list of
+them; subclasses count too, and a hook that is not there is ignored. The hook with the attribute
+moves: to just before the first hook that it names, or just after the last, unless its priority has
+put it there already.
 """
 
 from __future__ import annotations
 
 import graphlib
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lightning.pytorch import callbacks as lightnings
@@ -18,44 +18,50 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.participant import Participant
-from lightning_hooks.engine.registry import HOOKS, Registry
+from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["WISHES", "arranged", "build_placed", "check_wishes", "wished"]
-
-WISHES = ("run_before", "run_after")
-"""The attributes of a hook, and the keys of its config."""
+__all__ = ["arranged", "check_order"]
 
 
-def arranged(hooks: Sequence[Any]) -> list[Any]:
-    """Return hooks in the order that they wish for, from one by priority.
+def arranged(hooks: list[Any]) -> list[Any]:
+    """Return hooks in the order of their ``run_before`` and ``run_after``.
+
+    It is the list itself if no hook names another.
+
+    Args:
+        hooks: The hooks in the order of their priorities.
 
     Raises:
-        TypeError: for a wish that is neither a class, a name nor several of these.
-        ValueError: if wishes contradict each other.
+        TypeError: for a ``run_before`` or ``run_after`` that is not a class, a name or a list.
+        ValueError: if they contradict each other.
 
     >>> class First: pass
     >>> class Second: run_before = First
     >>> [type(hook).__name__ for hook in arranged([First(), Second()])]
     ['Second', 'First']
     """
-    before, after = ([_targets(hook, wish, hooks) for hook in hooks] for wish in WISHES)
+    before, after = ([_targets(hook, key, hooks) for hook in hooks] for key in ORDER_KEYS)
     if not any(before) and not any(after):
-        return list(hooks)
+        return hooks
     earlier: dict[int, set[int]] = {i: set(after[i]) for i in range(len(hooks))}
     for i, targets in enumerate(before):
         for target in targets:
             earlier[target].add(i)
-    _refuse_circles(earlier, hooks)
+    try:
+        graphlib.TopologicalSorter(earlier).prepare()
+    except graphlib.CycleError as error:
+        circle = " before ".join(class_name(hooks[i]) for i in error.args[1])
+        raise ValueError(f"run_before and run_after of hooks go in a circle: {circle}") from None
     places: dict[int, int] = {}
 
     def place(i: int) -> int:
-        """Where a hook would be, by its priority and those that it names."""
+        """Return a hook's index by its priority and the hooks that it names."""
         if i not in places:
-            places[i] = i  # as seen by those that it names, if they name it too
-            wanted = min([i, *map(place, before[i])])
-            # where both say it, the earlier one moves
-            places[i] = max([wanted, *(place(j) for j in after[i] if i not in before[j])])
+            places[i] = i  # the end of a recursion: two hooks may name each other
+            first = min([i, *map(place, before[i])])
+            # if two hooks name each other, the earlier one moves
+            places[i] = max([first, *(place(j) for j in after[i] if i not in before[j])])
         return places[i]
 
     order: list[Any] = []
@@ -71,59 +77,48 @@ def arranged(hooks: Sequence[Any]) -> list[Any]:
     return order
 
 
-def check_wishes(hooks: Sequence[Any], callbacks: Iterable[Callback], first: int) -> None:
-    """Check what the hooks of a Trainer wish for.
+def check_order(hooks: Sequence[Any], callbacks: Iterable[Callback], first: int) -> None:
+    """Check the ``run_before`` and ``run_after`` of all hooks of a Trainer.
 
     Args:
-        hooks: All of them.
-        callbacks: The Trainer's callbacks, of which those of Lightning's kind may be named too.
-        first: Which of these calls the hooks; Lightning goes by their order.
+        hooks: The hooks.
+        callbacks: The Trainer's callbacks; hooks may name those of Lightning's classes too.
+        first: The index of the callback that calls the hooks.
 
     Raises:
-        UnknownNameError: for a name that no hook and no callback has, with what was meant.
+        UnknownNameError: for a name that no hook and no callback has, with the closest one.
         ValueError: if a callback of Lightning's is on the wrong side of the hooks.
     """
     others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, Participant)]
     present = {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
     for hook in hooks:
-        for wish in WISHES:
-            me = f"{class_name(hook)}.{wish}"
-            for name in wished(hook, wish):
+        for key in ORDER_KEYS:
+            attribute = f"{class_name(hook)}.{key}"
+            targets = _named(hook, key)
+            for name in targets:
                 if isinstance(name, str) and name not in (known := _all_names(present)):
                     raise UnknownNameError(
-                        f"{me} names {name!r}, and no hook has that name; {suggest(name, known)}"
+                        f"{attribute} names {name!r}, and no hook has that name; "
+                        f"{suggest(name, known)}"
                     )
-            for place, callback in others:
-                named = any(_is(callback, name) for name in wished(hook, wish))
-                if named and (place < first) == (wish == "run_before"):
-                    raise ValueError(_wrong_side(me, wish, callback))
+            for index, callback in others:
+                is_named = any(_is(callback, target) for target in targets)
+                if is_named and (index < first) == (key == "run_before"):
+                    raise ValueError(_wrong_side(attribute, key, callback))
 
 
-def build_placed(
-    registry: Registry, config: Mapping[str, Any], priority: Any = None
-) -> tuple[Any, Any]:
-    """Build a hook from a config that may say where it runs; return it with its priority."""
-    arguments = dict(config)
-    priority = arguments.pop("priority", priority)
-    wishes = {wish: arguments.pop(wish) for wish in WISHES if wish in arguments}
-    hook = registry.build(arguments)
-    for wish, value in wishes.items():
-        setattr(hook, wish, value)
-    return hook, priority
-
-
-def wished(hook: Any, wish: str) -> list[Any]:
-    """Return the classes and names that a hook wishes to run before, or after."""
-    value = getattr(getattr(hook, "foreign_hook", hook), wish, ())
-    if callable(value) and not isinstance(value, type):  # a method that an old hook calls so
+def _named(hook: Any, key: str) -> list[Any]:
+    """Return the classes and names in a hook's ``run_before`` or ``run_after``."""
+    value = getattr(getattr(hook, "foreign_hook", hook), key, ())
+    if callable(value) and not isinstance(value, type):  # a method of an old hook, by coincidence
         return []
-    several = list(value) if isinstance(value, (list, tuple)) else [value]
-    if not all(isinstance(one, (str, type)) for one in several):
+    targets = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(target, (str, type)) for target in targets):
         raise TypeError(
-            f"{class_name(hook)}.{wish} must be a hook's class or name, or a list of them, "
+            f"{class_name(hook)}.{key} must be a hook's class or name, or a list of them, "
             f"got {value!r}"
         )
-    return several
+    return targets
 
 
 def _names(hook: Any) -> set[str]:
@@ -141,29 +136,22 @@ def _is(hook: Any, name: str | type) -> bool:
     return isinstance(getattr(hook, "foreign_hook", hook), name)
 
 
-def _targets(hook: Any, wish: str, hooks: Sequence[Any]) -> list[int]:
-    names = wished(hook, wish)
+def _targets(hook: Any, key: str, hooks: Sequence[Any]) -> list[int]:
+    """Return the indices of the hooks that a hook names."""
+    named = _named(hook, key)
     return [
         i
         for i, other in enumerate(hooks)
-        if other is not hook and any(_is(other, one) for one in names)
+        if other is not hook and any(_is(other, one) for one in named)
     ]
 
 
-def _refuse_circles(earlier: Mapping[int, set[int]], hooks: Sequence[Any]) -> None:
-    try:
-        graphlib.TopologicalSorter(earlier).prepare()
-    except graphlib.CycleError as error:
-        circle = " before ".join(class_name(hooks[i]) for i in error.args[1])
-        raise ValueError(f"run_before and run_after of hooks go in a circle: {circle}") from None
-
-
-def _wrong_side(me: str, wish: str, callback: Callback) -> str:
+def _wrong_side(attribute: str, key: str, callback: Callback) -> str:
     other = type(callback).__name__
     if isinstance(callback, Checkpoint):
         return (
-            f"{me} names {other}, which Lightning calls after all hooks: only run_before can name "
-            "it; CheckpointHook is a hook, and may be named by both"
+            f"{attribute} names {other}, which Lightning calls after all hooks: only run_before "
+            "can name it; CheckpointHook is a hook, and may be named by both"
         )
-    side = "behind" if wish == "run_before" else "in front of"
-    return f"{me} names {other}: put it {side} the hooks in Trainer(callbacks=[...])"
+    side = "behind" if key == "run_before" else "in front of"
+    return f"{attribute} names {other}: put it {side} the hooks in Trainer(callbacks=[...])"

@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 from lightning_hooks._exports import HOMES
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["HOOKS", "MMCV_HOOKS", "Registry", "build_from_cfg"]
+__all__ = ["HOOKS", "MMCV_HOOKS", "ORDER_KEYS", "Registry", "build_from_cfg", "build_with_order"]
+
+ORDER_KEYS = ("run_before", "run_after")
+"""Attributes of a hook, and keys of its config, that order it against other hooks."""
 
 T = TypeVar("T", bound=type)
 
@@ -191,6 +194,26 @@ def build_from_cfg(
         note = f"while building {getattr(factory, '__name__', factory)} from {dict(cfg)!r}"
         error.__notes__ = [*getattr(error, "__notes__", []), note]  # add_note needs Python 3.11
         raise
+
+
+def build_with_order(
+    registry: Registry, config: Mapping[str, Any], priority: Any = None
+) -> tuple[Any, Any]:
+    """Build a hook; return it with its priority.
+
+    Args:
+        registry: The registry of hooks.
+        config: The hook's config, with the optional keys ``priority``, ``run_before`` and
+            ``run_after``, which are no arguments of the hook.
+        priority: The priority of a config without one.
+    """
+    arguments = dict(config)
+    priority = arguments.pop("priority", priority)
+    order = {key: arguments.pop(key) for key in ORDER_KEYS if key in arguments}
+    hook = registry.build(arguments)
+    for key, value in order.items():
+        setattr(hook, key, value)
+    return hook, priority
 
 
 def _is_beyond_mmcv(name: str, cls: type) -> bool:

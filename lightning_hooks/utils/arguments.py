@@ -24,13 +24,13 @@ __all__ = [
     "check_dict",
     "check_function",
     "check_int",
+    "check_keywords",
     "check_names",
     "check_number",
     "check_numbers",
     "check_object",
     "check_path",
     "is_finite",
-    "names_of",
     "parameter_names",
 ]
 
@@ -193,10 +193,17 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in inspect.signature(function).parameters.values() if p.kind in by_name]
 
 
-def names_of(cls: type) -> set[str] | None:
-    """Return the names of a class's arguments, with those that its bases are given.
+def check_keywords(cls: type, given: Iterable[str]) -> None:
+    """Refuse keywords that a class and its bases do not take; see :func:`check_names`."""
+    known = _argument_names(cls)
+    if known is not None:
+        check_names(cls.__name__, given, known)
 
-    None where that cannot be told: the class, or a base that gets the rest, takes any name.
+
+def _argument_names(cls: type) -> set[str] | None:
+    """Return the names of a class's arguments, with those passed on to its bases.
+
+    None if the class, or a base that gets the rest, takes any name.
     """
     names: set[str] = set()
     for base in cls.__mro__[:-1]:

@@ -46,7 +46,7 @@ from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
-from lightning_hooks.engine.hook_order import check_wishes
+from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import (
     restore_events,
@@ -168,7 +168,7 @@ class Driver(Callback):
         for hook, priority in self._entries:
             runner.register_hook(hook, priority)
         callbacks = _callbacks(trainer)
-        check_wishes(runner.hooks, callbacks, callbacks.index(self))
+        check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner
 
     def _host(self, trainer: L.Trainer, hooks: Sequence[Any], stage: str) -> None:

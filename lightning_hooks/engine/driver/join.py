@@ -11,7 +11,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.usage_errors import for_objects, refuse_misplaced
-from lightning_hooks.utils.arguments import check_names, names_of
+from lightning_hooks.utils.arguments import check_keywords
 
 __all__ = ["LIGHTNING_LOGGING", "JoinsTrainer"]
 
@@ -24,8 +24,8 @@ class JoinsTrainer(Participant):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Suggest a name in place of an argument's misspelt one."""
-        if kwargs and (known := names_of(cls)) is not None:
-            check_names(cls.__name__, kwargs, known)
+        if kwargs:
+            check_keywords(cls, kwargs)
         cls._check_positional(args)
         return super().__new__(cls)
 

@@ -22,6 +22,7 @@ from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
 from lightning_hooks.engine.runner.optimizers import Optimizers
 from lightning_hooks.engine.usage_errors import misspelt_points
+from lightning_hooks.utils.arguments import check_object
 
 __all__ = ["Runner"]
 
@@ -215,6 +216,7 @@ class Runner(Counters, Optimizers):
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Add a hook by priority, its family's by default."""
+        check_object(hook)
         self._hooks.add(hook, default_priority(hook) if priority is None else priority)
 
     def get_hook_info(self) -> str:

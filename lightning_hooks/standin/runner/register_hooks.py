@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.engine.hook_order import build_placed
+from lightning_hooks.engine.registry import build_with_order
 from lightning_hooks.standin.hooks.registry import HOOKS
 
 __all__ = ["HookRegistration"]
@@ -84,7 +84,7 @@ class HookRegistration:
             return
         hook = config
         if isinstance(config, Mapping):
-            hook, priority = build_placed(HOOKS, {**default, **config}, priority)
+            hook, priority = build_with_order(HOOKS, {**default, **config}, priority)
         self.register_hook(hook, priority)
 
 

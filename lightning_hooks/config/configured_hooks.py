@@ -1,0 +1,77 @@
+"""``ConfiguredHooks``: the adapter with the hooks of a config, and its Trainer arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import lightning as L
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.config.trainer_args import DEFAULTS, ignored_arguments
+from lightning_hooks.engine.registry import HOOKS, build_with_order
+
+__all__ = ["ConfiguredHooks", "Item", "note_key"]
+
+
+class Item(NamedTuple):
+    """One hook of a config."""
+
+    key: str
+    """The key of the config that it comes from."""
+    hook: Any
+    """Its complete config dict, or the hook itself."""
+    priority: Any
+
+
+def note_key(error: Exception, key: str) -> None:
+    """Add the key of the config that an error comes from, as a note."""
+    error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
+
+
+class ConfiguredHooks(HookAdapter):
+    """Hosts the hooks of a config, and warns if the Trainer ignores the rest of it.
+
+    Args:
+        configs: The hooks, in the order of registration.
+        settings: Further arguments of :class:`~lightning_hooks.adapter.HookAdapter`.
+    """
+
+    state_key = "HookAdapter"
+    """The key of the adapter's state in a checkpoint, from a config or not."""
+
+    trainer_kwargs: Mapping[str, Any] = {}
+    """Arguments of the Trainer that belong to the hooks."""
+
+    def __init__(self, configs: Sequence[Item], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.configs = configs
+        self.registered: list[Any] = []
+        """The hooks of ``configs``."""
+        for key, hook, priority in configs:
+            try:
+                if isinstance(hook, Mapping):
+                    hook, priority = build_with_order(HOOKS, hook, priority)
+                self.register_hook(hook, priority)
+            except Exception as error:
+                note_key(error, key)
+                raise
+            self.registered.append(hook)
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn if the Trainer has its defaults where the config sets something else."""
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        actual = {name: getattr(trainer, name) for name in DEFAULTS}
+        ignored = ignored_arguments(
+            self.trainer_kwargs, actual, validates=trainer.enable_validation
+        )
+        if ignored:
+            wanted = ", ".join(f"{name}={self.trainer_kwargs[name]!r}" for name in ignored)
+            default = ", ".join(f"{name}={actual[name]!r}" for name in ignored)
+            rank_zero_warn(
+                f"the hooks' config says {wanted}, and the Trainer has its defaults, {default}: "
+                "write Trainer(callbacks=[hooks], **hooks.trainer_kwargs), or give it values of "
+                "your own"
+            )
