@@ -30,8 +30,6 @@ file and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -40,6 +38,13 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.driver.calls import Calls
+from lightning_hooks.engine.driver.collect import (
+    HostedHooks,
+    callbacks_of,
+    make_runner,
+    participants_of,
+    work_dir_of,
+)
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, cycle_of
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
@@ -53,16 +58,8 @@ from lightning_hooks.engine.lightning_api.unused_events import (
     skip_events,
     skip_unused_events,
 )
-from lightning_hooks.engine.participant import (
-    Participant,
-    RunnerOptions,
-    each_once,
-    merge_options,
-)
-from lightning_hooks.engine.runner.epoch_runner import EpochRunner
-from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["Driver"]
 
@@ -75,10 +72,15 @@ class Driver(Callback):
     state_key = "Driver"
     """A constant, as Lightning reads it at each event."""
 
+    # of the fit that goes on, or of the last one
+    _ownership: Ownership
+    _step: StepCapture
+    _cycle: EpochCycle
+
     def __init__(self) -> None:
         self._runner: Runner | None = None
-        self._cycle: EpochCycle | None = None  # of the fit that goes on, or of the last one
-        self._hosted: list[Participant] = []  # hooks of adapters that are in trainer.callbacks too
+        self._had_fit = False  # whether the three attributes above are set
+        self._hosted = HostedHooks()
         self._in_run = self._failed = False
         self._batches_are_new = False
         self._first_iter: int | None = None
@@ -105,7 +107,7 @@ class Driver(Callback):
     @staticmethod
     def of(trainer: L.Trainer, stage: str = "fit") -> Driver:
         """Return the Trainer's driver; the first call puts one into its callbacks."""
-        callbacks = _callbacks(trainer)
+        callbacks = callbacks_of(trainer)
         for callback in callbacks:
             if isinstance(callback, Driver):
                 return callback
@@ -119,10 +121,10 @@ class Driver(Callback):
     @staticmethod
     def work_dir(trainer: L.Trainer) -> str:
         """Return the directory that the Trainer's hooks write to, before the first fit too."""
-        for callback in _callbacks(trainer):
+        for callback in callbacks_of(trainer):
             if isinstance(callback, Driver) and callback._runner is not None:
                 return callback._runner.work_dir
-        return _work_dir(trainer, merge_options([p.options() for p in _participants(trainer)]))
+        return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run behind: a copy is the driver of another Trainer, or process."""
@@ -134,10 +136,10 @@ class Driver(Callback):
         """Collect the hooks of all participants and get ready for a fit."""
         self._buffers.patch(pl_module)
         hosted = self._hosted
-        given = [p for p in _participants(trainer) if not any(p is hook for hook in hosted)]
+        given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         self._options = merge_options([participant.options() for participant in given])
         self._entries = each_once([entry for one in given for entry in one.entries()])
-        self._host(trainer, [hook for hook, _ in self._entries], stage)
+        self._hosted.update(trainer, [hook for hook, _ in self._entries], stage)
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
@@ -146,14 +148,14 @@ class Driver(Callback):
         self._ownership.take()
         self._step = StepCapture(runner, self._calls, self._ownership)
         self._cycle = cycle_of(runner, self._calls, self._train_data, self._resumed)
-        skip_unused_events([self, *_participants(trainer)])
+        self._had_fit = True
+        skip_unused_events([self, *participants_of(trainer)])
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
         options = self._options
         if self._runner is None:
-            self._runner = options.runner or _make_runner(trainer, pl_module, options)
-            assert self._runner is not None
+            self._runner = make_runner(trainer, pl_module, options)
             self._calls = Calls(self._runner)
         runner = self._runner
         runner.hooks.on_change = self._on_hooks_change
@@ -167,28 +169,12 @@ class Driver(Callback):
         runner.hooks.clear()
         for hook, priority in self._entries:
             runner.register_hook(hook, priority)
-        callbacks = _callbacks(trainer)
+        callbacks = callbacks_of(trainer)
         check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner
 
-    def _host(self, trainer: L.Trainer, hooks: Sequence[Any], stage: str) -> None:
-        """Add the native hooks of adapters to the Trainer's callbacks: they are Callbacks too."""
-        old = [one for one in self._hosted if not any(one is hook for hook in hooks)]
-        if old:  # a module's configure_callbacks made others for this fit
-            self._hosted = [hook for hook in self._hosted if not any(hook is one for one in old)]
-            kept = [c for c in _callbacks(trainer) if not any(c is one for one in old)]
-            trainer.callbacks = kept  # type: ignore[attr-defined]
-        for hook in hooks:
-            callbacks = _callbacks(trainer)
-            if isinstance(hook, Participant) and not any(c is hook for c in callbacks):
-                hook.hosted_at = len(self._hosted)
-                self._hosted.append(hook)
-                trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
-                hook.setup(trainer, trainer.lightning_module, stage)
-
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Restore the name and the random state of a resumed run; watch the training data."""
-        assert self._cycle is not None
         self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
         self._train_data.watch(trainer, self._cycle.hooks_may_change_data())
@@ -197,7 +183,6 @@ class Driver(Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_run``."""
-        assert self._cycle is not None
         runner, attributes = self.runner, self._options.attributes or {}
         self._train_data.unwatch(trainer)
         self._buffers.remove_load_patch()
@@ -220,8 +205,8 @@ class Driver(Callback):
         shown = attributes.get("data_loader")
         if shown is not None and runner._new_data_loader is shown:
             runner._new_data_loader = None  # for before_run alone, as one set before mmcv's run()
-        self._host(trainer, list(runner.hooks), "fit")  # with those that a hook has registered
-        skip_unused_events([self, *_participants(trainer)])
+        self._hosted.update(trainer, list(runner.hooks), "fit")  # a hook may have registered more
+        skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
         self._calls.check_ranks()
         self._first_iter = runner.iter
@@ -232,7 +217,6 @@ class Driver(Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_train_epoch``."""
-        assert self._cycle is not None
         self._calls.check_ranks()  # a hook may have been registered in the epoch before
         self._expect_batches()
         self._cycle.begin_epoch()
@@ -243,8 +227,8 @@ class Driver(Callback):
         """Call ``before_train_iter``."""
         if self._batches_are_new:
             self._begin_batches()
-        self._runner.data_batch = batch  # type: ignore[union-attr]
-        self._cycle.begin_batch(batch_idx)  # type: ignore[union-attr]
+        self.runner.data_batch = batch
+        self._cycle.begin_batch(batch_idx)
         self._calls.in_batch("before_train_iter")
 
     def on_train_batch_end(
@@ -258,7 +242,7 @@ class Driver(Callback):
         """Call ``after_train_iter``, or what is left of it after the training step."""
         if batch is None:  # the loader gave none: no step has run
             return
-        runner: Any = self._runner
+        runner = self.runner
         runner.data_batch = batch
         if self._step.fills_log_buffer:
             self._step.fill_log_buffer(outputs)
@@ -266,7 +250,7 @@ class Driver(Callback):
         self._calls.in_batch("after_train_iter", calls)
         if hasattr(runner, "data_batch"):  # a hook may have deleted it
             del runner.data_batch
-        self._cycle.end_batch()  # type: ignore[union-attr]
+        self._cycle.end_batch()
         self._calls.settle_stop()
 
     def _expect_batches(self) -> None:
@@ -282,7 +266,7 @@ class Driver(Callback):
             self.runner._iter, self._first_iter = self._first_iter, None
         self._model.take()
         calls, owned = self._calls, self._ownership.is_taken
-        acts = owned or self._cycle.acts_in_batches  # type: ignore[union-attr]
+        acts = owned or self._cycle.acts_in_batches
         if not (acts or calls.at("before_train_iter")):
             skip_events(self, Driver, "on_train_batch_start")
         # a stop that one of several ranks requests at any point is settled at the end of a batch
@@ -304,7 +288,7 @@ class Driver(Callback):
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_train_epoch`` if this validation ends the epoch; ``before_val_epoch``."""
         if self._is_in_validation(trainer):
-            self._cycle.begin_validation()  # type: ignore[union-attr]
+            self._cycle.begin_validation()
             self._model.take()
 
     def on_validation_batch_start(
@@ -343,15 +327,15 @@ class Driver(Callback):
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_val_epoch``."""
         if self._is_in_validation(trainer):
-            self._cycle.end_validation()  # type: ignore[union-attr]
+            self._cycle.end_validation()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_train_epoch``, unless a validation has ended the epoch."""
-        self._cycle.end_epoch()  # type: ignore[union-attr]
+        self._cycle.end_epoch()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_run``."""
-        self._cycle.end_run()  # type: ignore[union-attr]
+        self._cycle.end_run()
         self._calls.at_border("after_run")
         self._in_run = False
 
@@ -379,12 +363,12 @@ class Driver(Callback):
         self._in_run = False
         self._train_data.end_epoch(trainer)
         self._train_data.unwatch(trainer)
-        if self._cycle is not None:
+        if self._had_fit:
             self._cycle.restore_val_data()
             self._step.remove()
             self._model.unguard()
             self._ownership.release()
-        restore_events([self, *_participants(trainer)])
+        restore_events([self, *participants_of(trainer)])
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -393,7 +377,7 @@ class Driver(Callback):
     ) -> None:
         """Write the run's counters, mmcv's meta and the random states."""
         if self._runner is not None:
-            in_epoch = self._cycle is not None and self._cycle.in_epoch
+            in_epoch = self._had_fit and self._cycle.in_epoch
             resume.write(checkpoint, self._runner, in_epoch=in_epoch, alone=self._failed)
             self._buffers.take_out(pl_module, checkpoint)  # here too: it may be after the fit
 
@@ -403,22 +387,3 @@ class Driver(Callback):
         """Keep the entry of a checkpoint until the run starts; a validation does not resume it."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed.load(checkpoint)
-
-
-def _callbacks(trainer: L.Trainer) -> list[Callback]:
-    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
-
-
-def _participants(trainer: L.Trainer) -> list[Participant]:
-    return [callback for callback in _callbacks(trainer) if isinstance(callback, Participant)]
-
-
-def _make_runner(trainer: L.Trainer, module: L.LightningModule, options: RunnerOptions) -> Runner:
-    kind = IterRunner if options.by_epoch is False else EpochRunner
-    logger = default_logger(trainer.global_rank)
-    return kind(trainer, module, _work_dir(trainer, options), logger)
-
-
-def _work_dir(trainer: L.Trainer, options: RunnerOptions) -> str:
-    work_dir = options.work_dir or trainer.default_root_dir
-    return work_dir if "://" in work_dir else os.path.abspath(work_dir)

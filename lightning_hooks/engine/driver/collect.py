@@ -1,0 +1,61 @@
+"""Collect the hooks and the runner's options from a Trainer's callbacks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks.engine.participant import Participant, RunnerOptions
+from lightning_hooks.engine.runner.epoch_runner import EpochRunner
+from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.default_logger import default_logger
+
+__all__ = ["HostedHooks", "callbacks_of", "make_runner", "participants_of", "work_dir_of"]
+
+
+def callbacks_of(trainer: L.Trainer) -> list[Callback]:
+    """Return the Trainer's callbacks, which Lightning does not declare."""
+    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
+
+
+def participants_of(trainer: L.Trainer) -> list[Participant]:
+    """Return the callbacks that bring hooks into the Trainer."""
+    return [callback for callback in callbacks_of(trainer) if isinstance(callback, Participant)]
+
+
+def make_runner(trainer: L.Trainer, module: L.LightningModule, options: RunnerOptions) -> Runner:
+    """Return the runner that the options ask for."""
+    if options.runner is not None:
+        return options.runner  # type: ignore[no-any-return]
+    kind = IterRunner if options.by_epoch is False else EpochRunner
+    return kind(trainer, module, work_dir_of(trainer, options), default_logger(trainer.global_rank))
+
+
+def work_dir_of(trainer: L.Trainer, options: RunnerOptions) -> str:
+    """Return the directory that hooks write to: an absolute path, or a remote one."""
+    work_dir = options.work_dir or trainer.default_root_dir
+    return work_dir if "://" in work_dir else os.path.abspath(work_dir)
+
+
+class HostedHooks(list[Participant]):
+    """The native hooks of adapters, which are callbacks of the Trainer too, for their events."""
+
+    def update(self, trainer: L.Trainer, hooks: Sequence[Any], stage: str) -> None:
+        """Add those of the hooks that are no callbacks yet; remove those that are no hooks now."""
+        old = [one for one in self if not any(one is hook for hook in hooks)]
+        if old:  # a module's configure_callbacks made others for this fit
+            self[:] = [hook for hook in self if not any(hook is one for one in old)]
+            kept = [c for c in callbacks_of(trainer) if not any(c is one for one in old)]
+            trainer.callbacks = kept  # type: ignore[attr-defined]
+        for hook in hooks:
+            callbacks = callbacks_of(trainer)
+            if isinstance(hook, Participant) and not any(c is hook for c in callbacks):
+                hook.hosted_at = len(self)
+                self.append(hook)
+                trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
+                hook.setup(trainer, trainer.lightning_module, stage)
