@@ -97,11 +97,11 @@ def test_a_stage_after_the_end_is_announced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"gammas": [1]}, ValueError, "one of each is needed for every stage"),
+        ({"gammas": [1]}, ValueError, "every stage must have one value in each list"),
         ({"milestone_iters": [4, 4]}, ValueError, r"milestone_iters must rise, got \[4, 4\]"),
         ({"milestone_iters": [0, 4.0]}, TypeError, "milestone_iters must be ints"),
-        ({"steps": [[1], [0]]}, ValueError, "steps must be positive"),
-        ({"steps": [[1], "2"]}, TypeError, "steps must be ints or lists of ints"),
+        ({"steps": [[1], [0]]}, ValueError, r"steps\[1\] must be positive"),
+        ({"steps": [[1], "2"]}, TypeError, r"steps\[1\] must be an int or a list of ints"),
     ],
 )
 def test_bad_stages_are_refused(given: Any, error: type[Exception], message: str) -> None:

@@ -1,9 +1,4 @@
-"""The learning rate policies that anneal towards a minimum.
-
-The learning rate policy that ends with a cool-down.
-
-The learning rate policy of YOLOX: warm-up, cosine, and some last epochs at the minimum.
-"""
+"""The learning rate policies that anneal to a minimum."""
 
 from __future__ import annotations
 
@@ -17,12 +12,11 @@ from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import Values, groups_of, of_each
-from lightning_hooks.hooks.updaters.policies import Annealing, by_iteration, either
+from lightning_hooks.hooks.updaters.policies import Annealing, by_iteration
 from lightning_hooks.schedules import checks
 from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
 
 __all__ = [
-    "AnnealingLr",
     "CosineAnnealingCooldownLrUpdaterHook",
     "CosineAnnealingLrUpdaterHook",
     "CosineRestartLrUpdaterHook",
@@ -33,23 +27,12 @@ __all__ = [
 
 
 class AnnealingLr(Annealing, LrUpdaterHook):
-    """What they share: the minimum, given as a rate or as a ratio of the base."""
+    """A policy of a curve to a minimum, given as a rate or as a ratio of the base."""
 
     def __init__(
-        self,
-        min_lr: float | None = None,
-        min_lr_ratio: float | None = None,
-        **kwargs: Any,
+        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
-        either("min_lr", min_lr, min_lr_ratio)
-        self.min_lr = min_lr
-        self.min_lr_ratio = min_lr_ratio
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return the curve's value."""
-        # what is inherited, by the names it has here: this is asked for in every iteration
-        return self.curve(base, position, total, minimum=self.min_lr, ratio=self.min_lr_ratio)
+        super().__init__(min_lr, min_lr_ratio, **kwargs)
 
 
 @HOOKS.register_module()
@@ -57,15 +40,14 @@ class CosineAnnealingLrUpdaterHook(AnnealingLr):
     """Anneals the rate along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
 
     Args:
-        min_lr: The rate towards which it goes; give this or the ratio.
+        min_lr: The rate at the end; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: if both or neither of the two are given.
     """
 
-    at_once = True
     curve = staticmethod(schedules.cosine)
 
 
@@ -74,15 +56,14 @@ class LinearAnnealingLrUpdaterHook(AnnealingLr):
     """Anneals the rate along a line: :func:`~lightning_hooks.schedules.linear`.
 
     Args:
-        min_lr: The rate towards which it goes; give this or the ratio.
+        min_lr: The rate at the end; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: if both or neither of the two are given.
     """
 
-    at_once = True
     curve = staticmethod(schedules.linear)
 
 
@@ -92,15 +73,13 @@ class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
 
     Args:
         start_percent: The share of the run, in [0, 1], after which it begins to anneal.
-        min_lr: The rate towards which it goes; give this or the ratio.
+        min_lr: The rate at the end; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: for a share outside [0, 1], or if both or neither minimum is given.
     """
-
-    at_once = True
 
     def __init__(
         self,
@@ -123,16 +102,15 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
 
     Args:
         periods: The length of each period; together, that of the run.
-        restart_weights: For each, the share of the base rate from which it starts.
-        min_lr: The rate towards which each goes; give this or the ratio.
+        restart_weights: For each period, the share of the base rate from which it starts.
+        min_lr: The rate at the end of each; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: if there is not one weight for each period, or both or neither minimum is given.
     """
 
-    at_once = True
     needs_length = False
 
     def __init__(
@@ -158,7 +136,7 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
 
     @property
     def cumulative_periods(self) -> list[int]:
-        """Where each period ends."""
+        """The end of each period."""
         return list(accumulate(self.periods))
 
     def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
@@ -168,7 +146,7 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         )
 
     def check(self, total: int) -> Iterator[str]:
-        """Look for periods that do not add up to the run."""
+        """Yield that the periods are longer than the run."""
         return checks.check_periods(self.periods, total)
 
 
@@ -177,12 +155,12 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
     """Anneals the rate, then cools it down: :func:`~lightning_hooks.schedules.cosine_cooldown`.
 
     Args:
-        min_lr: The rate towards which the cosine goes; give this or the ratio.
+        min_lr: The rate at the end of the cosine; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
         cool_down_ratio: The rate at the end, as a ratio of that minimum.
-        cool_down_time: How many epochs (iterations, with ``by_epoch=False``) before the end the
-            cosine arrives.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        cool_down_time: Epochs (iterations, with ``by_epoch=False``) from the end of the cosine to
+            the end of the run.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: if both or neither minimum is given, and at the start of a run that is not
@@ -218,32 +196,32 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
         )
 
     def check(self, total: int) -> Iterator[str]:
-        """Look for a run that is over before the cosine begins."""
+        """Raise ValueError for a run that is not longer than the cool-down."""
         if self.cool_down_time >= total:
             raise ValueError(
-                f"cool_down_time={self.cool_down_time} must be less than the run has: {total}"
+                f"cool_down_time={self.cool_down_time} must be less than the run's length, {total}"
             )
         yield from ()
 
 
 @HOOKS.register_module()
 class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
-    """Anneals the rate between warm-up and last epochs: :func:`~lightning_hooks.schedules.anneal`.
+    """Anneals the rate between warm-up and last epochs: :func:`~lightning_hooks.schedules.yolox`.
 
-    Its warm-up, of whatever name, is :func:`~lightning_hooks.schedules.yolox_warm_up` times the
+    Its warm-up, of any ``warmup``, is :func:`~lightning_hooks.schedules.yolox_warm_up` times the
     base rate; the cosine begins where it ends.
 
     Args:
-        num_last_epochs: How many epochs at the end have the minimum.
+        num_last_epochs: The number of epochs at the end with the minimum.
         min_lr: That minimum; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
         by_epoch: False: this policy counts iterations.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: for an argument outside its range, if both or neither minimum is given, and at
             the start of a run in which warm-up and last epochs leave no iteration between.
-        TypeError: for a ``num_last_epochs`` that is no int.
+        TypeError: if ``num_last_epochs`` is not an int.
 
     Source: mmdetection's ``YOLOXLrUpdaterHook``.
 
@@ -265,25 +243,26 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         self.num_last_epochs = num_last_epochs
 
     def before_run(self, runner: Any) -> None:
-        """Take the bases, and look ahead: the cosine needs room."""
+        """Read the bases, and check the schedule: the cosine needs an iteration."""
         super().before_run(runner)
-        runner = self.seen(runner)
-        first, last, total = self._warmup_length(runner), self._last(runner), self.total_of(runner)
+        runner = self.as_counted(runner)
+        first, last = self.warmup_length(runner), self._last(runner)
+        total = self.required_length(runner)
         if first + last >= total:
             raise ValueError(
                 f"{type(self).__name__} of {groups_of(runner.optimizer)}: a warm-up of {first} and "
-                f"last epochs of {last} {self.small_unit}s leave none of {total} between them"
+                f"last epochs of {last} {self.iteration_unit}s leave none of {total} between them"
             )
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
-        """Return :func:`~lightning_hooks.schedules.anneal`."""
+        """Return :func:`~lightning_hooks.schedules.yolox`."""
         return schedules.yolox(
             base_lr,
             runner.iter,
-            self.total_of(runner),
-            first=self._warmup_length(runner),
+            self.required_length(runner),
+            first=self.warmup_length(runner),
             last=self._last(runner),
-            minimum=self.min_lr,  # type: ignore[arg-type]  # None beside a ratio
+            minimum=self.min_lr,
             ratio=self.min_lr_ratio,
         )
 
@@ -293,11 +272,12 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         factor = schedules.yolox_warm_up(cur_iters, self.warmup_iters, ratio=self.warmup_ratio)
         return of_each(partial(mul, factor), self.base_lr)
 
-    def judges(self) -> bool:
-        """Whether rates are known beforehand: the whole cosine has the same bounds."""
+    def is_predictable(self) -> bool:
+        """Return True: the cosine of ``value``, over the whole run, has the same bounds."""
         return True
 
     def _last(self, runner: Any) -> int:
+        """Return the iterations at the end with the minimum."""
         if not self.num_last_epochs:
             return 0
         end = runner.max_epochs or self.num_last_epochs

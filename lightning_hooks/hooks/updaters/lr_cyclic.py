@@ -8,7 +8,7 @@ from typing import Any
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import check_spread, spread
+from lightning_hooks.hooks.updaters.param_groups import check_spread, elementwise, spread
 from lightning_hooks.hooks.updaters.policies import Cyclic, OneCycle, is_int
 from lightning_hooks.utils.arguments import LARGEST, check_number
 
@@ -23,12 +23,12 @@ class CyclicLrUpdaterHook(Cyclic, LrUpdaterHook):
         by_epoch: False: this policy counts iterations.
         target_ratio: The two targets of a cycle as ratios of the base rate; a number ``r``
             alone means ``(r, r / 1e5)``.
-        cyclic_times: How many cycles.
+        cyclic_times: The number of cycles.
         step_ratio_up: The share of a cycle, in [0, 1), until the first target.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
-        gamma: How much of the first target's distance to the base is left in each next cycle,
-            in (0, 1].
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        gamma: The factor of the first target's distance to the base from cycle to cycle, in
+            (0, 1].
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: for an argument outside its range, and at the start of a run with fewer
@@ -37,22 +37,6 @@ class CyclicLrUpdaterHook(Cyclic, LrUpdaterHook):
     Note:
         Departure from mmcv: the ratios may be a list, as they come from YAML or JSON.
     """
-
-    at_once = True
-
-    def __init__(
-        self,
-        by_epoch: bool = False,
-        target_ratio: float | tuple[float, ...] = (10, 1e-4),
-        cyclic_times: int = 1,
-        step_ratio_up: float = 0.4,
-        anneal_strategy: str = "cos",
-        gamma: float = 1.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            by_epoch, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, **kwargs
-        )
 
 
 @HOOKS.register_module()
@@ -70,14 +54,12 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         div_factor: The first rate is ``max_lr`` divided by this.
         final_div_factor: The last rate is the first divided by this.
         three_phase: Come back to the first rate as fast as it went up, and then go to the last.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: for an argument outside its range, and at the start of a run that is longer
             than ``total_steps``, or where a phase has no length (mmcv divides by zero there).
     """
-
-    at_once = True
 
     def __init__(
         self,
@@ -109,6 +91,7 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
             group.setdefault("initial_lr", base)
         return bases
 
+    @elementwise
     def value(self, base: float, position: int, total: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.one_cycle`."""
         return schedules.one_cycle(
@@ -123,10 +106,10 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         )
 
     def check(self, total: int) -> Iterator[str]:
-        """Look for phases without length, and iterations after the cycle."""
+        """Yield phases without length; raise ValueError for iterations after the cycle."""
         if self.total_steps is not None and self.total_steps < total:
             raise ValueError(
                 f"total_steps={self.total_steps} must not be less than "
-                f"the {total} {self.small_unit}s of the run"
+                f"the {total} {self.iteration_unit}s of the run"
             )
         return super().check(self.total_steps or total)

@@ -1,7 +1,4 @@
-"""The learning rate policies that decay by a formula.
-
-The learning rate policy of several stages, each with a rate of its own.
-"""
+"""The learning rate policies that decay by a formula, or in stages."""
 
 from __future__ import annotations
 
@@ -12,9 +9,17 @@ from typing import Any
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
-from lightning_hooks.hooks.updaters.policies import Exp, Fixed, Inv, Poly, Step, is_int
+from lightning_hooks.hooks.updaters.policies import (
+    Exp,
+    Fixed,
+    Inv,
+    Poly,
+    Step,
+    check_milestones,
+    is_int,
+)
 from lightning_hooks.schedules import checks
-from lightning_hooks.utils.arguments import LARGEST, check_number, check_numbers
+from lightning_hooks.utils.arguments import check_numbers
 
 __all__ = [
     "ExpLrUpdaterHook",
@@ -28,10 +33,10 @@ __all__ = [
 
 @HOOKS.register_module()
 class FixedLrUpdaterHook(Fixed, LrUpdaterHook):
-    """Keeps the rate: :func:`~lightning_hooks.schedules.fixed`, for a warm-up on its own.
+    """Keeps the rate, for a warm-up alone: :func:`~lightning_hooks.schedules.fixed`.
 
     Args:
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
     """
 
 
@@ -39,53 +44,37 @@ class FixedLrUpdaterHook(Fixed, LrUpdaterHook):
 class StepLrUpdaterHook(Step, LrUpdaterHook):
     """Decays the rate at milestones: :func:`~lightning_hooks.schedules.step`.
 
-    ``max(base * gamma**k, min_lr)``, where ``k`` is the number of milestones behind.
+    ``max(base * gamma**k, min_lr)``, where ``k`` is the number of milestones passed.
 
     Args:
-        step: Every how many epochs (iterations, with ``by_epoch=False``), or a list of milestones.
+        step: Epochs (iterations, with ``by_epoch=False``) between decays, or a list of milestones.
         gamma: The factor at each.
-        min_lr: What the rate does not fall below.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        min_lr: The lowest rate.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: for a step that is not positive, a factor or a minimum below 0.
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
-    at_once = property(lambda self: self.min_lr is None)  # else each is compared with it
-
     def __init__(
-        self,
-        step: int | list[int],
-        gamma: float = 0.1,
-        min_lr: float | None = None,
-        **kwargs: Any,
+        self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(step, gamma, **kwargs)
-        if min_lr is not None:
-            check_number("min_lr", min_lr, least=0)
-        self.min_lr = min_lr
-
-    # what is inherited, by the name it has here, as below: asked for in every iteration
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.step`."""
-        return schedules.step(base, position, step=self.step, gamma=self.gamma, minimum=self.min_lr)
+        super().__init__(step, gamma, min_lr, **kwargs)
 
 
 @HOOKS.register_module()
 class ExpLrUpdaterHook(Exp, LrUpdaterHook):
-    """Decays the rate every time: :func:`~lightning_hooks.schedules.exp`.
+    """Decays the rate every epoch or iteration: :func:`~lightning_hooks.schedules.exp`.
 
     Args:
         gamma: The factor of each epoch (iteration, with ``by_epoch=False``).
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        TypeError: for what is no number.
+        TypeError: for an argument that is not a number.
         ValueError: for a number below 0.
     """
-
-    at_once = True
 
 
 @HOOKS.register_module()
@@ -95,23 +84,15 @@ class PolyLrUpdaterHook(Poly, LrUpdaterHook):
     Args:
         power: The exponent.
         min_lr: The rate at the end.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        TypeError: for what is no number.
+        TypeError: for an argument that is not a number.
         ValueError: for a number below 0.
     """
 
-    at_once = True
-
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(power, **kwargs)
-        check_number("min_lr", min_lr, least=0)
-        self.min_lr = min_lr
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.poly`."""
-        return schedules.poly(base, position, total, power=self.power, minimum=self.min_lr)
+        super().__init__(power, min_lr, **kwargs)
 
 
 @HOOKS.register_module()
@@ -119,30 +100,28 @@ class InvLrUpdaterHook(Inv, LrUpdaterHook):
     """Decays the rate hyperbolically: :func:`~lightning_hooks.schedules.inv`.
 
     Args:
-        gamma: How fast.
+        gamma: The speed of the decay.
         power: The exponent.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        TypeError: for what is no number.
+        TypeError: for an argument that is not a number.
         ValueError: for a number below 0.
     """
-
-    at_once = True
 
 
 @HOOKS.register_module()
 class MultiStageLrUpdaterHook(LrUpdaterHook):
     """Starts each stage from a rate of its own: :func:`~lightning_hooks.schedules.multi_stage`.
 
-    The groups' own rates do not matter once the first stage has begun.
+    The groups' own rates are used before the first stage only.
 
     Args:
         milestone_lrs: The rate of each stage.
         milestone_iters: The epoch (iteration, with ``by_epoch=False``) at which each begins.
-        steps: For each stage, its milestones, counted from the start of the run; or every how many.
+        steps: For each stage, its milestones, counted from the start of the run; or an interval.
         gammas: The factor at the milestones of each.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: for lists of different lengths, starts that do not rise, or a step below 1.
@@ -170,15 +149,11 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
             check_numbers(name, lists[name])
         if not isinstance(steps, (list, tuple)):
             raise TypeError(f"steps must be a list of ints or lists of ints, got {steps!r}")
-        lengths = {name: len(one) for name, one in lists.items()}
+        lengths = {name: len(values) for name, values in lists.items()}
         if len(set(lengths.values())) > 1 or not milestone_lrs:
-            raise ValueError(f"one of each is needed for every stage, got {lengths}")
-        for step in steps:
-            numbers = step if isinstance(step, (list, tuple)) else [step]
-            if not all(map(is_int, numbers)):
-                raise TypeError(f"steps must be ints or lists of ints, got {steps!r}")
-            if not all(0 < number <= LARGEST for number in numbers):
-                raise ValueError(f"steps must be positive, got {steps!r}")
+            raise ValueError(f"every stage must have one value in each list, got {lengths}")
+        for i, step in enumerate(steps):
+            check_milestones(f"steps[{i}]", step)
         if not all(map(is_int, milestone_iters)):
             raise TypeError(f"milestone_iters must be ints, got {milestone_iters!r}")
         if any(a >= b for a, b in itertools.pairwise(milestone_iters)):
@@ -200,5 +175,5 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
         )
 
     def check(self, total: int) -> Iterator[str]:
-        """Look for stages that are never reached."""
+        """Yield stages that are never reached."""
         return checks.check_step(self.milestone_iters, total)

@@ -1,19 +1,11 @@
-"""``MomentumUpdaterHook``: sets momenta by a schedule, with a warm-up on top."""
+"""``MomentumUpdaterHook``: the base of the hooks that set momenta by a schedule."""
 
 from __future__ import annotations
 
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
-from lightning_hooks.hooks.updaters.base import Updater
-from lightning_hooks.hooks.updaters.param_groups import (
-    Values,
-    of_each,
-    optimizers_of,
-    place,
-    with_groups,
-)
+from lightning_hooks.hooks.updaters.base import Updater, alias
+from lightning_hooks.hooks.updaters.param_groups import Values, place, with_groups
 
 __all__ = ["MomentumUpdaterHook"]
 
@@ -29,21 +21,21 @@ class MomentumUpdaterHook(Updater):
     ================  ======================================================
     momentum          ``get_momentum(runner, initial_momentum)`` / warm-up
     betas             the same, in the first place; the others stay
-    initial_momentum  the momentum found first, if there is none yet
+    initial_momentum  the first momentum, if there is none yet
     ================  ======================================================
 
     Args:
         by_epoch: Count in epochs (the momentum changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``; the momentum is divided by
             :func:`~lightning_hooks.schedules.warm_up`, so it starts higher and comes down.
-        warmup_iters: How long it takes.
-        warmup_ratio: What the policy's momentum is divided by at its start, in (0, 1].
+        warmup_iters: Length of the warm-up.
+        warmup_ratio: The divisor of the policy's momentum at its start, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations, as in
             :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        TypeError: if ``by_step`` is no bool.
+        TypeError: for an argument of the wrong type.
         ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
             ``by_step`` where nothing is counted in iterations.
 
@@ -56,8 +48,17 @@ class MomentumUpdaterHook(Updater):
         ``warmup_by_epoch`` is new. Betas after the second are kept.
     """
 
-    quantity = "momentum"
+    quantity = symbol = "momentum"
     warmup_ratio = 0.9
+
+    base_momentum: Values = alias("base")
+    """The ``initial_momentum`` of every group."""
+
+    regular_momentum: Values = alias("regular")
+    """The momenta without warm-up."""
+
+    min_momentum: Any = alias("_minimum")
+    min_momentum_ratio: Any = alias("_minimum_ratio")
 
     def __init__(
         self,
@@ -70,28 +71,7 @@ class MomentumUpdaterHook(Updater):
     ) -> None:
         super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
 
-    _minimum = property(attrgetter("min_momentum"))
-    _ratio = property(attrgetter("min_momentum_ratio"))
-
     # -- by mmcv's names ---------------------------------------------------------------------
-
-    @property
-    def base_momentum(self) -> Values:
-        """The ``initial_momentum`` of every group."""
-        return self.base
-
-    @base_momentum.setter
-    def base_momentum(self, value: Values) -> None:
-        self.base = value
-
-    @property
-    def regular_momentum(self) -> Values:
-        """The momenta without warm-up."""
-        return self.regular
-
-    @regular_momentum.setter
-    def regular_momentum(self, value: Values) -> None:
-        self.regular = value
 
     def get_momentum(self, runner: Any, base_momentum: Any) -> float:
         """Return the momentum of a group, without warm-up."""
@@ -99,27 +79,29 @@ class MomentumUpdaterHook(Updater):
 
     def get_regular_momentum(self, runner: Any) -> Values:
         """Return the momenta of all groups, without warm-up."""
-        if getattr(self.get_momentum, "__func__", None) is MomentumUpdaterHook.get_momentum:
-            return self._from_policy(runner, self.base)
-        return of_each(partial(self.get_momentum, runner), self.base)
+        return self._regular_values(runner, self.get_momentum, MomentumUpdaterHook.get_momentum)
 
     def get_warmup_momentum(self, cur_iters: int) -> Values:
         """Return the momenta of all groups, with warm-up."""
-        factor = self._factor(cur_iters)
-        return of_each(lambda momentum: momentum / factor, self.regular)
+        return self._warm_values(cur_iters)
 
     def _set_momentum(self, runner: Any, momentum_groups: Values) -> None:
-        for name, i, group, momentum in with_groups(runner.optimizer, momentum_groups):
-            if not self.allows(momentum):
-                where = place(name, dict(optimizers_of(runner.optimizer))[name], i)
-                now = f"{self.small_unit} {runner.iter}"
-                raise ValueError(self.out_of_range(where, momentum, now))
+        for where, group, momentum in with_groups(runner.optimizer, momentum_groups):
+            if not self.is_valid(momentum):
+                now = f"{self.iteration_unit} {runner.iter}"
+                raise self.range_error(place(*where), momentum, now)
             if "momentum" in group:
                 group["momentum"] = momentum
             elif "betas" in group:
                 group["betas"] = (momentum, *group["betas"][1:])
 
-    # -- by ours -----------------------------------------------------------------------------
+    # -- the quantity ------------------------------------------------------------------------
+
+    @property
+    def valid_range(self) -> str:  # type: ignore[override]  # it names the warm-up that divides
+        """The range of :meth:`is_valid`, in words."""
+        divided = f" (warmup_ratio={self.warmup_ratio} divides it)"
+        return f"in [0, 1){divided if self.warmup else ''}"
 
     def bases_of(self, name: str, optimizer: Any) -> list[Any]:
         """Return the ``initial_momentum`` of each group."""
@@ -141,26 +123,18 @@ class MomentumUpdaterHook(Updater):
         """Return the momenta with warm-up."""
         return self.get_warmup_momentum(now)
 
-    def warmed(self, value: float, factor: float) -> float:
-        """A warm-up divides the momentum."""
-        return value / factor
-
-    def allows(self, value: Any) -> bool:
-        """Whether it is in [0, 1)."""
-        return isinstance(value, (int, float)) and 0 <= value < 1
-
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the momenta."""
         self._set_momentum(runner, values)
 
-    def fights_with(self, scheduler: Any) -> bool:
+    def with_warmup(self, value: float, factor: float) -> float:
+        """Divide a momentum by a warm-up's factor."""
+        return value / factor
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether it is in [0, 1)."""
+        return isinstance(value, (int, float)) and 0 <= value < 1
+
+    def conflicts_with(self, scheduler: Any) -> bool:
         """Whether it is a OneCycleLR or CyclicLR that sets momenta too."""
         return bool(getattr(scheduler, "cycle_momentum", False))
-
-    def out_of_range(self, where: str, value: Any, when: str) -> str:
-        """Say what is wrong with a momentum."""
-        hint = "" if self.warmup is None else f" (warmup_ratio={self.warmup_ratio} divides it)"
-        return (
-            f"{type(self).__name__}: the momentum of {where} would be {value} at {when}, "
-            f"it must be in [0, 1){hint}"
-        )

@@ -1,7 +1,4 @@
-"""The momentum policies that decay by a formula or anneal towards a minimum.
-
-The momentum policies of several phases: cyclic and one cycle.
-"""
+"""The momentum policies."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ from lightning_hooks.hooks.updaters.policies import (
     OneCycle,
     Poly,
     Step,
-    either,
 )
-from lightning_hooks.utils.arguments import check_number
 
 __all__ = [
     "CosineAnnealingMomentumUpdaterHook",
@@ -39,10 +34,10 @@ __all__ = [
 
 @HOOKS.register_module()
 class FixedMomentumUpdaterHook(Fixed, MomentumUpdaterHook):
-    """Keeps the momentum: :func:`~lightning_hooks.schedules.fixed`, for a warm-up on its own.
+    """Keeps the momentum, for a warm-up alone: :func:`~lightning_hooks.schedules.fixed`.
 
     Args:
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
 
@@ -50,13 +45,13 @@ class FixedMomentumUpdaterHook(Fixed, MomentumUpdaterHook):
 class StepMomentumUpdaterHook(Step, MomentumUpdaterHook):
     """Decays the momentum at milestones: :func:`~lightning_hooks.schedules.step`.
 
-    ``max(base * gamma**k, min_momentum)``, where ``k`` is the number of milestones behind.
+    ``max(base * gamma**k, min_momentum)``, where ``k`` is the number of milestones passed.
 
     Args:
-        step: Every how many epochs (iterations, with ``by_epoch=False``), or a list of milestones.
+        step: Epochs (iterations, with ``by_epoch=False``) between decays, or a list of milestones.
         gamma: The factor at each.
-        min_momentum: What the momentum does not fall below.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        min_momentum: The lowest momentum.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
         ValueError: for a step that is not positive.
@@ -70,19 +65,16 @@ class StepMomentumUpdaterHook(Step, MomentumUpdaterHook):
         min_momentum: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(step, gamma, **kwargs)
-        if min_momentum is not None:
-            check_number("min_momentum", min_momentum)
-        self.min_momentum = min_momentum
+        super().__init__(step, gamma, min_momentum, **kwargs)
 
 
 @HOOKS.register_module()
 class ExpMomentumUpdaterHook(Exp, MomentumUpdaterHook):
-    """Decays the momentum every time: :func:`~lightning_hooks.schedules.exp`.
+    """Decays the momentum every epoch or iteration: :func:`~lightning_hooks.schedules.exp`.
 
     Args:
         gamma: The factor of each epoch (iteration, with ``by_epoch=False``).
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
 
@@ -93,13 +85,11 @@ class PolyMomentumUpdaterHook(Poly, MomentumUpdaterHook):
     Args:
         power: The exponent.
         min_momentum: The momentum at the end.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
     def __init__(self, power: float = 1.0, min_momentum: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(power, **kwargs)
-        check_number("min_momentum", min_momentum)
-        self.min_momentum = min_momentum
+        super().__init__(power, min_momentum, **kwargs)
 
 
 @HOOKS.register_module()
@@ -107,14 +97,14 @@ class InvMomentumUpdaterHook(Inv, MomentumUpdaterHook):
     """Decays the momentum hyperbolically: :func:`~lightning_hooks.schedules.inv`.
 
     Args:
-        gamma: How fast.
+        gamma: The speed of the decay.
         power: The exponent.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
 
 class AnnealingMomentum(Annealing, MomentumUpdaterHook):
-    """What they share: the minimum, given as a momentum or as a ratio of the base."""
+    """A policy of a curve to a minimum, given as a momentum or as a ratio of the base."""
 
     def __init__(
         self,
@@ -122,10 +112,7 @@ class AnnealingMomentum(Annealing, MomentumUpdaterHook):
         min_momentum_ratio: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        either("min_momentum", min_momentum, min_momentum_ratio)
-        self.min_momentum = min_momentum
-        self.min_momentum_ratio = min_momentum_ratio
+        super().__init__(min_momentum, min_momentum_ratio, **kwargs)
 
 
 @HOOKS.register_module()
@@ -133,9 +120,9 @@ class CosineAnnealingMomentumUpdaterHook(AnnealingMomentum):
     """Anneals the momentum along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
 
     Args:
-        min_momentum: The momentum towards which it goes; give this or the ratio.
+        min_momentum: The momentum at the end; give this or the ratio.
         min_momentum_ratio: The same as a ratio of each group's base momentum.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
         ValueError: if both or neither of the two are given.
@@ -149,9 +136,9 @@ class LinearAnnealingMomentumUpdaterHook(AnnealingMomentum):
     """Anneals the momentum along a line: :func:`~lightning_hooks.schedules.linear`.
 
     Args:
-        min_momentum: The momentum towards which it goes; give this or the ratio.
+        min_momentum: The momentum at the end; give this or the ratio.
         min_momentum_ratio: The same as a ratio of each group's base momentum.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
         ValueError: if both or neither of the two are given.
@@ -168,12 +155,12 @@ class CyclicMomentumUpdaterHook(Cyclic, MomentumUpdaterHook):
         by_epoch: False: this policy counts iterations.
         target_ratio: The two targets of a cycle as ratios of the base momentum; a number ``r``
             alone means ``(r, r / 1e5)``.
-        cyclic_times: How many cycles.
+        cyclic_times: The number of cycles.
         step_ratio_up: The share of a cycle, in [0, 1), until the first target.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
-        gamma: How much of the first target's distance to the base is left in each next cycle,
-            in (0, 1].
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        gamma: The factor of the first target's distance to the base from cycle to cycle, in
+            (0, 1].
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
         ValueError: for an argument outside its range, and at the start of a run with fewer
@@ -202,7 +189,7 @@ class CyclicMomentumUpdaterHook(Cyclic, MomentumUpdaterHook):
 class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
     """Goes down to a lowest momentum and up again, while the learning rate goes up and down.
 
-    :func:`~lightning_hooks.schedules.one_cycle_momentum`; what the optimizer has is not looked at.
+    :func:`~lightning_hooks.schedules.one_cycle_momentum`; the optimizer's own is not used.
 
     =============  ======================
     writes         in every group, too
@@ -218,7 +205,7 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
         pct_start: The share of the run, in [0, 1], on the way down.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
         three_phase: Come back as fast as it went down, and stay there.
-        kwargs: Those of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
         ValueError: for an argument outside its range, and at the start of a run where a phase has

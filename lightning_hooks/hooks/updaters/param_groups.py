@@ -1,18 +1,19 @@
-"""Optimizers and their parameter groups: a number for each, and what they are called."""
+"""Values of an optimizer's parameter groups: computed, matched with their groups, and named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lightning_hooks.utils.arguments import is_finite
 
 __all__ = [
-    "Bases",
+    "DistinctBases",
     "Values",
     "check_spread",
+    "elementwise",
     "groups_of",
     "of_each",
     "optimizers_of",
@@ -21,8 +22,13 @@ __all__ = [
     "with_groups",
 ]
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 Values = Sequence[Any] | dict[str, Sequence[Any]]
-"""A number for each parameter group; by name, where there are several optimizers."""
+"""A value for each parameter group; by the optimizer's name where there are several optimizers."""
+
+MANY = 16
+"""With more distinct bases than this, one array is faster than one base after the other."""
 
 
 def of_each(function: Callable[[Any], Any], values: Values) -> Values:
@@ -32,12 +38,14 @@ def of_each(function: Callable[[Any], Any], values: Values) -> Values:
     return list(map(function, values))
 
 
-FEW = 16
-"""Up to so many different bases an array is no faster than one after the other."""
+def elementwise(value: F) -> F:
+    """Mark a policy's ``value`` as one that also takes an array of bases."""
+    value.elementwise = True  # type: ignore[attr-defined]
+    return value
 
 
-class Bases:
-    """The base of each group, sorted out once: most groups share theirs.
+class DistinctBases:
+    """The bases of an optimizer's groups, each different one listed once.
 
     Args:
         bases: One for each group.
@@ -48,27 +56,27 @@ class Bases:
         self._distinct = list(dict.fromkeys(bases))
         numbers = {base: i for i, base in enumerate(self._distinct)}
         self._numbers = [numbers[base] for base in bases]
-        many = len(self._distinct) > FEW and {*map(type, self._distinct)} == {float}
+        many = len(self._distinct) > MANY and {*map(type, self._distinct)} == {float}
         self._array = np.array(self._bases) if many else None
 
-    def are(self, bases: Sequence[Any]) -> bool:
-        """Whether these are the bases."""
+    def equal(self, bases: Sequence[Any]) -> bool:
+        """Whether these are the bases of the groups."""
         return self._bases == bases
 
-    def values(self, value: Callable[..., Any], *now: Any, at_once: bool) -> list[Any]:
-        """Return ``value(base, *now)`` of each group, computed once for each different base.
+    def values(self, value: Callable[..., Any], *now: Any, as_array: bool) -> list[Any]:
+        """Return ``value(base, *now)`` of each group, computed once for each distinct base.
 
         Args:
             value: The function.
-            now: What it takes besides.
-            at_once: Whether it takes an array of bases: between a float and an array numpy does
-                what Python does between two floats, to the last bit.
+            now: Its further arguments.
+            as_array: Whether it takes an array of bases: numpy computes each element to the
+                last bit as Python computes it alone.
         """
         if len(self._distinct) == 1:
             return [value(self._distinct[0], *now)] * len(self._bases)
-        if self._array is not None and at_once:
-            every: list[Any] = value(self._array, *now).tolist()
-            return every
+        if self._array is not None and as_array:
+            values: list[Any] = value(self._array, *now).tolist()
+            return values
         found = [value(base, *now) for base in self._distinct]
         return [found[number] for number in self._numbers]
 
@@ -95,49 +103,51 @@ def groups_of(optimizer: Any) -> str:
     return ", ".join(place(name, one) for name, one in optimizers_of(optimizer))
 
 
-def with_groups(optimizer: Any, values: Values) -> Iterator[tuple[str, int, dict[str, Any], Any]]:
-    """Yield the name of the optimizer, the number of the group, the group and its value."""
+def with_groups(
+    optimizer: Any, values: Values
+) -> Iterator[tuple[tuple[str, Any, int], dict[str, Any], Any]]:
+    """Yield the arguments of :func:`place` for each group, the group and its value."""
     for name, one in optimizers_of(optimizer):
         of_groups = values[name] if isinstance(values, dict) else values
         # groups added during the run have no value
         for i, (group, value) in enumerate(zip(one.param_groups, of_groups, strict=False)):
-            yield name, i, group, value
+            yield (name, one, i), group, value
 
 
-def check_spread(name: str, given: Any) -> None:
-    """Refuse what :func:`spread` cannot make numbers of.
+def check_spread(name: str, value: Any) -> None:
+    """Check an argument of :func:`spread`.
 
     Raises:
-        ValueError: if it is no finite number, list of these or dict of these.
+        ValueError: unless it is a finite number, a list of them, or a dict of either.
     """
-    if isinstance(given, dict):
-        for key, values in given.items():
-            check_spread(f"{name}[{key!r}]", values)
-        return
-    many = isinstance(given, (list, tuple))
-    if not all(map(is_finite, given if many else [given])):
-        raise ValueError(f"{name} must be a number, a list or a dict, got {given!r}")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_spread(f"{name}[{key!r}]", item)
+    elif not all(map(is_finite, value if isinstance(value, (list, tuple)) else [value])):
+        raise ValueError(f"{name} must be a number, a list or a dict, got {value!r}")
 
 
-def spread(argument: str, given: Any, name: str, optimizer: Any) -> list[float]:
-    """Return one number for each group, given one for all, a list, or a dict of these by name.
+def spread(argument: str, value: Any, name: str, optimizer: Any) -> list[float]:
+    """Return one number for each parameter group of an optimizer.
 
     Args:
-        argument: What it is called in the error.
-        given: The number or numbers.
+        argument: The argument's name, for errors.
+        value: A number for all groups, a list with one for each, or a dict of either by the
+            optimizer's name.
         name: The optimizer's name.
         optimizer: The optimizer.
 
     Raises:
         ValueError: if the dict lacks the name, or the list has another length.
     """
-    where = place(name, optimizer)
-    if isinstance(given, dict):
-        if name not in given:
-            raise ValueError(f"{argument} has no value for {where}, only for {list(given)}")
-        given = given[name]
-    if not isinstance(given, (list, tuple)):
-        return [given] * len(optimizer.param_groups)
-    if len(given) != len(optimizer.param_groups):
-        raise ValueError(f"{argument} has {len(given)} values, one is needed for each of {where}")
-    return list(given)
+    if isinstance(value, dict):
+        if name not in value:
+            where = place(name, optimizer)
+            raise ValueError(f"{argument} has no value for {where}, only for {list(value)}")
+        value = value[name]
+    if not isinstance(value, (list, tuple)):
+        return [value] * len(optimizer.param_groups)
+    if len(value) != len(optimizer.param_groups):
+        where = place(name, optimizer)
+        raise ValueError(f"{argument} has {len(value)} values, not one for each of {where}")
+    return list(value)

@@ -1,9 +1,7 @@
-"""The plain policies, bound to a hook's arguments: what learning rates and momenta share.
+"""The policies that learning rates and momenta share: a schedule bound to a hook's arguments.
 
-Each is a mixin in front of a hook's base. A minimum is called ``min_lr`` by one base and
-``min_momentum`` by the other; here it is ``_minimum``, and ``_ratio`` where it is relative.
-
-The policies of several phases, bound to a hook's arguments: for learning rates and momenta.
+Each is written once, as a mixin in front of ``LrUpdaterHook`` or ``MomentumUpdaterHook``. The
+minimum, ``min_lr`` of one and ``min_momentum`` of the other, is ``_minimum`` here.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import Any
 
 from lightning_hooks import schedules
 from lightning_hooks.hooks.updaters.base import Updater
+from lightning_hooks.hooks.updaters.param_groups import elementwise
 from lightning_hooks.schedules import checks
 from lightning_hooks.utils.arguments import LARGEST, check_bool, check_number, is_finite
 
@@ -27,7 +26,7 @@ __all__ = [
     "Poly",
     "Step",
     "by_iteration",
-    "either",
+    "check_milestones",
     "is_int",
 ]
 
@@ -37,118 +36,18 @@ def is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-class Policy(Updater):
-    """What the mixins expect of the base that they are put in front of."""
-
-    _minimum: Any
-    _ratio: Any
-
-
-class Fixed(Policy):
-    """:func:`~lightning_hooks.schedules.fixed`."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return the base."""
-        return schedules.fixed(base, position)
-
-
-class Step(Policy):
-    """:func:`~lightning_hooks.schedules.step`."""
-
-    def __init__(self, step: int | list[int], gamma: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        milestones: Any = list(step) if isinstance(step, (list, tuple)) else [step]
-        if not all(is_int(one) for one in milestones):
-            raise TypeError(f"step must be an int or a list of ints, got {step!r}")
-        if not all(0 < one <= LARGEST for one in milestones):
-            raise ValueError(f"step must be positive, got {step!r}")
-        check_number("gamma", gamma, least=0)
-        self.step = step
-        self.gamma = gamma
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.step`."""
-        return schedules.step(
-            base, position, step=self.step, gamma=self.gamma, minimum=self._minimum
-        )
-
-    def check(self, total: int) -> Iterator[str]:
-        """Look for milestones that are never reached."""
-        return checks.check_step(self.step, total)
-
-
-class Exp(Policy):
-    """:func:`~lightning_hooks.schedules.exp`."""
-
-    def __init__(self, gamma: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        self.gamma = gamma
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.exp`."""
-        return schedules.exp(base, position, gamma=self.gamma)
-
-
-class Inv(Policy):
-    """:func:`~lightning_hooks.schedules.inv`."""
-
-    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        check_number("power", power, least=0)
-        self.gamma = gamma
-        self.power = power
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.inv`."""
-        return schedules.inv(base, position, gamma=self.gamma, power=self.power)
-
-
-class Poly(Policy):
-    """:func:`~lightning_hooks.schedules.poly`."""
-
-    needs_length = True
-
-    def __init__(self, power: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_number("power", power, least=0)
-        self.power = power
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.poly`."""
-        return schedules.poly(base, position, total, power=self.power, minimum=self._minimum)
-
-
-class Annealing(Policy):
-    """:attr:`curve`, towards a minimum that is given as it is or as a ratio of the base."""
-
-    needs_length = True
-    curve: Callable[..., float]
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return the curve's value."""
-        return self.curve(base, position, total, minimum=self._minimum, ratio=self._ratio)
-
-
-def either(name: str, minimum: object, ratio: object) -> None:
-    """Check that one of the two is given, and is a number.
+def check_milestones(name: str, step: Any) -> None:
+    """Check an interval or a list of milestones.
 
     Raises:
-        ValueError: if both are, or neither.
-        TypeError: if it is no number.
+        TypeError: unless it is an int or a list of ints.
+        ValueError: unless they are positive.
     """
-    if (minimum is None) == (ratio is None):
-        raise ValueError(
-            f"give either {name} or {name}_ratio, got {name}={minimum!r} and {name}_ratio={ratio!r}"
-        )
-    if ratio is None:
-        check_number(name, minimum)
-    else:
-        check_number(f"{name}_ratio", ratio)
+    milestones = step if isinstance(step, (list, tuple)) else [step]
+    if not all(map(is_int, milestones)):
+        raise TypeError(f"{name} must be an int or a list of ints, got {step!r}")
+    if not all(0 < one <= LARGEST for one in milestones):
+        raise ValueError(f"{name} must be positive, got {step!r}")
 
 
 def by_iteration(hook: Updater, by_epoch: bool) -> bool:
@@ -163,23 +62,148 @@ def by_iteration(hook: Updater, by_epoch: bool) -> bool:
     return by_epoch
 
 
+class Policy(Updater):
+    """A mixin in front of the base of a hook."""
+
+    _minimum: Any
+    _minimum_ratio: Any
+
+
+class Fixed(Policy):
+    """The policy of :func:`~lightning_hooks.schedules.fixed`."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return the base."""
+        return base
+
+
+class Step(Policy):
+    """The policy of :func:`~lightning_hooks.schedules.step`."""
+
+    def __init__(
+        self, step: int | list[int], gamma: float, minimum: float | None, /, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_milestones("step", step)
+        check_number("gamma", gamma, least=0)
+        if minimum is not None:
+            check_number(f"min_{self.symbol}", minimum, least=self.least_minimum)
+        self.step = step
+        self.gamma = gamma
+        self._minimum = minimum
+
+    @elementwise
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.step`."""
+        return schedules.step(
+            base, position, step=self.step, gamma=self.gamma, minimum=self._minimum
+        )
+
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether ``value`` takes an array: only where nothing is compared with a minimum."""
+        return self._minimum is None and super().takes_arrays
+
+    def check(self, total: int) -> Iterator[str]:
+        """Yield milestones that are never reached."""
+        return checks.check_step(self.step, total)
+
+
+class Exp(Policy):
+    """The policy of :func:`~lightning_hooks.schedules.exp`."""
+
+    def __init__(self, gamma: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_number("gamma", gamma, least=0)
+        self.gamma = gamma
+
+    @elementwise
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.exp`."""
+        return schedules.exp(base, position, gamma=self.gamma)
+
+
+class Inv(Policy):
+    """The policy of :func:`~lightning_hooks.schedules.inv`."""
+
+    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_number("gamma", gamma, least=0)
+        check_number("power", power, least=0)
+        self.gamma = gamma
+        self.power = power
+
+    @elementwise
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.inv`."""
+        return schedules.inv(base, position, gamma=self.gamma, power=self.power)
+
+
+class Poly(Policy):
+    """The policy of :func:`~lightning_hooks.schedules.poly`."""
+
+    needs_length = True
+
+    def __init__(self, power: float, minimum: float, /, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_number("power", power, least=0)
+        check_number(f"min_{self.symbol}", minimum, least=self.least_minimum)
+        self.power = power
+        self._minimum = minimum
+
+    @elementwise
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return :func:`~lightning_hooks.schedules.poly`."""
+        return schedules.poly(base, position, total, power=self.power, minimum=self._minimum)
+
+
+class Annealing(Policy):
+    """The policy of a curve to a minimum, given as a value or as a ratio of the base."""
+
+    needs_length = True
+    curve: Callable[..., float]
+
+    def __init__(self, minimum: float | None, ratio: float | None, /, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        name = f"min_{self.symbol}"
+        if (minimum is None) == (ratio is None):
+            raise ValueError(
+                f"give either {name} or {name}_ratio, got {name}={minimum!r} and "
+                f"{name}_ratio={ratio!r}"
+            )
+        if ratio is None:
+            check_number(name, minimum)
+        else:
+            check_number(f"{name}_ratio", ratio)
+        self._minimum = minimum
+        self._minimum_ratio = ratio
+
+    @elementwise
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return the curve's value."""
+        return self.curve(base, position, total, minimum=self._minimum, ratio=self._minimum_ratio)
+
+
 class Cyclic(Policy):
-    """:func:`~lightning_hooks.schedules.cyclic`."""
+    """The policy of :func:`~lightning_hooks.schedules.cyclic`."""
 
     needs_length = True
 
     def __init__(
         self,
-        by_epoch: bool,
-        target_ratio: Any,
-        cyclic_times: int,
-        step_ratio_up: float,
-        anneal_strategy: str,
-        gamma: float,
+        by_epoch: bool = False,
+        target_ratio: float | tuple[float, ...] = (10, 1e-4),
+        cyclic_times: int = 1,
+        step_ratio_up: float = 0.4,
+        anneal_strategy: str = "cos",
+        gamma: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
-        ratios = target_ratio if isinstance(target_ratio, (list, tuple)) else [target_ratio]
+        ratios: Any = target_ratio if isinstance(target_ratio, (list, tuple)) else [target_ratio]
         if len(ratios) == 1 and is_finite(ratios[0]):
             ratios = (ratios[0], ratios[0] / 1e5)
         if len(ratios) != 2 or not all(map(is_finite, ratios)):
@@ -195,6 +219,7 @@ class Cyclic(Policy):
         self.anneal_strategy = checks.check_anneal_strategy(anneal_strategy)
         self.gamma = gamma
 
+    @elementwise
     def value(self, base: float, position: int, total: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.cyclic`."""
         return schedules.cyclic(
@@ -209,7 +234,7 @@ class Cyclic(Policy):
         )
 
     def check(self, total: int) -> Iterator[str]:
-        """Look for cycles without length."""
+        """Yield cycles without length."""
         return checks.check_cyclic(self.cyclic_times, self.step_ratio_up, total)
 
 
@@ -233,5 +258,5 @@ class OneCycle(Policy):
         self.three_phase = three_phase
 
     def check(self, total: int) -> Iterator[str]:
-        """Look for phases without length."""
+        """Yield phases without length."""
         return checks.check_one_cycle(self.pct_start, self.three_phase, total)

@@ -1,46 +1,94 @@
-"""What is said of a schedule before the first iteration, with the optimizers it is for."""
+"""Checks of a schedule before the first iteration, against the run and its optimizers."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.runner.iter_runner import IterRunner
-from lightning_hooks.hooks.updaters.param_groups import groups_of
+from lightning_hooks.hooks.updaters.param_groups import groups_of, place, with_groups
 
-__all__ = ["look_ahead"]
+__all__ = ["preflight"]
 
 
-def look_ahead(hook: Any, runner: Any) -> None:
-    """Say what is odd about a hook's schedule in this run.
+def preflight(hook: Any, runner: Any) -> None:
+    """Check the schedule of an :class:`~lightning_hooks.hooks.updaters.base.Updater` in this run.
 
-    Args:
-        hook: An :class:`~lightning_hooks.hooks.updaters.base.Updater`.
-        runner: The run that starts.
+    Warn of schedulers that set the same quantity and of what is odd in a run of this length.
 
     Raises:
-        ValueError: if the schedule would fail on the way.
+        ValueError: if the schedule would fail during the run, or set an invalid value.
     """
-    me, whose = type(hook).__name__, groups_of(runner.optimizer)
+    _warn_of_schedulers(hook, runner)
+    _check_length(hook, runner)
+    _check_values(hook, runner)
+
+
+def _warn_of_schedulers(hook: Any, runner: Any) -> None:
+    me = type(hook).__name__
     for config in runner.trainer.lr_scheduler_configs:
-        if hook.fights_with(config.scheduler):
+        if hook.conflicts_with(config.scheduler):
             other = groups_of(config.scheduler.optimizer)
             rank_zero_warn(
                 f"{type(config.scheduler).__name__} of {other} and {me} both set the "
                 f"{hook.quantity}: {me} wins in every step it sets; leave one of them out"
             )
+
+
+def _check_length(hook: Any, runner: Any) -> None:
+    me, groups = type(hook).__name__, groups_of(runner.optimizer)
     if hook.by_epoch and isinstance(runner, IterRunner):
         rank_zero_warn(
-            f"{me}(by_epoch=True) never moves the {hook.quantity} of {whose} where iterations "
+            f"{me}(by_epoch=True) never moves the {hook.quantity} of {groups} where iterations "
             "are counted"
         )
         return
-    total = hook.total_of(runner) if hook.needs_length else hook.length_of(runner)
+    total = hook.required_length(runner) if hook.needs_length else hook.run_length(runner)
     if total is None:
         return
     try:
         for oddity in hook.check(total):
-            rank_zero_warn(f"{me} of {whose}: {oddity}")
+            rank_zero_warn(f"{me} of {groups}: {oddity}")
     except (ArithmeticError, ValueError) as error:
-        raise ValueError(f"{me} of {whose}: {error}") from None
+        raise ValueError(f"{me} of {groups}: {error}") from None
+
+
+def _check_values(hook: Any, runner: Any) -> None:
+    total = hook.run_length(runner)
+    if not hook.is_predictable() or (hook.needs_length and total is None):
+        return
+    checked = set()
+    for group, _, base in with_groups(runner.optimizer, hook.base):
+        for when, position, factor in () if base in checked else _moments(hook, runner):
+            value: Any = "no number"
+            with contextlib.suppress(ArithmeticError):
+                value = hook.with_warmup(hook.value(base, position, total), factor)
+            if not hook.is_valid(value):
+                raise hook.range_error(place(*group), value, when)
+        checked.add(base)
+
+
+def _moments(hook: Any, runner: Any) -> Iterator[tuple[str, int, float]]:
+    """Yield moments of the run: their name, the policy's position and the warm-up's factor."""
+    length, total = hook.warmup_length(runner), hook.run_length(runner)
+    batches: float = 1
+    if hook.by_epoch:
+        try:
+            batches = hook.iters_of(runner, 1)
+        except ValueError:  # the length of the first epoch is unknown
+            batches = float("inf")
+    for now in _some_of(length):
+        position = int(now // batches)
+        if total is None or position < total:
+            yield f"{hook.iteration_unit} {now}", position, hook.warmup_factor(now)
+    for position in _some_of(1 if total is None else total):
+        yield f"{'epoch' if hook.by_epoch else hook.iteration_unit} {position}", position, 1.0
+
+
+def _some_of(length: int) -> list[int]:
+    """Return up to about a thousand positions over a length, the first and the last among them."""
+    every = max(1, length // 1000)
+    return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})

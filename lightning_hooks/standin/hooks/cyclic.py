@@ -64,7 +64,7 @@ class _CyclicPhases(_Phases, Cyclic):
     def before_run(self, runner: Any) -> None:
         """Take the bases, look ahead, and write the phases."""
         super().before_run(runner)
-        length = self.total_of(self.seen(runner)) // self.cyclic_times
+        length = self.required_length(self.as_counted(runner)) // self.cyclic_times
         up, (first, last) = int(self.step_ratio_up * length), self.target_ratio
         self.max_iter_per_phase = length
         self._phases = [[0, up, 1, first], [up, length, first, last]]
@@ -103,7 +103,7 @@ class _OneCyclePhases(_Phases, OneCycle):
     def before_run(self, runner: Any) -> None:
         """Take the bases, look ahead, and write the phases."""
         super().before_run(runner)
-        total = self.total_steps or self.total_of(self.seen(runner))
+        total = self.total_steps or self.required_length(self.as_counted(runner))
         ends, turns = one_cycle_ends(total, self.pct_start, self.three_phase), self._turns()
         pairs = zip(ends, pairwise(turns), strict=True)
         self._phases = [self._phase(end, *pair) for end, pair in pairs]
