@@ -136,7 +136,7 @@ class AveragingHook(Hook):
         if self._loaded:  # evaluated without a fit, from a checkpoint
             self._check_strategy(trainer)
             self.start(module, goes_on=False)
-        first = self._name_in_file(trainer) is None  # two in turn would take out each other's
+        first = self.name_in_file(trainer) is None  # two in turn would take out each other's
         average = self._average if self._loaded is None else None
         if first and average is not None and average.module is module:
             self._mend()
@@ -252,12 +252,12 @@ class AveragingHook(Hook):
             average = dtensors.gathered(self._average.state_dict())
             average = {key: value for key, value in average.items() if key in state}
         if average:
-            write_average(checkpoint, average, self._name_in_file(trainer))
+            write_average(checkpoint, average, self.name_in_file(trainer))
 
     def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
-        self._loaded, self._steps = found_average(checkpoint, self._name_in_file(trainer))
+        self._loaded, self._steps = found_average(checkpoint, self.name_in_file(trainer))
 
-    def _name_in_file(self, trainer: L.Trainer) -> str | None:
+    def name_in_file(self, trainer: L.Trainer) -> str | None:
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         first = next((c for c in callbacks if isinstance(c, AveragingHook)), self)
         return None if first is self else self.state_key

@@ -1,4 +1,4 @@
-"""What is done about an invalid loss: raise, stop, restore, or skip the step."""
+"""Actions on an invalid loss: raise, restore the last good state, or stop there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, message
-from lightning_hooks.hooks.invalid_loss.rollback import GoodState
-from lightning_hooks.hooks.invalid_loss.skip_step import StepSkipper
+from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, describe
+from lightning_hooks.hooks.invalid_loss.rollback import LastGoodState
 
-__all__ = ["Action", "InvalidLossError", "action_of"]
+__all__ = ["Action", "InvalidLossError", "Restore", "Stop"]
 
 
 class InvalidLossError(FloatingPointError, AssertionError):
@@ -19,154 +18,147 @@ class InvalidLossError(FloatingPointError, AssertionError):
 
 
 class Action:
-    """Raises; the others say what they do instead.
+    """Raises ``InvalidLossError``; the base of the other actions.
 
     Args:
         hook: The hook, for its limits.
         runner: The runner of this fit.
     """
 
-    skips = False
-    """Whether it is asked before each optimizer step."""
+    guards_steps = False
+    """Whether it needs the events before each batch, backward and optimizer step."""
 
-    keeps = False
-    """Whether it keeps what is good at each interval, which must then be known to be."""
+    keeps_state = False
+    """Whether it keeps the state at each interval; the weights must be checked before."""
 
     def __init__(self, hook: Any, runner: Any) -> None:
         self.hook, self.runner = hook, runner
 
     def before_batch(self) -> None:
-        """Before a training batch."""
+        """Run before a training batch."""
 
     def before_backward(self, loss: torch.Tensor) -> None:
-        """Before a loss goes backward."""
+        """Run before the backward of a loss."""
 
     def before_step(self, optimizer: torch.optim.Optimizer, iteration: int) -> None:
-        """Before an optimizer steps."""
+        """Run before an optimizer's step."""
 
     def flags(self) -> list[torch.Tensor]:
-        """What else is to be read from the device now, the same on all ranks."""
+        """Return flags to read from the device with the losses, the same ones on all ranks."""
         return []
 
-    def bad_step(self, reading: Reading) -> Step | None:
-        """Return this rank's first bad step, as far as it is known."""
+    def first_bad_step(self, reading: Reading) -> Step | None:
+        """Return this rank's first bad step, if one was found."""
         return reading.bad[0] if reading.bad else None
 
-    def settle(self, reading: Reading, at_interval: bool) -> None:
-        """Act on what was read, on all ranks together.
+    def handle(self, reading: Reading, at_interval: bool) -> None:
+        """Act on a reading, on all ranks together.
 
         Args:
             reading: The losses and weights.
-            at_interval: It is one of those between two batches, and nothing is being saved.
+            at_interval: Whether it was made between two batches, with nothing being saved.
         """
         if not reading.all_good:
             self.fail(reading)
 
     def fail(self, reading: Reading) -> None:
-        """Raise, and say what to do."""
+        """Raise ``InvalidLossError``."""
         since = "" if reading.first is None else f" since iter {reading.first[0]}"
         raise InvalidLossError(
-            f"{self.said(reading)}\nThe weights may be spoilt{since}: go on from a checkpoint "
+            f"{self.describe(reading)}\nThe weights may be spoilt{since}: go on from a checkpoint "
             "before it"
         )
 
-    def said(self, reading: Reading) -> str:
-        """Say what went bad first."""
-        return message(reading, self.runner.rank)
+    def describe(self, reading: Reading) -> str:
+        """Describe the first bad step."""
+        return describe(reading, self.runner.rank)
 
-    def note_file(self, path: Any) -> None:
-        """A full checkpoint has been written, after a reading that was good."""
+    def on_saved(self, path: Any) -> None:
+        """Run after a full checkpoint was written, which a good reading preceded."""
 
     def after_error(self, reading: Reading) -> None:
-        """Another error ends the run; this rank is alone."""
+        """Run when another error ends the run; this rank is alone then."""
         if not reading.all_good:
-            self.runner.logger.warning("before the error: %s", self.said(reading))
+            self.runner.logger.warning("before the error: %s", self.describe(reading))
 
     def report(self) -> None:
-        """Say at the end of the run what there is to say."""
+        """Log a summary at the end of the run."""
 
     def close(self) -> None:
-        """Leave no trace; doing it twice does no harm."""
+        """Undo all changes to Trainer and optimizers; a second call does nothing."""
 
 
 class Restore(Action):
-    """Goes back to the last good state, so many times, and raises after that."""
+    """Restores the last good state, up to ``max_restores`` times, and then raises."""
 
-    keeps = True
+    keeps_state = True
 
     def __init__(self, hook: Any, runner: Any) -> None:
         super().__init__(hook, runner)
-        self._good = GoodState(runner.trainer)
-        self._is_first = True
-        self._count = 0
+        self._state = LastGoodState(runner.trainer)
+        self._has_started = False
+        self._restores = 0
+        self._limit: int | None = hook.max_restores
 
     def before_batch(self) -> None:
-        """Keep the state at the start: now all hooks are ready, averages too."""
-        if self._is_first:
-            self._is_first = False
-            self._good.keep()
+        """Keep the state at the start: all hooks are ready now, averages too."""
+        if not self._has_started:
+            self._has_started = True
+            self._state.keep()
 
-    def settle(self, reading: Reading, at_interval: bool) -> None:
-        """Go back, or keep what is good."""
+    def handle(self, reading: Reading, at_interval: bool) -> None:
+        """Keep a good state; restore the last one after a bad reading."""
         if reading.all_good:
             if at_interval:
-                self._good.keep()
+                self._state.keep()
             return
-        self._count += 1
-        if not self.may_go_on():
-            self.fail(reading)
-        where = self._good.put_back()
+        if self._limit is not None and self._restores >= self._limit:
+            raise InvalidLossError(
+                f"{self.describe(reading)}\nmax_restores={self._limit}: the last good state "
+                f"has been put back {self._restores} times already"
+            )
+        self._restores += 1
+        source = self._state.restore()
         self.runner.logger.warning(
             "%s\nput back weights, optimizers and averages from %s; %s",
-            self.said(reading),
-            where,
-            self.what_now(),
+            self.describe(reading),
+            source,
+            self.proceed(),
         )
 
-    def may_go_on(self) -> bool:
-        """Whether the limit has not been reached."""
-        limit = self.hook.max_restores
-        return limit is None or self._count <= limit
+    def proceed(self) -> str:
+        """Go on after a restore, and return the words for the log."""
+        limit = "" if self._limit is None else f" of {self._limit}"
+        return f"training goes on (restore {self._restores}{limit})"
 
-    def fail(self, reading: Reading) -> None:
-        """Raise, and name the limit."""
-        raise InvalidLossError(
-            f"{self.said(reading)}\nmax_restores={self.hook.max_restores}: the last good state "
-            f"has been put back {self._count - 1} times already"
-        )
-
-    def what_now(self) -> str:
-        """Say how it goes on."""
-        limit = "" if self.hook.max_restores is None else f" of {self.hook.max_restores}"
-        return f"training goes on (restore {self._count}{limit})"
-
-    def note_file(self, path: Any) -> None:
-        """Go back to this one from now on."""
-        self._good.note_file(path)
+    def on_saved(self, path: Any) -> None:
+        """Restore from this checkpoint from now on."""
+        self._state.add_file(path)
 
     def after_error(self, reading: Reading) -> None:
-        """Put the good state back: a checkpoint may be written because of the error."""
+        """Restore the good state: the error may have a checkpoint written."""
         super().after_error(reading)
         if not reading.all_good:
-            alone = self.runner.world_size == 1
-            self._good.put_back() if alone else self._good.put_back_copy()
+            if self.runner.world_size == 1:
+                self._state.restore()
+            else:
+                self._state.restore_copy()
 
 
 class Stop(Restore):
-    """Goes back to the last good state and ends training."""
+    """Restores the last good state and ends training."""
 
-    _minimum: tuple[Any, Any] | None = None
+    def __init__(self, hook: Any, runner: Any) -> None:
+        super().__init__(hook, runner)
+        self._limit = None
+        self._minimum: tuple[Any, Any] | None = None
 
-    def may_go_on(self) -> bool:
-        """It does not go on: there is no limit."""
-        return True
-
-    def what_now(self) -> str:
+    def proceed(self) -> str:
         """Stop, also before ``min_epochs`` and ``min_steps``."""
         trainer = self.runner.trainer
         if self._minimum is None:
             self._minimum = progress.lift_minimum(trainer)
-        # on all ranks, as the reading was: nobody need be asked
+        # the reading was the same on all ranks: they need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"
 
@@ -175,109 +167,3 @@ class Stop(Restore):
         if self._minimum is not None:
             progress.restore_minimum(self.runner.trainer, self._minimum)
             self._minimum = None
-
-
-class Skip(Action):
-    """Does not make bad steps, so many in a row, and raises after that."""
-
-    skips = True
-
-    def __init__(self, hook: Any, runner: Any) -> None:
-        super().__init__(hook, runner)
-        self._skipper = StepSkipper(runner.trainer)
-        self._decisions: list[tuple[int, torch.Tensor | bool]] = []
-        self._steps = 0
-        self._skipped: list[int] = []
-        self._row: list[int] = []
-
-    def before_batch(self) -> None:
-        """Keep what the batch may spoil."""
-        self._skipper.before_batch()
-
-    def before_backward(self, loss: torch.Tensor) -> None:
-        """Note what a step is to be judged by."""
-        self._skipper.before_backward(loss)
-
-    def before_step(self, optimizer: torch.optim.Optimizer, iteration: int) -> None:
-        """Judge the step."""
-        self._skipper.before_step(optimizer, iteration)
-
-    def flags(self) -> list[torch.Tensor]:
-        """Take the decisions that are still on the device."""
-        self._decisions, self._skipper.decisions = self._skipper.decisions, []
-        return [one for _, one in self._decisions if isinstance(one, torch.Tensor)]
-
-    def bad_step(self, reading: Reading) -> Step | None:
-        """Return the first with a bad loss, else the one whose gradients were bad."""
-        skipped = self._now(reading)
-        by_iter = {step.iter: step for step in reading.steps}
-        found = super().bad_step(reading)
-        return found if found or not skipped else by_iter.get(skipped[0])
-
-    def settle(self, reading: Reading, at_interval: bool) -> None:
-        """Count; raise if there were too many, or if weights are bad all the same."""
-        skipped, limit = self._now(reading), self.hook.max_skips
-        for (iteration, _), is_bad in zip(self._decisions, self._verdicts(reading), strict=True):
-            self._row = [*self._row, iteration] if is_bad else []
-            if limit is not None and len(self._row) > limit:
-                raise InvalidLossError(
-                    f"{self._said(reading)}\nmax_skips={limit}: {len(self._row)} optimizer steps "
-                    f"were bad one after the other, from iter {self._row[0]} to iter {iteration}; "
-                    "the weights are those from before them"
-                )
-        self._steps += len(self._decisions)
-        self._skipped += skipped
-        if reading.spoilt:
-            self.fail(reading)
-        if skipped:
-            self.runner.logger.warning(
-                "skipped the optimizer steps of iters %s\n%s",
-                _numbers(skipped),
-                self._said(reading),
-            )
-        if self._skipped:
-            # not into the output: to a logger that would make it an evaluation's
-            self.runner.log_buffer.replace({"skipped_steps": len(self._skipped)})
-
-    def _verdicts(self, reading: Reading) -> list[bool]:
-        """Return of each optimizer step since the last reading whether it was skipped."""
-        flags = iter(reading.flags)
-        return [next(flags) if isinstance(d, torch.Tensor) else d for _, d in self._decisions]
-
-    def _now(self, reading: Reading) -> list[int]:
-        """Return the iterations whose steps were skipped since the last reading."""
-        verdicts = zip(self._decisions, self._verdicts(reading), strict=True)
-        return [iteration for (iteration, _), is_bad in verdicts if is_bad]
-
-    def _said(self, reading: Reading) -> str:
-        if reading.all_good:
-            return "their losses were finite, their gradients were not"
-        return self.said(reading)
-
-    def after_error(self, reading: Reading) -> None:
-        """Nothing is spoilt."""
-
-    def report(self) -> None:
-        """Say how many there were."""
-        if self._skipped:
-            self.runner.logger.warning(
-                "CheckInvalidLossHook skipped %d of %d optimizer steps: those of iters %s",
-                len(self._skipped),
-                self._steps,
-                _numbers(self._skipped),
-            )
-
-    def close(self) -> None:
-        """Leave the optimizers as they were."""
-        self._skipper.close()
-
-
-def action_of(hook: Any, runner: Any) -> Action:
-    """Make the action that a hook asks for, for one fit."""
-    kinds = {"raise": Action, "stop": Stop, "restore": Restore, "skip": Skip}
-    return kinds[hook.action](hook, runner)
-
-
-def _numbers(iters: list[int], most: int = 10) -> str:
-    shown = ", ".join(map(str, iters[:most]))
-    return shown if len(iters) <= most else f"{shown} and {len(iters) - most} more"

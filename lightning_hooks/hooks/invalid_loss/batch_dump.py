@@ -1,4 +1,4 @@
-"""A batch that made a loss invalid, in a file, with all that is needed to run its step again."""
+"""Write the batch that made a loss invalid to a file, with all that is needed to run it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["dump_batch", "load_batch"]
 def dump_batch(step: Step, directory: str, rank: int) -> str:
     """Write a step's batch as ``invalid_iter_<iter>_rank_<rank>.pt``; return the path.
 
-    The file is whole or not there. Its dict:
+    The file is written atomically. Its dict:
 
     ==================  =======================================================================
     key                 value
@@ -25,12 +25,12 @@ def dump_batch(step: Step, directory: str, rank: int) -> str:
     iter                training iterations before the step
     epoch, inner_iter   epochs before, batches of the epoch before
     rank                the process
-    rng_state           the random state before the step: ``rng.set_rng_state`` puts it back
+    rng_state           the random state before the step, for ``random_state.set_rng_state``
     ==================  =======================================================================
 
     Args:
         step: The step.
-        directory: Where to; made if it is not there.
+        directory: The directory, created if missing.
         rank: The number of this process.
     """
     path = files.join(directory, f"invalid_iter_{step.iter}_rank_{rank}.pt")
@@ -48,15 +48,15 @@ def dump_batch(step: Step, directory: str, rank: int) -> str:
 
 
 def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
-    """Load what :func:`dump_batch` wrote.
+    """Load a file that :func:`dump_batch` wrote.
 
     Args:
         path: The file, local or fsspec's.
-        weights_only: Whether the batch is tensors, numbers and strings in dicts and lists; with
-            False any object is loaded, which runs code from the file: for files of your own.
+        weights_only: Load tensors, numbers and strings in dicts and lists only. False loads any
+            object, which runs code from the file: only for files that you trust.
 
     Raises:
-        pickle.UnpicklingError: if ``weights_only`` and there are other objects in the batch.
+        pickle.UnpicklingError: if ``weights_only`` and the batch has other objects.
     """
     found: dict[str, Any] = files.load_torch(path, weights_only=weights_only)
     return found

@@ -1,7 +1,4 @@
-"""Optimizer steps that are not made, decided on the device where the optimizer can.
-
-The buffers of a module from before a step, to be put back without asking the device.
-"""
+"""Skip optimizer steps with bad losses or gradients, decided on the device where possible."""
 
 from __future__ import annotations
 
@@ -9,36 +6,40 @@ import inspect
 from collections import defaultdict
 from typing import Any
 
-import lightning as L
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import nn
+from torch.optim import Optimizer
 
 from lightning_hooks.engine.lightning_api import precision
+from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
+from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step
 from lightning_hooks.utils.nonfinite import gradients_non_finite, over_ranks, scalar
 
-__all__ = ["BufferGuard", "StepSkipper"]
+__all__ = ["Skip"]
 
 
-class StepSkipper:
-    """Skips the optimizer steps whose losses or gradients are NaN or infinite, on all ranks alike.
+class Skip(Action):
+    """Skips optimizer steps whose losses or gradients are NaN or infinite, on all ranks alike.
 
-    A skipped step changes neither weights nor optimizer state nor buffers. How it is skipped:
+    A skipped step changes neither weights nor optimizer state nor buffers. More than
+    ``max_skips`` in a row raise. The way to skip depends on the optimizer:
 
     - Optimizers that take ``found_inf`` (``fused=True``), as from a gradient scaler: the flag
       stays on the device. After a skipped first step the momentum of fused SGD, which torch has
-      not written, is zeroed: the next step makes of it what a first one does.
-    - Others: the host reads the flag, and drops the gradients, without which they do nothing.
-    - With a gradient scaler, which looks after the gradients itself, only losses are judged.
-
-    Args:
-        trainer: The Trainer, in a fit.
+      not written, is zeroed: the next step turns it into that of a first one.
+    - Others: the host reads the flag and drops the gradients, without which they do nothing.
+    - With a gradient scaler, which checks the gradients itself, only losses are judged.
 
     Raises:
         ValueError: for strategies and optimizers whose steps cannot be skipped.
     """
 
-    def __init__(self, trainer: L.Trainer) -> None:
+    guards_steps = True
+
+    def __init__(self, hook: Any, runner: Any) -> None:
+        super().__init__(hook, runner)
+        trainer = runner.trainer
         if isinstance(trainer.strategy, DeepSpeedStrategy):
             raise ValueError("action='skip' does not work with DeepSpeed, which steps by itself")
         for optimizer in trainer.optimizers:
@@ -46,20 +47,24 @@ class StepSkipper:
                 raise ValueError(
                     "action='skip' does not work with LBFGS, which runs the model many times a step"
                 )
-        self._scaled = precision.has_grad_scaler(trainer)
-        self._fused = {id(o) for o in trainer.optimizers if _takes_found_inf(o)}
-        self._many = trainer.world_size > 1
-        self._losses: dict[int, list[torch.Tensor]] = {id(o): [] for o in trainer.optimizers}
-        self._buffers = BufferGuard(trainer.lightning_module)
-        self._group_is_open = False
-        self._stepping: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
-        self._touched: list[torch.optim.Optimizer] = []
+        self._has_scaler = precision.has_grad_scaler(trainer)
+        self._fused = {optimizer for optimizer in trainer.optimizers if _takes_found_inf(optimizer)}
+        self._losses: dict[Optimizer, list[torch.Tensor]] = {o: [] for o in trainer.optimizers}
+        self._buffers = BufferSnapshot(trainer.lightning_module)
+        self._group_is_open = False  # some batches of the next step have run
+        # optimizers within their step: the flag, and the parameters without momentum
+        self._pending: dict[Optimizer, tuple[torch.Tensor, list[torch.Tensor]]] = {}
         self._handles = [o.register_step_post_hook(self._after_step) for o in trainer.optimizers]
-        self.decisions: list[tuple[int, torch.Tensor | bool]] = []
-        """Iteration of each optimizer step and whether it was skipped; whoever reads clears it."""
+        self._flags: list[tuple[int, torch.Tensor]] = []  # of each step since the last reading
+        self._iters: list[int] = []  # the iterations of the steps in the last reading
+        self._steps = 0
+        self._skipped: list[int] = []
+        self._in_a_row: list[int] = []
+
+    # -- each step -------------------------------------------------------------------------
 
     def before_batch(self) -> None:
-        """Keep the buffers, at the first batch of those that make a step."""
+        """Keep the buffers, at the first batch of a step."""
         if not self._group_is_open:
             self._buffers.keep()
             self._group_is_open = True
@@ -67,80 +72,140 @@ class StepSkipper:
                 losses.clear()
 
     def before_backward(self, loss: torch.Tensor) -> None:
-        """Judge this loss when an optimizer steps, whichever it is."""
+        """Judge the next step of every optimizer by this loss too."""
         for losses in self._losses.values():
             losses.append(scalar(loss.detach()))
 
-    def before_step(self, optimizer: torch.optim.Optimizer, iteration: int) -> None:
-        """Judge a step that is about to be made, and skip it if it is bad."""
+    def before_step(self, optimizer: Optimizer, iteration: int) -> None:
+        """Judge a step that is about to run, and skip it if it is bad."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters if p.grad is not None]
-        losses, self._losses[id(optimizer)] = self._losses.get(id(optimizer), []), []
+        losses, self._losses[optimizer] = self._losses.get(optimizer, []), []
         self._group_is_open = False
-        flag = gradients_non_finite(() if self._scaled else gradients, losses)
+        flag = gradients_non_finite(() if self._has_scaler else gradients, losses)
         if gradients:
             flag = flag.to(gradients[0].device)
-        if self._many:
+        if self.runner.world_size > 1:
             flag = over_ranks(flag)
-        decision: torch.Tensor | bool = flag
+        self._flags.append((iteration, flag))
         fresh = _without_momentum(optimizer)
-        if not self._on_device(optimizer, fresh):
-            decision = bool(flag)
-            if decision:
-                self._buffers.put_back()
+        if not self._skips_on_device(optimizer, fresh):
+            if flag:
+                self._buffers.restore()
                 for parameter in parameters:
                     parameter.grad = None
-        elif self._scaled:
-            self._buffers.put_back(flag)
-            for gradient in gradients[:1]:  # the scaler looks for such values, on the device
+        elif self._has_scaler:
+            self._buffers.restore(flag)
+            for gradient in gradients[:1]:  # the scaler finds the NaN, on the device
                 gradient.masked_fill_(flag.bool(), float("nan"))
         else:
-            self._buffers.put_back(flag)
-            self._stepping[id(optimizer)] = flag, fresh
-            self._touched.append(optimizer)
+            self._buffers.restore(flag)
+            self._pending[optimizer] = flag, fresh
             optimizer.grad_scale, optimizer.found_inf = None, flag  # type: ignore[attr-defined]
-        self.decisions.append((iteration, decision))
 
-    def _on_device(self, optimizer: torch.optim.Optimizer, fresh: list[torch.Tensor]) -> bool:
-        """Whether the host need not know: the optimizer's own kernels look at the flag."""
-        if id(optimizer) not in self._fused:
+    def _skips_on_device(self, optimizer: Optimizer, fresh: list[torch.Tensor]) -> bool:
+        """Whether the optimizer's own kernels read the flag."""
+        if optimizer not in self._fused:
             return False
         # with dampening a first step differs from one on zeroed momentum
         dampened = fresh and any(group["dampening"] for group in optimizer.param_groups)
-        return self._scaled or not dampened
+        return self._has_scaler or not dampened
 
-    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Take the flag away again; zero momentum that was made but not written."""
-        flag, fresh = self._stepping.pop(id(optimizer), (None, []))
-        if flag is None:
-            return
-        self._touched.remove(optimizer)
-        for name in ("found_inf", "grad_scale"):  # or a second hook has taken them away
-            optimizer.__dict__.pop(name, None)
-        for parameter in fresh:
-            momentum = optimizer.state[parameter].get("momentum_buffer")
-            if momentum is not None:
-                momentum.masked_fill_(flag.bool(), 0)
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Remove the flag; zero momentum that torch allocated but did not write."""
+        if optimizer in self._pending:
+            flag, fresh = self._pending.pop(optimizer)
+            _remove_found_inf(optimizer)
+            for parameter in fresh:
+                momentum = optimizer.state[parameter].get("momentum_buffer")
+                if momentum is not None:
+                    momentum.masked_fill_(flag.bool(), 0)
+
+    # -- each reading ----------------------------------------------------------------------
+
+    def flags(self) -> list[torch.Tensor]:
+        """Return the flag of each step since the last reading."""
+        flags, self._flags = self._flags, []
+        self._iters = [iteration for iteration, _ in flags]
+        return [flag for _, flag in flags]
+
+    def first_bad_step(self, reading: Reading) -> Step | None:
+        """Return the first step with a bad loss, else the first with bad gradients."""
+        skipped = self._skipped_in(reading)
+        bad = [step for step in reading.steps if step.iter in skipped[:1]]
+        return next(iter([*reading.bad, *bad]), None)
+
+    def handle(self, reading: Reading, at_interval: bool) -> None:
+        """Count the skipped steps; raise for too many, or for weights that are bad all the same."""
+        skipped, limit = self._skipped_in(reading), self.hook.max_skips
+        reason = "their losses were finite, their gradients were not"
+        if not reading.all_good:
+            reason = self.describe(reading)
+        for iteration, is_bad in zip(self._iters, reading.flags, strict=True):
+            self._in_a_row = [*self._in_a_row, iteration] if is_bad else []
+            if limit is not None and len(self._in_a_row) > limit:
+                raise InvalidLossError(
+                    f"{reason}\nmax_skips={limit}: {len(self._in_a_row)} optimizer steps were bad "
+                    f"one after the other, from iter {self._in_a_row[0]} to iter {iteration}; the "
+                    "weights are those from before them"
+                )
+        self._steps += len(reading.flags)
+        self._skipped += skipped
+        if reading.has_nonfinite_weights:
+            self.fail(reading)
+        if skipped:
+            self.runner.logger.warning(
+                "skipped the optimizer steps of iters %s\n%s", _listing(skipped), reason
+            )
+        if self._skipped:
+            # not into the output: there a logger would take it for an evaluation's
+            self.runner.log_buffer.replace({"skipped_steps": len(self._skipped)})
+
+    def _skipped_in(self, reading: Reading) -> list[int]:
+        pairs = zip(self._iters, reading.flags, strict=True)
+        return [iteration for iteration, is_bad in pairs if is_bad]
+
+    def after_error(self, reading: Reading) -> None:
+        """Do nothing: bad steps changed nothing."""
+
+    def report(self) -> None:
+        """Log the number of skipped steps."""
+        if self._skipped:
+            self.runner.logger.warning(
+                "CheckInvalidLossHook skipped %d of %d optimizer steps: those of iters %s",
+                len(self._skipped),
+                self._steps,
+                _listing(self._skipped),
+            )
 
     def close(self) -> None:
-        """Leave the optimizers as they were; doing it twice does no harm."""
+        """Restore the optimizers; a second call does nothing."""
         for handle in self._handles:
             handle.remove()
-        for optimizer in self._touched:  # an error came between
-            optimizer.__dict__.pop("found_inf", None)
-            optimizer.__dict__.pop("grad_scale", None)
-        self._handles, self._touched = [], []
-        self._stepping.clear()
+        for optimizer in self._pending:  # an error ended its step
+            _remove_found_inf(optimizer)
+        self._handles = []
+        self._pending.clear()
 
 
-def _takes_found_inf(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer has ``found_inf`` as an attribute, as a gradient scaler sets it."""
+def _listing(iters: list[int], most: int = 10) -> str:
+    shown = ", ".join(map(str, iters[:most]))
+    return shown if len(iters) <= most else f"{shown} and {len(iters) - most} more"
+
+
+def _takes_found_inf(optimizer: Optimizer) -> bool:
+    """Whether an optimizer reads the attribute ``found_inf``, which a gradient scaler sets."""
     takes = getattr(optimizer, "_step_supports_amp_scaling", False)
     return takes and "grad_scaler" not in inspect.signature(optimizer.step).parameters
 
 
-def _without_momentum(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the parameters of an SGD with momentum that have none yet and are to be stepped."""
+def _remove_found_inf(optimizer: Optimizer) -> None:
+    for name in ("found_inf", "grad_scale"):
+        vars(optimizer).pop(name, None)  # a second hook may have removed it
+
+
+def _without_momentum(optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of an SGD with momentum that get their momentum in this step."""
     if not isinstance(optimizer, torch.optim.SGD):
         return []
     return [
@@ -153,10 +218,10 @@ def _without_momentum(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     ]
 
 
-class BufferGuard:
-    """Keeps a module's buffers (BatchNorm's statistics) and puts them back if a flag says so.
+class BufferSnapshot:
+    """A copy of a module's buffers (BatchNorm's statistics), restored where a flag is set.
 
-    The forward of a bad batch spoils them, before anyone can know. All buffers of a type go
+    The forward of a bad batch spoils them before the flag is known. All buffers of a type go
     into one tensor: a few kernels, whatever their number.
 
     Args:
@@ -164,35 +229,31 @@ class BufferGuard:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._places = [
-            (part._buffers, name)
+        self._slots = [
+            (part, name)
             for part in module.modules()
-            for name, buffer in part._buffers.items()
-            if buffer is not None and not nn.parameter.is_lazy(buffer) and not buffer.is_sparse
+            for name, buffer in part.named_buffers(recurse=False)
+            if not nn.parameter.is_lazy(buffer) and not buffer.is_sparse
         ]
-        self._kept: list[tuple[list[torch.Tensor], torch.Tensor]] = []
+        self._copies: list[tuple[list[torch.Tensor], torch.Tensor]] = []
 
     @torch.no_grad()
     def keep(self) -> None:
         """Copy the buffers as they are."""
         groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
-        for buffers, name in self._places:
-            buffer = buffers.get(name)
+        for part, name in self._slots:
+            buffer = part._buffers.get(name)
             if buffer is not None and buffer.numel():
                 groups[buffer.device, buffer.dtype].append(buffer)
-        self._kept = [(group, _flat(group)) for group in groups.values()]
+        self._copies = [(buffers, _flat(buffers)) for buffers in groups.values()]
 
     @torch.no_grad()
-    def put_back(self, flag: torch.Tensor | None = None) -> None:
-        """Put the kept values back: where the flag is not 0, or always.
-
-        Args:
-            flag: A 0-d tensor.
-        """
-        for buffers, kept in self._kept:
-            value = kept
+    def restore(self, flag: torch.Tensor | None = None) -> None:
+        """Restore the copies: always, or where a flag (a 0-d tensor) is not 0."""
+        for buffers, copy in self._copies:
+            value = copy
             if flag is not None:
-                value = torch.where(flag.to(kept.device).bool(), kept, _flat(buffers))
+                value = torch.where(flag.to(copy.device).bool(), copy, _flat(buffers))
             pieces = torch.split(value, [buffer.numel() for buffer in buffers])
             shaped = [p.view(b.shape) for p, b in zip(pieces, buffers, strict=True)]
             torch._foreach_copy_(buffers, shaped)
