@@ -25,7 +25,7 @@ from lightning_hooks import (
     MomentumAnnealingEMAHook,
     StochasticWeightAverageHook,
 )
-from lightning_hooks.hooks.averaging.nan_safe_update import MaskedUpdate
+from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
 from lightning_hooks.schedules.averages import half_life_momentum, ramped_momentum
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -533,10 +533,10 @@ def test_one_bad_number_in_a_small_model_is_enough(tmp_path):
     loop.check(hook.ema_state_dict(), module)
 
 
-def test_what_slips_through_is_mended_before_it_is_used():
+def test_what_slips_through_is_repaired_before_it_is_used():
     value = torch.nn.Parameter(torch.zeros(100_000))
     average, left_out = torch.ones(100_000), torch.zeros(())
-    update = MaskedUpdate([(average, value)], left_out, False)
+    update = NanSafeUpdate([(average, value)], left_out, False)
     with torch.no_grad():
         value[-1] = float("nan")  # nothing looks so far
         update(0.1)
@@ -545,7 +545,7 @@ def test_what_slips_through_is_mended_before_it_is_used():
         update(0.1)
         assert left_out == 1
         value.fill_(5.0)
-    update.mend()
+    update.repair()
     assert average[:-1].unique().tolist() == pytest.approx([0.9])
     assert average[-1] == 5
 
@@ -611,7 +611,7 @@ def test_is_a_lerp_of_whatever_a_parameter_may_be(weight, bad, every):
     expected = [average.clone() for average in averages]
     left_out = torch.zeros(())
     pairs = [*zip(averages, values.values(), strict=True)]
-    update = MaskedUpdate(pairs, left_out, every)
+    update = NanSafeUpdate(pairs, left_out, every)
     with torch.no_grad():
         if bad is None:
             torch._foreach_lerp_(expected, [*values.values()], weight)
@@ -629,7 +629,7 @@ def test_fused_and_plain_updates_agree_to_two_units_in_the_last_place():
     value, left_out = torch.nn.Parameter(torch.randn(10_000)), torch.zeros(())
     average = torch.randn(10_000)
     exact = average.double().lerp(value.detach().double(), 2e-4).float()
-    MaskedUpdate([(average, value)], left_out, False)(2e-4)
+    NanSafeUpdate([(average, value)], left_out, False)(2e-4)
     steps = (average.view(torch.int32) - exact.view(torch.int32)).abs()
     assert steps.max() <= 2
 
@@ -750,7 +750,7 @@ def test_momentum_can_be_a_subclass_own(tmp_path):
         (partial(EMAHook, swap="never"), ValueError, "swap must be one of auto, copy"),
         (partial(BaseEMAHook, momentum_fun=0.1), TypeError, "momentum_fun must be a function"),
         (partial(BaseEMAHook, skip_buffers=1), TypeError, "skip_buffers must be a bool"),
-        (partial(ExpMomentumEMAHook, buffers="copy"), TypeError, "has mmdetection's skip_buffers"),
+        (partial(ExpMomentumEMAHook, buffers="copy"), TypeError, "write mmdetection's skip_buffers"),
         (partial(ExpMomentumEMAHook, total_iter=0), ValueError, "total_iter must be at least 1"),
         (partial(MomentumAnnealingEMAHook, gamma="x"), TypeError, "gamma must be a number"),
         (partial(MomentumAnnealingEMAHook, gamma=-1), ValueError, "gamma must be above 0, got -1"),

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import Hook, HookAdapter, StochasticWeightAverageHook, TrainStepModule
 from lightning_hooks.hooks.averaging.ema import EMAHook, ema_momentum
-from lightning_hooks.hooks.averaging.nan_safe_update import MaskedUpdate
+from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
 from lightning_hooks.hooks.averaging.weight_swap import WeightSwap
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "training.json").read_text())["cases"]
@@ -161,7 +161,7 @@ def test_departure_a_lerp_is_closer_to_the_exact_average_than_mmcvs_update():
     torch.manual_seed(0)
     start = torch.randn(1000)
     value, lerp, mul, exact = start.clone(), start.clone(), start.clone(), start.double()
-    update = MaskedUpdate([(lerp, value)], torch.zeros(()), False)
+    update = NanSafeUpdate([(lerp, value)], torch.zeros(()), False)
     for _ in range(2000):
         value.copy_(start + torch.randn(1000) * 0.1)
         update(2e-4)
@@ -335,12 +335,12 @@ def test_swap_survives_an_interrupt_in_its_midst():
         parameter.armed = i == 1
     swap = WeightSwap(parameters, [torch.full((2,), 9.0) for _ in parameters])
     with pytest.raises(KeyboardInterrupt):
-        swap.put_in()
+        swap.swap_in()
     parameters[1].armed = False
     assert parameters[0][0] == 9
-    swap.take_out()
+    swap.swap_out()
     assert [p[0].item() for p in parameters] == [0, 1, 2]
-    swap.take_out()
+    swap.swap_out()
     assert [p[0].item() for p in parameters] == [0, 1, 2]
 
 
@@ -350,10 +350,10 @@ def test_swap_points_at_the_average_and_copies_where_storage_is_shared():
     average = [torch.full((2,), 7.0), torch.full((2,), 8.0)]
     swap = WeightSwap([view, own], average)
     address = own.data_ptr()
-    swap.put_in()
+    swap.swap_in()
     assert flat.tolist() == [7, 7, 2, 3]
     assert own.data_ptr() == average[1].data_ptr()
-    swap.take_out()
+    swap.swap_out()
     assert flat.tolist() == [0, 1, 2, 3]
     assert own.data_ptr() == address
 

@@ -1,4 +1,4 @@
-"""How much the model weighs in its average at a step: every update rule as a pure function.
+"""Update rules of averages, as pure functions: the weight of the model at a step.
 
 ``average = (1 - w) * average + w * model``, where ``w`` is one of these functions of the step.
 The step counts the optimizer steps before this one, from 0.
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def over_interval(momentum: float, interval: int) -> float:
-    """Return the weight that one update needs to do what ``interval`` updates would have done.
+    """Return the weight with which one update equals ``interval`` updates.
 
     ``1 - (1 - momentum) ** interval``: the average keeps ``1 - momentum`` of itself each time.
 
@@ -105,7 +105,7 @@ def ramped_momentum(step: int, start: float, momentum: float, warm_up: int) -> f
 
 
 def half_life_momentum(half_life: float) -> float:
-    """Return the weight with which a model counts half after so many steps: Composer's.
+    """Return Composer's weight: a model's share halves every ``half_life`` steps.
 
     ``1 - 2 ** (-1 / half_life)``
 
@@ -118,7 +118,7 @@ def half_life_momentum(half_life: float) -> float:
 def annealing_momentum(step: int, momentum: float, gamma: float, power: float = 1.0) -> float:
     """Return the annealed weight ``max(momentum, (gamma / (gamma + step)) ** power)``.
 
-    The first update takes the model as it is. With a power of 1 it is MMEngine's, with 2/3 and a
+    The first update copies the model. With a power of 1 it is MMEngine's, with 2/3 and a
     gamma of 1 timm's.
 
     >>> [annealing_momentum(step, 0.25, 2) for step in (0, 2, 6, 7)]
@@ -128,7 +128,7 @@ def annealing_momentum(step: int, momentum: float, gamma: float, power: float = 
 
 
 def equal_share(step: int, interval: int = 1) -> float:
-    """Return the weight that makes the average the mean of all models so far (SWA).
+    """Return the weight of a plain mean of all models so far (SWA).
 
     ``1 / (step // interval + 1)``
 

@@ -1,4 +1,4 @@
-"""``EMAHook``: an exponential moving average of the parameters, with which is validated."""
+"""``EMAHook``: validate with an exponential moving average of the parameters."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class EMAHook(StepAverageHook):
     :func:`~lightning_hooks.schedules.averages.ema_momentum` of
     ``1 - (1 - momentum) ** interval``. With ``warm_up=0`` it is the plain average.
 
-    How it is evaluated with, saved and exported (``apply_to``, ``export``) is that of every
-    :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`. A checkpoint without an average is
-    started from with its weights; of one by Lightning's ``EMAWeightAveraging`` both sets are
-    taken.
+    Evaluation, checkpoints and ``apply_to`` and ``export`` are those of every
+    :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`. From a checkpoint without an
+    average, averaging starts with its weights; of one by Lightning's ``EMAWeightAveraging`` both
+    sets are loaded.
 
     Args:
         momentum: The weight of the model in the average per step, in (0, 1).
         interval: Optimizer steps from one update to the next.
         warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
-        resume_from: A checkpoint that the run goes on from.
+        resume_from: A checkpoint to resume from.
         options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
             ``check``, ``device``: see
             :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
@@ -40,7 +40,7 @@ class EMAHook(StepAverageHook):
         ValueError: for values out of range; at the start of a fit, for a strategy that flattens
             or partitions the parameters (FSDP, DeepSpeed).
 
-    Source: mmcv's ``EMAHook``; the beginning is MMEngine's idea.
+    Source: mmcv's ``EMAHook``; ``begin_iter`` and ``begin_epoch`` are MMEngine's idea.
 
     Note:
         Departures from mmcv: ``warm_up`` works (see ``ema_momentum``); an ``interval`` of k

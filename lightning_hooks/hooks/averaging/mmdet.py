@@ -1,4 +1,4 @@
-"""mmdetection's EMA hooks: buffers averaged too, and a momentum of one's own."""
+"""mmdetection's EMA hooks: they average buffers too, with any function for the momentum."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class BaseEMAHook(StepAverageHook):
     Args:
         momentum: The weight of the model in the average per update, in (0, 1).
         interval: Optimizer steps from one update to the next; the first is after ``interval``.
-        skip_buffers: Leave the buffers out of the average, which then goes with the model's own.
-        resume_from: A checkpoint that the run goes on from.
-        momentum_fun: Returns the weight at an optimizer step, counted from 0.
+        skip_buffers: Whether the average goes with the model's own buffers.
+        resume_from: A checkpoint to resume from.
+        momentum_fun: A function of the optimizer step, counted from 0, for the weight.
         options: Keywords of every average, ``begin_iter``, ``begin_epoch``, ``swap``,
             ``check``, ``device``: see
             :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
@@ -61,8 +61,8 @@ class BaseEMAHook(StepAverageHook):
         check_function("momentum_fun", momentum_fun)
         if "buffers" in options:
             raise TypeError(
-                f"buffers={options['buffers']!r}: {type(self).__name__} has mmdetection's "
-                "skip_buffers=True or False for it"
+                f"{type(self).__name__} has no buffers={options['buffers']!r}: "
+                "write mmdetection's skip_buffers=True or False"
             )
         super().__init__(
             interval, resume_from, buffers="ignore" if skip_buffers else "average", **options
@@ -77,7 +77,11 @@ class BaseEMAHook(StepAverageHook):
 
     def get_momentum(self, runner: Any) -> float:
         """Return the weight at this step."""
-        return self.momentum if self.momentum_fun is None else self.momentum_fun(self.steps)
+        rule = self._rule if self.momentum_fun is None else self.momentum_fun
+        return rule(self.steps)
+
+    def _rule(self, step: int) -> float:
+        return self.momentum
 
 
 @HOOKS.register_module()
@@ -109,11 +113,8 @@ class ExpMomentumEMAHook(BaseEMAHook):
         check_int("total_iter", total_iter, 1)
         self.total_iter = total_iter
 
-    def get_momentum(self, runner: Any) -> float:
-        """Return the weight at this step."""
-        if self.momentum_fun is not None:
-            return self.momentum_fun(self.steps)
-        return exp_momentum(self.steps, self.momentum, self.total_iter)
+    def _rule(self, step: int) -> float:
+        return exp_momentum(step, self.momentum, self.total_iter)
 
 
 @HOOKS.register_module()
@@ -124,7 +125,7 @@ class LinearMomentumEMAHook(BaseEMAHook):
     matters only where ``momentum * warm_up`` is above 1, so not with the default momentum.
 
     Args:
-        warm_up: How slowly it rises, in optimizer steps.
+        warm_up: The scale of the rise, in optimizer steps.
         kwargs: The arguments of :class:`BaseEMAHook`.
 
     Raises:
@@ -147,10 +148,5 @@ class LinearMomentumEMAHook(BaseEMAHook):
         check_int("warm_up", warm_up, 0)
         self.warm_up = warm_up
 
-    def get_momentum(self, runner: Any) -> float:
-        """Return the weight at this step."""
-        if self.momentum_fun is not None:
-            return self.momentum_fun(self.steps)
-        return linear_momentum(
-            self.steps, over_interval(self.momentum, self.interval), self.warm_up
-        )
+    def _rule(self, step: int) -> float:
+        return linear_momentum(step, over_interval(self.momentum, self.interval), self.warm_up)

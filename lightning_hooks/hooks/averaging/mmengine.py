@@ -1,4 +1,4 @@
-"""MMEngine's other averages: an annealed momentum, and the mean of all models (SWA)."""
+"""MMEngine's other averages: one of annealed momentum, and the mean of all models (SWA)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ class MomentumAnnealingEMAHook(StepAverageHook):
     """Keeps an exponential moving average that starts as a plain mean and validates with it.
 
     ``average = (1 - m) * average + m * parameter`` after an optimizer step, with
-    ``m = max(momentum, (gamma / (gamma + step)) ** power)``: the first update takes the model as
-    it is.
+    ``m = max(momentum, (gamma / (gamma + step)) ** power)``: the first update copies the model.
 
     Args:
         momentum: The least weight of the model in the average per update, in (0, 1).
-        gamma: How slowly the weight falls, in optimizer steps; above 0.
+        gamma: The scale of the weight's fall, in optimizer steps; above 0.
         interval: Optimizer steps from one update to the next.
-        resume_from: A checkpoint that the run goes on from.
-        power: How fast it falls, above 0; the lower it is, the more the newest models weigh.
+        resume_from: A checkpoint to resume from.
+        power: The speed of the fall, above 0; the lower, the more the newest models weigh.
         options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
             ``check``, ``device``: see
             :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
@@ -74,11 +73,11 @@ class StochasticWeightAverageHook(StepAverageHook):
     """Keeps the mean of the models of all updates so far and validates with it (SWA).
 
     ``average = (1 - m) * average + m * parameter`` after an optimizer step, with
-    ``m = 1 / (step // interval + 1)``: the first update takes the model as it is.
+    ``m = 1 / (step // interval + 1)``: the first update copies the model.
 
     Args:
         interval: Optimizer steps from one model of the mean to the next.
-        resume_from: A checkpoint that the run goes on from.
+        resume_from: A checkpoint to resume from.
         options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
             ``check``, ``device``: see
             :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.

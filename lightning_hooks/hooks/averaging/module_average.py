@@ -1,4 +1,4 @@
-"""The average of a module's weights over the steps of its training."""
+"""``ModuleAverage``: the tensors of an average of a module's weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import lightning as L
 import torch
 
-from lightning_hooks.hooks.averaging.nan_safe_update import MaskedUpdate
+from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
 from lightning_hooks.hooks.averaging.weight_swap import WeightSwap
 from lightning_hooks.utils import dtensors
 
@@ -26,7 +26,7 @@ class ModuleAverage:
     Of parameters that are sharded (DTensor) each rank averages its part. The parts are swapped by
     copying, and updates to NaN are left out on all ranks together.
 
-    On a device of its own the average takes no memory beside the model. Every update copies the
+    An average on a device of its own takes no memory beside the model. Every update copies the
     weights there first, for which the host waits; the average is swapped in by copying, too.
 
     Args:
@@ -34,10 +34,10 @@ class ModuleAverage:
         start: Values to start from, by key; the module's own for those it does not have.
         buffers: One of the three above.
         by_copy: Swap by copying, see
-        :class:`~lightning_hooks.hooks.averaging.weight_swap.WeightSwap`.
-        check_all: Look for NaN everywhere, see
-            :class:`~lightning_hooks.hooks.averaging.nan_safe_update.MaskedUpdate`.
-        device: Where the average is; None for the devices of the parameters.
+            :class:`~lightning_hooks.hooks.averaging.weight_swap.WeightSwap`.
+        check_all: Search for NaN everywhere, see
+            :class:`~lightning_hooks.hooks.averaging.nan_safe_update.NanSafeUpdate`.
+        device: The device of the average; None for the devices of the parameters.
     """
 
     tracks = False
@@ -56,13 +56,14 @@ class ModuleAverage:
         self._check_all = check_all
         dtensors.bring_home(module)
         parameters = _averaged(module)
-        self._slots = _buffers(module, buffers)
+        self._first_buffer = len(parameters)
+        self._slots = _buffers(module, buffers)  # the tensors that follow the parameters
         self._copies = buffers == "copy"
         self._shards = dtensors.any_sharded(parameters)
         self._tensors: list[Any] = [*parameters, *(owner._buffers[n] for owner, n in self._slots)]
         values = {id(t): dtensors.held(t).detach() for t in self._tensors}
         for key, tensor in module.state_dict(keep_vars=True).items():
-            saved = _saved(start or {}, key)
+            saved = start.get(key, start.get(dtensors.plain(key))) if start else None
             if saved is not None and id(tensor) in values and saved.shape == tensor.shape:
                 values[id(tensor)] = dtensors.part(saved, tensor)
         copies = [values[id(t)].to(device, copy=True) for t in self._tensors]
@@ -70,7 +71,7 @@ class ModuleAverage:
         stays = device is not None
         self.swap = WeightSwap([dtensors.held(t) for t in self._tensors], copies, by_copy, stays)
         self._staged = [torch.empty_like(copy) for copy in copies] if stays else []
-        self._updates: list[MaskedUpdate] = []
+        self._updates: list[NanSafeUpdate] = []
         self._left_out: dict[torch.device, torch.Tensor] = {}
 
     def is_of(self, module: L.LightningModule) -> bool:
@@ -78,10 +79,6 @@ class ModuleAverage:
         dtensors.bring_home(module)
         now, then = _averaged(module), self._tensors[: self._first_buffer]
         return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
-
-    @property
-    def _first_buffer(self) -> int:
-        return len(self._tensors) - len(self._slots)
 
     # -- training --------------------------------------------------------------------------
 
@@ -96,17 +93,17 @@ class ModuleAverage:
         """``average += weight * (parameter - average)``, for all at once, without NaN."""
         if self._slots or self._shards:
             self._find()
-        self._stage()
-        for update in self._updates or self._prepare():
+        for update in self._staged_updates():
             update(weight)
 
-    def _stage(self) -> None:
-        """Copy the values to where the average is, if that is elsewhere."""
+    def _staged_updates(self) -> list[NanSafeUpdate]:
+        """Copy the values to the average's device, if it has its own; return the updates."""
         if self._staged:
             with torch.no_grad():
                 torch._foreach_copy_(self._staged, self.swap.parameters)
+        return self._updates or self._prepare()
 
-    def _prepare(self) -> list[MaskedUpdate]:
+    def _prepare(self) -> list[NanSafeUpdate]:
         pairs = [*zip(self.swap.others, self._staged or self.swap.parameters, strict=True)]
         first = self._first_buffer
         self._updates = []
@@ -118,12 +115,16 @@ class ModuleAverage:
             )
             together = self.swap.parameters[0].device if self._shards else None
             self._updates.append(
-                MaskedUpdate(parameters, left_out, self._check_all, buffers, self._copies, together)
+                NanSafeUpdate(
+                    parameters, left_out, self._check_all, buffers, self._copies, together
+                )
             )
         return self._updates
 
-    def _find(self) -> None:
-        """Look up where the values are: modules may put a new buffer, FSDP other memory there."""
+    def _find(self, reshard: bool = False) -> None:
+        """Find the current tensors: a module may replace a buffer, FSDP the memory of a shard."""
+        if reshard and self._shards:
+            dtensors.bring_home(self.module)
         if not self.swap.is_in:
             for index, (owner, name) in enumerate(self._slots, self._first_buffer):
                 buffer = owner._buffers[name]
@@ -131,41 +132,33 @@ class ModuleAverage:
                     self._tensors[index] = buffer
         found = self.swap.parameters
         for index in range(0 if self._shards else self._first_buffer, len(found)):
-            now = dtensors.held(self._tensors[index])
-            if now is not found[index]:
-                found[index] = now
+            current = dtensors.held(self._tensors[index])
+            if current is not found[index]:
+                found[index] = current
                 self._updates = []
 
     # -- use -------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Follow the module to where it is now."""
+        """Move the average to the module's devices."""
         self._find()
         self.swap.follow()
-        self._updates = []  # its lists are those of before
+        self._updates = []  # they have the tensors of before
 
-    def put_in(self) -> None:
+    def swap_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
         if not self.tracks and not self.swap.is_in:
-            self._come_home()
-            self._find()
-            before = self.swap.addresses
-            self.swap.put_in()
-            if self.swap.addresses is not before:
-                self._updates = []  # they look at where the parameters were
+            self._find(reshard=True)
+            if self.swap.swap_in():
+                self._updates = []  # they read the memory of before
 
-    def take_out(self) -> None:
-        """Put the module's weights back; doing it twice does no harm."""
+    def swap_out(self) -> None:
+        """Restore the module's weights; a second call does nothing."""
         if self.swap.is_in:
-            self._come_home()
-            self._find()
-            self.swap.take_out()
+            self._find(reshard=True)
+            self.swap.swap_out()
 
-    def _come_home(self) -> None:
-        if self._shards:
-            dtensors.bring_home(self.module)
-
-    def mend(self) -> int:
+    def repair(self) -> int:
         """Return how many updates were left out since the last call, because of NaN.
 
         This is the one read of the device. If there were any, numbers of the average that are
@@ -177,38 +170,35 @@ class ModuleAverage:
         if count:
             for number in self._left_out.values():
                 number.zero_()
-            self._stage()
-            for update in self._updates or self._prepare():
-                update.mend()
+            for update in self._staged_updates():
+                update.repair()
         return count
 
     def state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average in it; the tensors are the live ones."""
-        return self.raw_state_dict() if self.tracks else self._with(self.swap.others)
+        if self.tracks:
+            return self.raw_state_dict()
+        self._find()
+        return self._state_dict_with(self.swap.others)
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with its own weights, also while they are swapped."""
         self._find()
-        return self._with(self.swap.raw)
+        return self._state_dict_with(self.swap.raw)
 
-    def _with(self, values: list[torch.Tensor]) -> dict[str, Any]:
-        self._find()
-        by_tensor = dict(zip(map(id, self._tensors), range(len(values)), strict=True))
-        found = {}
+    def _state_dict_with(self, values: list[torch.Tensor]) -> dict[str, Any]:
+        found = dict(zip(map(id, self._tensors), values, strict=True))
+        state = {}
         for key, tensor in self.module.state_dict(keep_vars=True).items():
-            index = by_tensor.get(id(tensor))
-            found[key] = (
-                _detached(tensor) if index is None else dtensors.like(tensor, values[index])
-            )
-        return found
+            if id(tensor) in found:
+                state[key] = dtensors.like(tensor, found[id(tensor)])
+            else:
+                state[key] = tensor.detach() if isinstance(tensor, torch.Tensor) else tensor
+        return state
 
 
 def _averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     return [p for p in module.parameters() if _is_number(p)]
-
-
-def _saved(start: Mapping[str, Any], key: str) -> Any:
-    return start.get(key, start.get(dtensors.plain(key)))
 
 
 def _is_number(value: torch.Tensor) -> bool:
@@ -234,7 +224,3 @@ def _is_compiled_for_cuda(module: torch.nn.Module) -> bool:
         for m in module.modules()
     )
     return compiled and any(p.is_cuda for p in module.parameters())
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value

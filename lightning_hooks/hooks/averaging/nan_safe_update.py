@@ -1,4 +1,4 @@
-"""An update of an average that a step gone bad leaves as it was, without asking the device."""
+"""``NanSafeUpdate``: update averages on the device, except in a step with NaN weights."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import torch
 
 from lightning_hooks.utils.nonfinite import over_ranks
 
-__all__ = ["MaskedUpdate"]
+__all__ = ["NanSafeUpdate"]
 
-TENSORS, NUMBERS, SHARE = 512, 2**16, 32  # what a look at the values takes in, see below
+TENSORS, NUMBERS, SHARE = 512, 2**16, 32  # the size of a sample, see below
 
 
-class MaskedUpdate:
+class NanSafeUpdate:
     """``average += weight * (value - average)`` for many tensors of one device at once.
 
-    Where a value is NaN or infinite nothing is averaged in this step: the decision stays on the
-    device, and the host reads nothing. All numbers are looked at if there are no more than 65536;
-    else the beginnings of up to 512 of the tensors, together a 32nd of all numbers, which costs a
-    few hundredths of the update. A bad gradient reaches every layer in front of it, and the next
-    loss spreads it to all. What slips through is put right by :meth:`mend`, before the average is
-    used. To look at every number costs half an update more.
+    Nothing is averaged in a step with a NaN or infinite value; the decision stays on the device,
+    and the host reads nothing. Up to 65536 numbers are all checked; of more, the beginnings of up
+    to 512 of the tensors, together a 32nd of all numbers, which costs a few hundredths of the
+    update. A bad gradient reaches every layer in front of it, and the next loss spreads it to all.
+    :meth:`repair` replaces what slips through, before the average is used. To check every number
+    costs half an update more.
 
-    One fused kernel does the whole: a step of SGD that maximizes, with ``value`` as the gradient
-    and a weight decay of 1, is the formula above, and it takes a flag to do nothing. It is faster
-    than a lerp of each tensor, and rounds in the same places.
+    One fused kernel does it all: a step of SGD that maximizes, with ``value`` as the gradient and
+    a weight decay of 1, is the formula above, and takes a flag to do nothing. It is faster than a
+    lerp of each tensor, and rounds in the same places.
 
     Args:
         parameters: Pairs of average and value.
-        left_out: Counts the updates left out, a number on the tensors' device.
-        every: Look at every number.
-        buffers: Pairs of average and value, of which only the numbers that are bad stay as they
-            were: a BatchNorm that has seen a NaN never forgets it, and ranks differ in theirs.
+        left_out: The count of updates left out, a number on the tensors' device.
+        every: Check every number.
+        buffers: Pairs of average and value; only their bad numbers are left out: a NaN stays in
+            BatchNorm's statistics forever, and ranks differ in theirs.
         copies: Copy the buffers instead of averaging them.
-        decide_on: The tensors are parts of what is spread over the ranks: these decide together,
-            on this device. None where each decides for itself.
+        decide_on: For shards: the device on which the ranks decide together. None where each
+            decides for itself.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class MaskedUpdate:
             average.copy_(torch.where(skips | ~new.isfinite(), average, new))
 
     @torch.no_grad()
-    def mend(self) -> None:
-        """Put the values in place of what is NaN or infinite in the averages."""
+    def repair(self) -> None:
+        """Replace NaN and infinite numbers of the averages by the values."""
         for averages, values, *_ in self._groups:
             for average, value in zip(averages, values, strict=True):
                 average.copy_(torch.where(average.isfinite(), average, value))
 
     def _is_bad(self) -> torch.Tensor:
-        """Return 1 where a value is not finite, else 0: the form that the fused kernel takes."""
+        """Return 1 if a value is not finite, else 0: the form that the fused kernel takes."""
         bad = torch.zeros_like(self._left_out)
         for _, values, samples, _ in self._groups:
             wide = _wide(values[0].dtype)
@@ -94,9 +94,7 @@ class MaskedUpdate:
                 total = torch.cat(samples).sum(dtype=wide)
             bad += ~total.isfinite()
         bad.clamp_(max=1)
-        if self._decide_on is None:
-            return bad
-        return over_ranks(bad.to(self._decide_on)).to(bad)
+        return bad if self._decide_on is None else over_ranks(bad.to(self._decide_on)).to(bad)
 
 
 def _fused_lerp(
@@ -119,13 +117,12 @@ def _fused_lerp(
 
 
 def _can_be_fused(average: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether the fused kernel takes them; on the CPU it rounds half precision in between."""
-    types = {
-        "cpu": (torch.float32, torch.float64),
-        "cuda": (torch.float32, torch.float64, torch.float16, torch.bfloat16),
-    }
-    known = value.dtype in types.get(value.device.type, ())
-    return known and _is_dense(value) and average.stride() == value.stride()
+    """Whether the fused kernel takes them."""
+    types = [torch.float32, torch.float64]
+    if value.device.type == "cuda":  # on the CPU it rounds half precision in between
+        types += [torch.float16, torch.bfloat16]
+    has_kernel = value.device.type in ("cpu", "cuda") and value.dtype in types
+    return has_kernel and _is_dense(value) and average.stride() == value.stride()
 
 
 def _is_dense(value: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""A hook whose average is updated after optimizer steps: what all update rules share."""
+"""``StepAverageHook``: update an average after optimizer steps, by a rule of a subclass."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.hooks.averaging.base import AveragingHook
+from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
@@ -18,33 +19,32 @@ __all__ = ["StepAverageHook", "check_momentum"]
 class StepAverageHook(AveragingHook):
     """Updates an average after optimizer steps: ``average += w * (parameter - average)``.
 
-    A subclass says how much the model weighs (``get_momentum``) and at which steps
-    (``updates_at``). A step whose weights are NaN or infinite is left out, on the device, and
-    the next evaluation or checkpoint warns of it. Steps that a gradient scaler skips are none,
-    but with a fused optimizer, which skips them on the device: the unchanged weights are averaged
-    once more then.
+    A subclass returns the weight ``w`` of the model (``get_momentum``) and the steps of the
+    updates (``updates_at``). A step with NaN or infinite weights is left out, on the device, and
+    the next evaluation or checkpoint warns of it. Steps that a gradient scaler skips do not count,
+    except with a fused optimizer, which skips them on the device: the unchanged weights are
+    averaged once more then.
 
     Args:
         interval: Optimizer steps from one update to the next.
-        resume_from: A checkpoint that the run goes on from (weights, average, counters and
-            optimizer), as with ``Trainer.fit(ckpt_path=...)``, which it gives way to. Not where
-            parameters are sharded.
-        buffers: What the average does with buffers in the state dict. ``"ignore"``: it goes with
-            the model's own. ``"average"``: those with a fraction are averaged as the parameters
-            are, integers are the model's. ``"copy"``: it has them as they were at its last
-            update. Taken in and out together with the parameters.
+        resume_from: A checkpoint to resume from (weights, average, counters and optimizer), as
+            with ``Trainer.fit(ckpt_path=...)``, which takes precedence. Not where parameters are
+            sharded.
+        buffers: ``"ignore"``: the average goes with the model's own buffers. ``"average"``: those
+            of floating-point type in the state dict are averaged as the parameters are, integers
+            are the model's. ``"copy"``: the average has the buffers of its last update.
         begin_iter: Iterations of training before averaging begins. Until then the average is the
-            model itself: what it is evaluated with, saved and exported.
+            model itself: it is evaluated with, saved and exported.
         begin_epoch: The same in epochs; give one of the two.
         swap: ``"auto"`` points the parameters at the average, and copies where storage is shared
-            or a compiled module may have a CUDA graph. ``"copy"`` copies always: for graphs that
+            or a compiled module may have a CUDA graph. ``"copy"`` always copies: for graphs that
             you have captured yourself.
-        check: Where to look for NaN. ``"sample"``: in all numbers of a small model and a part of
-            those of a large one, see
-            :class:`~lightning_hooks.hooks.averaging.nan_safe_update.MaskedUpdate`. ``"all"``:
+        check: ``"sample"`` searches for NaN in all numbers of a small model and a part of those of
+            a large one, see
+            :class:`~lightning_hooks.hooks.averaging.nan_safe_update.NanSafeUpdate`; ``"all"``
             everywhere, which costs half an update more.
-        device: Where the average is, ``"cpu"`` to have the accelerator's memory for the model.
-            Then every update copies the weights there, which waits for the accelerator: choose a
+        device: The device of the average, ``"cpu"`` to leave the accelerator's memory to the model.
+            Then every update copies the weights there and waits for the accelerator: choose a
             larger ``interval``. None for the parameters' own.
 
     Raises:
@@ -60,7 +60,7 @@ class StepAverageHook(AveragingHook):
     """The arguments that tell two hooks of the class apart, beside those of every average."""
 
     _applied: AppliedSteps | None = None
-    _counted = 0
+    _counted = 0  # of the applied steps
 
     def __init__(
         self,
@@ -85,7 +85,10 @@ class StepAverageHook(AveragingHook):
         check_choice("buffers", buffers, ("ignore", "average", "copy"))
         check_choice("swap", swap, ("auto", "copy"))
         check_choice("check", check, ("sample", "all"))
-        self.device = None if device is None else str(_device(device))
+        try:
+            self.device = None if device is None else str(torch.device(device))
+        except (RuntimeError, TypeError):
+            raise ValueError(f"device must be None or a device's name, got {device!r}") from None
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
@@ -93,7 +96,7 @@ class StepAverageHook(AveragingHook):
     # -- the rule --------------------------------------------------------------------------
 
     def get_momentum(self, runner: Any) -> float:
-        """Return how much the model weighs in the update that comes now, in (0, 1]."""
+        """Return the weight of the model in the coming update, in (0, 1]."""
         raise NotImplementedError(f"{type(self).__name__} has no get_momentum(runner)")
 
     def updates_at(self, step: int) -> bool:
@@ -105,8 +108,19 @@ class StepAverageHook(AveragingHook):
         """Optimizer steps since averaging began."""
         return self._steps
 
+    def state_arguments(self) -> dict[str, Any]:
+        """The constructor arguments that tell two apart."""
+        arguments = {name: getattr(self, name) for name in self.distinguishing}
+        for name in ("buffers", "begin_iter", "begin_epoch"):
+            value = getattr(self, name)
+            if value != getattr(StepAverageHook, name):  # a key in files is to change rarely
+                arguments[name] = value
+        return arguments
+
+    # -- the run ---------------------------------------------------------------------------
+
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Refuse what cannot be resumed from, and listen to checkpoints."""
+        """Refuse ``resume_from`` where the strategy loads checkpoints itself."""
         shards = trainer.strategy.restore_checkpoint_after_setup
         if stage == "fit" and shards and self.resume_from is not None:
             raise ValueError(
@@ -116,21 +130,29 @@ class StepAverageHook(AveragingHook):
             )
         super().setup(trainer, pl_module, stage)
 
-    # -- the points ------------------------------------------------------------------------
-
     def before_run(self, runner: Any) -> None:
         """Start the average: from a checkpoint's, an earlier fit's, or the weights."""
+        trainer = runner.trainer
         if self.resume_from is not None and self._loaded is None and runner.iter == 0:
-            self._resume(runner, self.resume_from)
-        self.start(runner.module, goes_on=runner.iter > 0)
-        average, trainer = self._average, runner.trainer
-        assert average is not None
+            runner.resume(self.resume_from)
+            checkpoint = files.load_torch(self.resume_from)
+            self._load(trainer, checkpoint)
+            self.load_state_dict(checkpoint.get("callbacks", {}).get(self.state_key, {}))
+        average = self.start(runner.module, goes_on=runner.iter > 0)
         if not self._begins(runner.iter, trainer.current_epoch):
             average.tracks = True
-        elif average.tracks:  # the last fit ended before it
-            self._begin()
-        self._close()
+        elif average.tracks:  # the fit before ended before averaging began
+            self._begin(average)
+        self._stop_counting()
         self._applied, self._counted = AppliedSteps(trainer), 0
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin at epoch ``begin_epoch``."""
+        average = self._average
+        waits = self.begin_epoch > 0 and average is not None and average.tracks
+        if waits and trainer.current_epoch >= self.begin_epoch:
+            assert average is not None
+            self._begin(average)
 
     def after_train_iter(self, runner: Any) -> None:
         """Update the average, if there was an optimizer step."""
@@ -140,72 +162,32 @@ class StepAverageHook(AveragingHook):
         counted, self._counted = self._counted, self._applied.made
         if average.tracks:
             if self._begins(runner.iter + 1, runner.trainer.current_epoch):
-                self._begin()
+                self._begin(average)
         elif self._counted != counted:
             if self.updates_at(self._steps):
                 average.update(self.get_momentum(runner))
             self._steps += 1
 
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin with the epoch that was asked for."""
-        waits = self.begin_epoch > 0 and self._average is not None and self._average.tracks
-        if waits and trainer.current_epoch >= self.begin_epoch:
-            self._begin()
+    def _begins(self, iterations: int, epoch: int) -> bool:
+        return iterations >= self.begin_iter and epoch >= self.begin_epoch
+
+    def _begin(self, average: ModuleAverage) -> None:
+        average.begin()
+        self._steps = 0
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Leave optimizers and module as they were."""
-        self._close()
+        """Restore the module and the optimizers."""
+        self._stop_counting()
         super().teardown(trainer, pl_module, stage)
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Leave optimizers and module as they were."""
-        self._close()
-        super().on_exception(trainer, pl_module, exception)
-
-    def _close(self) -> None:
+    def _stop_counting(self) -> None:
         if self._applied is not None:
             self._applied.close()
             self._applied = None
 
-    def _begins(self, iterations: int, epoch: int) -> bool:
-        return iterations >= self.begin_iter and epoch >= self.begin_epoch
-
-    def _begin(self) -> None:
-        assert self._average is not None
-        self._average.begin()
-        self._steps = 0
-
-    def _resume(self, runner: Any, path: str) -> None:
-        runner.resume(path)
-        checkpoint = files.load_torch(path)
-        self._load(runner.trainer, checkpoint)
-        own = checkpoint.get("callbacks", {}).get(self.state_key)
-        if own is not None:
-            self.load_state_dict(own)
-
-    def state_arguments(self) -> dict[str, Any]:
-        """The constructor arguments that tell two apart."""
-        arguments = {name: getattr(self, name) for name in self.distinguishing}
-        for name in ("buffers", "begin_iter", "begin_epoch"):
-            value = getattr(self, name)
-            if value != getattr(
-                StepAverageHook, name
-            ):  # a key in files: the fewer, the longer it stays
-                arguments[name] = value
-        return arguments
-
-
-def _device(device: Any) -> torch.device:
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ValueError(f"device must be None or a device's name, got {device!r}") from None
-
 
 def check_momentum(value: Any) -> None:
-    """Refuse what is no number in (0, 1).
+    """Raise unless the value is a number in (0, 1).
 
     Raises:
         TypeError: if it is no number.

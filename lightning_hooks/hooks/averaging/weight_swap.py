@@ -1,4 +1,4 @@
-"""A module runs with other weights for a while, and gets its own back whatever happens."""
+"""``WeightSwap``: exchange a module's weights for others, and back whatever happens."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["WeightSwap"]
 
 
 class WeightSwap:
-    """Puts other values in place of parameters (or buffers), and takes them out again.
+    """Puts other values in place of parameters (or buffers), and restores them.
 
-    A parameter is pointed at the other tensor: nothing is copied and no memory is needed. Where
-    its storage is not its own alone (flattened weights of a recurrent layer, views), the types
-    differ, or something remembers addresses, values are copied. The raw values are noted before
-    the first parameter is touched, so that after an interrupt at any moment ``take_out`` restores
-    them.
+    A parameter is pointed at the other tensor: nothing is copied and no memory is needed. Values
+    are copied where a parameter's storage is not its own alone (flattened weights of a recurrent
+    layer, views), the types differ, or something remembers addresses. The raw values are noted
+    before the first parameter is touched: ``swap_out`` restores them after an interrupt at any
+    moment.
 
     Args:
         parameters: The parameters.
@@ -37,11 +37,10 @@ class WeightSwap:
         self.others = list(others)
         self.by_copy = by_copy
         self.stays = stays
-        self._raw: list[tuple[torch.Tensor, bool]] | None = None
-        # which are to be copied: asking every time would cost more than the exchange
+        self._raw: list[torch.Tensor] | None = None
+        # for each parameter whether it is copied: this test costs more than the exchange
         self._copies: list[bool] = []
-        self.addresses: list[int] = []
-        """Where the parameters' own values were when last looked at: another list if elsewhere."""
+        self._addresses: list[int] = []  # of the parameters, at that test
 
     @property
     def is_in(self) -> bool:
@@ -50,70 +49,63 @@ class WeightSwap:
 
     @property
     def raw(self) -> list[torch.Tensor]:
-        """The parameters' own values, wherever they are now."""
+        """The parameters' own values, also while they are swapped."""
         if self._raw is not None:
-            return [value for value, _ in self._raw]
+            return self._raw
         return [parameter.detach() for parameter in self.parameters]
 
-    def put_in(self) -> None:
-        """Put the other values in place; doing it twice does no harm."""
+    def swap_in(self) -> bool:
+        """Put the other values in place; a second call does nothing.
+
+        Returns:
+            Whether the parameters' own memory has moved since the last swap.
+        """
         if self._raw is not None:
-            return
+            return False
         # Lightning evaluates in inference mode: tensors made there could not be trained later
         with torch.inference_mode(False), torch.no_grad():
             self.follow()
-            which = self._which_copy()
-            raw = [
-                (
-                    parameter.detach().to(other.device, copy=True) if copies else parameter.data,
-                    copies,
-                )
+            addresses = [parameter.data_ptr() for parameter in self.parameters]
+            has_moved = addresses != self._addresses
+            if has_moved:
+                self._copies = [
+                    self.by_copy or _needs_copy(parameter, other)
+                    for parameter, other in zip(self.parameters, self.others, strict=True)
+                ]
+                self._addresses = addresses
+            self._raw = [
+                parameter.detach().to(other.device, copy=True) if copies else parameter.data
                 for parameter, other, copies in zip(
-                    self.parameters, self.others, which, strict=True
+                    self.parameters, self.others, self._copies, strict=True
                 )
             ]
-            self._raw = raw
-            self._set([*zip(self.others, which, strict=True)])
+            self._set(self.others)
+        return has_moved
 
-    def take_out(self) -> None:
-        """Put the parameters' own values back; doing it twice does no harm."""
+    def swap_out(self) -> None:
+        """Restore the parameters' own values; a second call does nothing."""
         if self._raw is not None:
             with torch.inference_mode(False), torch.no_grad():
                 self._set(self._raw)
             self._raw = None
 
-    def _set(self, values: Sequence[tuple[torch.Tensor, bool]]) -> None:
-        for parameter, (value, copies) in zip(self.parameters, values, strict=True):
+    def _set(self, values: Sequence[torch.Tensor]) -> None:
+        for parameter, value, copies in zip(self.parameters, values, self._copies, strict=True):
             if copies:
                 parameter.copy_(value)
             else:
                 parameter.data = value
 
-    def _which_copy(self) -> list[bool]:
-        addresses = [parameter.data_ptr() for parameter in self.parameters]
-        if addresses != self.addresses:
-            self.addresses = addresses
-            self._copies = [
-                self.by_copy or _needs_copy(parameter, other)
-                for parameter, other in zip(self.parameters, self.others, strict=True)
-            ]
-        return self._copies
-
     def follow(self) -> None:
         """Move the other tensors to the parameters' devices."""
-        if self.stays:
-            return
-        pairs = zip(self.parameters, self.others, strict=True)
-        if any(other.device != parameter.device for parameter, other in pairs):
-            self.others = [
-                other.to(parameter.device)
-                for parameter, other in zip(self.parameters, self.others, strict=True)
-            ]
+        if not self.stays:
+            pairs = zip(self.others, self.parameters, strict=True)
+            self.others = [other.to(parameter.device) for other, parameter in pairs]
 
 
 def _needs_copy(parameter: torch.Tensor, other: torch.Tensor) -> bool:
     size = parameter.numel() * parameter.element_size()
     shares = parameter.untyped_storage().nbytes() != size
-    # among processes; on other devices it always says so
+    # among processes; on other devices is_shared() is always True
     shared = parameter.device.type == "cpu" and parameter.is_shared()  # type: ignore[no-untyped-call]
     return shares or shared or parameter.dtype != other.dtype

@@ -15,7 +15,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
 from lightning_hooks.hooks.averaging.base import AveragingHook
-from lightning_hooks.hooks.averaging.checkpoint_keys import KEY, found_average
+from lightning_hooks.hooks.averaging.checkpoint_keys import KEY, read_average
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
@@ -148,7 +148,7 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
     state = {
         "optimizers": [optimizer["state"] for optimizer in found["optimizer_states"]],
         "averages": {
-            id(hook): found_average(found, hook.name_in_file(trainer))[0]
+            id(hook): read_average(found, hook.name_in_file(trainer))[0]
             for hook in _callbacks(trainer, AveragingHook)
         },
         "precision": found.get(scaler, {}),
