@@ -750,7 +750,11 @@ def test_momentum_can_be_a_subclass_own(tmp_path):
         (partial(EMAHook, swap="never"), ValueError, "swap must be one of auto, copy"),
         (partial(BaseEMAHook, momentum_fun=0.1), TypeError, "momentum_fun must be a function"),
         (partial(BaseEMAHook, skip_buffers=1), TypeError, "skip_buffers must be a bool"),
-        (partial(ExpMomentumEMAHook, buffers="copy"), TypeError, "write mmdetection's skip_buffers"),
+        (
+            partial(ExpMomentumEMAHook, buffers="copy"),
+            TypeError,
+            "write .*skip_buffers",
+        ),
         (partial(ExpMomentumEMAHook, total_iter=0), ValueError, "total_iter must be at least 1"),
         (partial(MomentumAnnealingEMAHook, gamma="x"), TypeError, "gamma must be a number"),
         (partial(MomentumAnnealingEMAHook, gamma=-1), ValueError, "gamma must be above 0, got -1"),

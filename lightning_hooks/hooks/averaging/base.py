@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api.method_patch import Listening
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.hooks.averaging.checkpoint_keys import (
     read_average,
@@ -20,6 +20,7 @@ from lightning_hooks.hooks.averaging.checkpoint_keys import (
     write_average,
 )
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.storage import files
 from lightning_hooks.utils import dtensors
 
 __all__ = ["AveragingHook"]
@@ -62,7 +63,7 @@ class AveragingHook(Hook):
     _average: ModuleAverage | None = None
     _steps = 0
     _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
-    _patches: tuple[Listening, ...] = ()
+    _patches: tuple[MethodPatch, ...] = ()
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
         """Make the average: from a checkpoint's, an earlier fit's, or the weights.
@@ -120,7 +121,7 @@ class AveragingHook(Hook):
 
         The whole average, also of sharded parameters: all ranks call this then, rank 0 writes.
         """
-        dtensors.save(self.ema_state_dict(), path)
+        files.save_state_dict(self.ema_state_dict(), path)
 
     # -- evaluation ------------------------------------------------------------------------
 
@@ -219,8 +220,8 @@ class AveragingHook(Hook):
             self._check_strategy(trainer)
         self._remove_patches()
         self._patches = (
-            Listening(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
-            Listening(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
+            MethodPatch(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
+            MethodPatch(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
         )
 
     def _check_strategy(self, trainer: L.Trainer) -> None:
@@ -246,7 +247,7 @@ class AveragingHook(Hook):
         self._remove_patches()
         # the strategy also writes what is saved after the run
         save = partial(self._save, trainer)
-        self._patches = (Listening(trainer.strategy, "save_checkpoint", save),)
+        self._patches = (MethodPatch(trainer.strategy, "save_checkpoint", save),)
 
     def _remove_patches(self) -> None:
         for patch in self._patches:

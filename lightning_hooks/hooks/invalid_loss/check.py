@@ -13,8 +13,8 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.method_patch import Listening
-from lightning_hooks.engine.participant import leave_out
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
 from lightning_hooks.hooks.invalid_loss.batch_dump import dump_batch
@@ -110,7 +110,7 @@ class CheckInvalidLossHook(Hook):
     dump_dir: str | None = None
     _action: Action | None = None  # in a fit only, as all that follows
     _interceptor: SaveInterceptor | None = None
-    _patch: Listening | None = None
+    _patch: MethodPatch | None = None
     _weights: tuple[torch.Tensor, ...] = ()
     _weights_are_checked = True
     _steps_automatically = True
@@ -148,7 +148,9 @@ class CheckInvalidLossHook(Hook):
         before_save = partial(self._before_save, runner)
         self._interceptor = SaveInterceptor(runner.trainer, before_save, action.on_saved)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
-            self._patch = Listening(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
+            self._patch = MethodPatch(
+                runner, "save_checkpoint", lambda *args, **kwargs: self._check(runner)
+            )
         self._steps_automatically = runner.module.automatic_optimization
         unused = []
         if not (self._needs_each_batch(action) or action.keeps_state):
@@ -157,7 +159,7 @@ class CheckInvalidLossHook(Hook):
             unused += ["on_before_backward", "on_before_optimizer_step"]
         if self._steps_automatically:
             unused.append("on_train_batch_end")
-        leave_out(self, CheckInvalidLossHook, *unused)
+        skip_events(self, CheckInvalidLossHook, *unused)
 
     def after_run(self, runner: Any) -> None:
         """Check the last steps, and log a summary."""
@@ -195,7 +197,7 @@ class CheckInvalidLossHook(Hook):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state of a fit."""
         state = super().__getstate__()
-        return {k: v for k, v in state.items() if not k.startswith("_") or k == "_given"}
+        return {k: v for k, v in state.items() if not k.startswith("_") or k == "_plain_arguments"}
 
     # -- each step -------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class CheckInvalidLossHook(Hook):
         if self.dump_dir is not None:
             self._history.batch, self._history.rng_state = batch, random_state.get_rng_state()
         if not self._needs_each_batch(self._action):
-            leave_out(self, CheckInvalidLossHook, "on_train_batch_start")  # needed for the first
+            skip_events(self, CheckInvalidLossHook, "on_train_batch_start")  # needed for the first
 
     def _needs_each_batch(self, action: Action) -> bool:
         return self.dump_dir is not None or action.guards_steps
