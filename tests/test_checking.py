@@ -11,8 +11,8 @@ import pytest
 
 from lightning_hooks.cli import main
 from lightning_hooks.cli.check.check import check
+from lightning_hooks.cli.check.hook_findings import attributes
 from lightning_hooks.cli.check.report import FileReport
-from lightning_hooks.cli.check.verdict import attributes
 
 FINE = """
     import torch, mmcv

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lightning_hooks import standin
-from lightning_hooks.cli.check.check import as_dicts, check, show
+from lightning_hooks.cli.check.check import check
+from lightning_hooks.cli.check.report import as_dicts, show
 from lightning_hooks.cli.convert import convert
 from lightning_hooks.cli.list_hooks import all_hooks, table_of
 from lightning_hooks.cli.plot import curves_of, in_terminal

@@ -1,1 +1,1 @@
-"""``lightning-hooks check``: report whether old hook files run here, without running them."""
+"""``lightning-hooks check``: old hook files are read, not run, and judged."""

@@ -1,32 +1,33 @@
-"""What a file of old hooks says of itself, read without running it."""
+"""Parse a file of old hooks, without running it."""
 
 from __future__ import annotations
 
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TypeGuard
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 from lightning_hooks.cli.check.source import HookClass, Import, Method, SourceFile, Use
 from lightning_hooks.dialects.detect import MMCV
 
 __all__ = ["read_source"]
 
-HOLDERS = ("runner", "trainer", "trainner")
-"""What hooks call the object that they are given."""
+RUNNERS = ("runner", "trainer", "trainner")
+"""Names that hooks give the runner."""
 
 
-def read_source(path: str, text: str | bytes) -> SourceFile:
-    """Read one file; bytes are decoded as Python does, by the encoding that they name.
+def read_source(path: Path, text: str | bytes) -> SourceFile:
+    """Parse one file; bytes are decoded as Python does, by the encoding that they name.
 
-    >>> found = read_source("a.py", "class A(Hook): ...")
+    >>> found = read_source(Path("a.py"), "class A(Hook): ...")
     >>> found.classes[0].name, found.classes[0].bases
     ('A', ('Hook',))
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what newer Pythons say of old literals
+            warnings.simplefilter("ignore")  # newer Pythons warn about old literals
             tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
@@ -35,26 +36,20 @@ def read_source(path: str, text: str | bytes) -> SourceFile:
     except (RecursionError, MemoryError):
         return SourceFile(path, error="no valid Python: an expression is nested too deeply")
     imports = tuple(_imports(tree.body, needed=True))
-    classes = tuple(_class(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    nodes = list(ast.walk(tree))
     return SourceFile(
         path,
         imports,
-        classes,
-        chains=tuple(_chains(tree, imports)),
-        points=tuple(_points(tree)),
+        classes=tuple(_class(path, node) for node in nodes if isinstance(node, ast.ClassDef)),
+        chains=tuple(_chains(nodes, imports)),
+        points=tuple(_points(nodes)),
         mmcv_limits=tuple(_mmcv_limits(tree)),
-        makes=tuple(_made(tree)),
+        makes=tuple(name for node, name in _assigned(tree) if isinstance(node.value, ast.Call)),
     )
 
 
-def _made(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
 def _imports(body: Sequence[ast.stmt], *, needed: bool) -> Iterator[Import]:
-    """Find imports; what stands in a ``try``, a function or under an ``if`` may fail."""
+    """Find imports; those in a ``try``, a function or under an ``if`` are not needed."""
     for node in body:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -72,11 +67,14 @@ def _imports(body: Sequence[ast.stmt], *, needed: bool) -> Iterator[Import]:
                 yield from _imports(handler.body, needed=False)
 
 
-def _class(node: ast.ClassDef) -> HookClass:
+def _class(path: Path, node: ast.ClassDef) -> HookClass:
     methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
     uses = {use: None for method in methods for use in _uses(method)}
     registers, registry = _registration(node)
+    calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+    called = [function for function in calls if isinstance(function, ast.Attribute)]
     return HookClass(
+        path=path,
         name=node.name,
         line=node.lineno,
         bases=tuple(_dotted(base)[-1] for base in node.bases if _dotted(base)),
@@ -84,15 +82,15 @@ def _class(node: ast.ClassDef) -> HookClass:
         uses=tuple(sorted(uses, key=lambda use: use.line)),
         registers=registers,
         registry=registry,
-        calls_backward=_first(node, _is_backward),
-        raises_stop=_first(node, _is_stop),
-        reads_checkpoint=_first(node, _is_out_dir),
-        calls=frozenset(
-            part.func.attr
-            for part in ast.walk(node)
-            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
-        ),
+        calls_backward=_first_line(function for function in called if function.attr == "backward"),
+        raises_stop=_first_line(part for part in ast.walk(node) if _is_stop(part)),
+        reads_checkpoint=_first_line(part for part in ast.walk(node) if _is_out_dir(part)),
+        calls=frozenset(function.attr for function in called),
     )
+
+
+def _first_line(nodes: Iterable[Any]) -> int | None:
+    return min((node.lineno for node in nodes), default=None)
 
 
 def _method(node: ast.FunctionDef) -> Method:
@@ -110,35 +108,34 @@ def _method(node: ast.FunctionDef) -> Method:
 
 def _uses(method: ast.FunctionDef) -> Iterator[Use]:
     given = [argument.arg for argument in (*method.args.posonlyargs, *method.args.args)]
-    holders = {*given} & {*HOLDERS} or {*(given[1:2] if method.name in MMCV else ())}
+    runners = {*given} & {*RUNNERS} or {*(given[1:2] if method.name in MMCV else ())}
 
-    def is_holder(node: ast.expr) -> bool:
-        if isinstance(node, ast.Name):
-            return node.id in holders
-        of_self = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-        return of_self and node.value.id == "self" and node.attr in HOLDERS  # type: ignore[attr-defined]
+    def is_runner(node: ast.expr) -> bool:
+        dotted = _dotted(node)
+        return (len(dotted) == 1 and dotted[0] in runners) or (
+            len(dotted) == 2 and dotted[0] == "self" and dotted[1] in RUNNERS
+        )
 
     for node in ast.walk(method):
-        if isinstance(node, ast.Attribute) and is_holder(node.value):
-            yield Use(node.attr, node.lineno, "reads" if _is_load(node) else "writes")
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            gets = node.func.id == "getattr"
-            asks = node.func.id == "hasattr" or (gets and len(node.args) == 3)
-            name = node.args[1] if len(node.args) > 1 else None
-            if not (is_holder(node.args[0]) and isinstance(name, ast.Constant)):
+        if isinstance(node, ast.Attribute) and is_runner(node.value):
+            kind: Literal["reads", "writes"] = (
+                "reads" if isinstance(node.ctx, ast.Load) else "writes"
+            )
+            yield Use(node.attr, node.lineno, kind)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+            runner, name = node.args[:2]
+            if not (is_runner(runner) and isinstance(name, ast.Constant)):
                 continue
             if node.func.id == "setattr":
                 yield Use(str(name.value), node.lineno, "writes")
-            elif gets or asks:
-                yield Use(str(name.value), node.lineno, "asks" if asks else "reads")
-
-
-def _is_load(node: ast.Attribute) -> bool:
-    return isinstance(node.ctx, ast.Load)
+            elif node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3):
+                yield Use(str(name.value), node.lineno, "asks")
+            elif node.func.id == "getattr":
+                yield Use(str(name.value), node.lineno, "reads")
 
 
 def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names that a registry for hooks is given, and the registry's own."""
+    """Return the names under which a class is registered as a hook, and the registry's name."""
     for decorator in node.decorator_list:
         call = decorator if isinstance(decorator, ast.Call) else None
         dotted = _dotted(call.func if call else decorator)
@@ -157,16 +154,6 @@ def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], tuple[str, ...]]
     return (), ()
 
 
-def _first(node: ast.AST, is_it: object) -> int | None:
-    lines = [part.lineno for part in ast.walk(node) if is_it(part)]  # type: ignore[attr-defined, operator]
-    return min(lines, default=None)
-
-
-def _is_backward(node: ast.AST) -> bool:
-    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    return is_method and node.func.attr == "backward"  # type: ignore[attr-defined]
-
-
 def _is_out_dir(node: ast.AST) -> bool:
     dotted = _dotted(node)
     return dotted[-1:] == ("out_dir",) and bool(re.search("ckpt|checkpoint", ".".join(dotted[:-1])))
@@ -179,46 +166,46 @@ def _is_stop(node: ast.AST) -> bool:
     return _dotted(raised) == ("StopIteration",)
 
 
-def _points(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _dotted(node.func)[-1:] == ("call_hook",):
-            yield from ((str(one.value), node.lineno) for one in node.args[:1] if _is_text(one))
+def _points(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
+        if isinstance(node, ast.Call) and node.args and _dotted(node.func)[-1:] == ("call_hook",):
+            point = node.args[0]
+            if isinstance(point, ast.Constant) and isinstance(point.value, str):
+                yield point.value, node.lineno
 
 
-def _is_text(node: ast.expr) -> TypeGuard[ast.Constant]:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _assigned(tree: ast.Module) -> Iterator[tuple[ast.Assign, str]]:
+    """Yield the assignments of a module with the names assigned."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            yield from ((node, one.id) for one in node.targets if isinstance(one, ast.Name))
 
 
 def _mmcv_limits(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
-    for node in tree.body:
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
-            continue
-        for target in node.targets:
-            if isinstance(target, ast.Name) and re.match(r"mmcv_(min|max)", target.id.lower()):
-                yield target.id, str(node.value.value), node.lineno
+    for node, name in _assigned(tree):
+        if isinstance(node.value, ast.Constant) and re.match(r"mmcv_(min|max)", name.lower()):
+            yield name, str(node.value.value), node.lineno
 
 
-def _chains(tree: ast.Module, imports: Sequence[Import]) -> Iterator[tuple[tuple[str, ...], int]]:
+def _chains(
+    nodes: Sequence[ast.AST], imports: Sequence[Import]
+) -> Iterator[tuple[tuple[str, ...], int]]:
     """Find the dotted names that begin with a module imported as a whole."""
-    whole = {
-        one.bound: tuple((one.module if one.bound != _root(one.module) else one.bound).split("."))
+    modules = {  # ``import a.b`` binds a, ``import a.b as c`` binds a.b
+        one.bound: (one.root if one.bound == one.root else one.module).split(".")
         for one in imports
         if not one.name
     }
-    inner = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
-    for node in ast.walk(tree):
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
         if isinstance(node, ast.Attribute) and id(node) not in inner:
             dotted = _dotted(node)
-            if dotted and dotted[0] in whole:
-                yield (*whole[dotted[0]], *dotted[1:]), node.lineno
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
+            if dotted and dotted[0] in modules:
+                yield (*modules[dotted[0]], *dotted[1:]), node.lineno
 
 
 def _dotted(node: ast.AST) -> tuple[str, ...]:
-    """Return ``("a", "b", "c")`` of ``a.b.c``; nothing of what is not a dotted name."""
+    """Return ``("a", "b", "c")`` of ``a.b.c``, and ``()`` for anything else."""
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, ast.Attribute):

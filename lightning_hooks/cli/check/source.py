@@ -1,8 +1,9 @@
-"""What there is to know of a file of old hooks."""
+"""The parts of a file of old hooks that decide whether it can run."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 __all__ = ["HookClass", "Import", "Method", "SourceFile", "Use"]
@@ -16,40 +17,46 @@ class Import:
     name: str
     """The name in the module; empty for the module itself."""
     bound: str
-    """What it is called in the file."""
+    """The name in the file."""
     line: int
     is_needed: bool
     """Whether the file cannot be imported without it."""
 
+    @property
+    def root(self) -> str:
+        """The first part of the module's name; empty for a relative import."""
+        return self.module.partition(".")[0]
+
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """One touch of an attribute of the runner."""
+    """One access to an attribute of the runner."""
 
     attribute: str
     line: int
     kind: Literal["reads", "writes", "asks"]
-    """``"asks"``: by ``hasattr`` or with a default, so that it may be missing."""
+    """``"asks"`` is ``hasattr`` or ``getattr`` with a default: the attribute may be missing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method and what it takes."""
+    """A method and its arguments."""
 
     name: str
     line: int
     arguments: tuple[str, ...]
     """Those by position, without ``self``."""
     required: int
-    """How many of them have no default."""
+    """Number of these without a default."""
     takes_any: bool
     """Whether it has ``*args`` or ``**kwargs``."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class HookClass:
     """A class, which may be a hook."""
 
+    path: Path
     name: str
     line: int
     bases: tuple[str, ...]
@@ -58,36 +65,31 @@ class HookClass:
     registers: tuple[str, ...]
     """The names that a ``register_module`` without ``force=True`` gives it."""
     registry: tuple[str, ...]
-    """The dotted name of the registry for hooks that it is put in, if any."""
+    """The dotted name of the registry of hooks that it is put in, if any."""
     calls_backward: int | None
     """The line of the first ``something.backward()``."""
     raises_stop: int | None
     """The line of the first ``raise StopIteration``."""
     reads_checkpoint: int | None
-    """The line of the first ``checkpoint_hook.out_dir``: it wants a file that is written."""
+    """The line of the first ``checkpoint_hook.out_dir``, which needs a written file."""
     calls: frozenset[str]
-    """The names of the methods that it calls, of whatever."""
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether it is put in a registry for hooks."""
-        return bool(self.registry)
+    """The names of all methods that it calls."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceFile:
     """A Python file."""
 
-    path: str
+    path: Path
     imports: tuple[Import, ...] = ()
     classes: tuple[HookClass, ...] = ()
     chains: tuple[tuple[tuple[str, ...], int], ...] = ()
     """Dotted names that begin with an imported module, as ``("mmcv", "runner", "Hook")``."""
     points: tuple[tuple[str, int], ...] = ()
-    """What it gives ``call_hook``, as a runner of one's own does."""
+    """Arguments of ``call_hook`` with their lines: points of a runner of the project's own."""
     mmcv_limits: tuple[tuple[str, str, int], ...] = ()
-    """Names like ``mmcv_maximum_version`` with the version that they are given."""
+    """Assigned versions of names like ``mmcv_maximum_version``, with their lines."""
     makes: tuple[str, ...] = ()
-    """What the file itself makes by a call, as ``HOOKS = Registry("hook")``."""
+    """Names assigned from a call, as ``HOOKS = Registry("hook")``."""
     error: str | None = None
     error_line: int = 0

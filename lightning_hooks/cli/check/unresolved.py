@@ -1,18 +1,17 @@
-"""What old files import from elsewhere and do not find."""
+"""Names that old files import and that are missing here, with replacements."""
 
 from __future__ import annotations
 
 import difflib
-import functools
 import importlib
 import importlib.machinery
-import importlib.util
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lightning_hooks import dialects
+from lightning_hooks.cli.check.project import files_of_module, is_importable
 from lightning_hooks.cli.check.source import Import
 from lightning_hooks.dialects.detect import PACKAGES
 from lightning_hooks.standin.names import PACKAGES as MODULES
@@ -20,7 +19,7 @@ from lightning_hooks.standin.names import names_of
 from lightning_hooks.standin.refused import advice_for
 from lightning_hooks.standin.utils.version import MMCV_VERSION, digit_version
 
-__all__ = ["Mmcv", "is_there", "missing", "run_by"]
+__all__ = ["Mmcv", "missing"]
 
 DISTRIBUTIONS = {
     "PIL": "pillow",
@@ -29,15 +28,15 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""What to install for a module of another name."""
+"""Distributions of modules with another name."""
 
 
 class Mmcv(NamedTuple):
-    """The mmcv that old files find: an installed one, or the stand-in."""
+    """The mmcv that old files import: an installed one, or the stand-in."""
 
     version: str = MMCV_VERSION
     folder: Path | None = None
-    """Where it is installed."""
+    """The folder that it is installed in; None for the stand-in."""
 
     @staticmethod
     def found() -> Mmcv:
@@ -46,90 +45,64 @@ class Mmcv(NamedTuple):
         for directory in (spec.submodule_search_locations or []) if spec else []:
             file = Path(directory) / "version.py"
             text = file.read_text(encoding="utf-8") if file.is_file() else ""
-            found = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text)
-            if found:
-                return Mmcv(found[1], Path(directory).parent)
+            version = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text)
+            if version:
+                return Mmcv(version[1], Path(directory).parent)
         return Mmcv()
 
-    def has(self, dotted: Sequence[str]) -> bool:
-        """Whether an installed one has a dotted name; of mmcv 2.x only the module is looked up."""
-        if self.folder is None:
-            return False
-        is_module = len(list(run_by(self.folder, dotted))) > 1
-        return self.version.startswith("1.") or is_module
-
     def missing(self, dotted: Sequence[str]) -> tuple[str, str] | None:
-        """Say what neither an installed mmcv nor the stand-in has, and what to write."""
-        if dotted[0] != "mmcv" or self.has(dotted):
+        """Return what neither an installed mmcv nor the stand-in has, and what to write.
+
+        Of an installed mmcv 2.x only the module is looked up, of 1.x nothing.
+        """
+        if dotted[0] != "mmcv":
             return None
+        if self.folder is not None:
+            is_module = len(list(files_of_module(self.folder, dotted))) > 1
+            if is_module or self.version.startswith("1."):
+                return None
         return _missing_of_standin(dotted)
 
     def is_excluded(self, name: str, bound: str) -> bool:
         """Whether a bound like ``mmcv_maximum_version`` excludes it."""
         try:
-            limit, ours = digit_version(bound), digit_version(self.version)
+            limit, own = digit_version(bound), digit_version(self.version)
         except ValueError:
             return False
-        return ours < limit if "min" in name.lower() else ours > limit
+        return own < limit if "min" in name.lower() else own > limit
 
 
 def missing(imported: Import, mmcv: Mmcv) -> tuple[str, str] | None:
-    """Say what is not there of an import from elsewhere, and what to write."""
-    root = imported.module.partition(".")[0]
-    if root == "mmcv":
+    """Return what is missing of an import from outside the project, and what to write."""
+    if imported.root == "mmcv":
         name = (imported.name,) if imported.name not in ("", "*") else ()
         return mmcv.missing((*imported.module.split("."), *name))
-    if is_there(imported.module):
+    if is_importable(imported.module):
         return None
     what = f"{imported.module} is not installed"
-    if root in PACKAGES:
-        ours = importlib.import_module(f"lightning_hooks.dialects.{PACKAGES[root]}")
-        if imported.name in ours.__all__:
-            return what, f"from {ours.__name__} import {imported.name}"
-    return what, f"install {DISTRIBUTIONS.get(root, root)}, or copy what is used"
-
-
-def run_by(root: Path, parts: Sequence[str]) -> Iterator[Path]:
-    """Yield the files below a folder that importing a dotted name runs."""
-    folder = root
-    for part in parts:
-        folder = folder / part
-        module = folder.parent / f"{part}.py"
-        if (folder / "__init__.py").is_file():
-            yield folder / "__init__.py"
-        elif module.is_file():
-            yield module
-            return
-        elif not folder.is_dir():
-            return
+    if imported.root in PACKAGES:
+        dialect = importlib.import_module(f"{dialects.__name__}.{PACKAGES[imported.root]}")
+        if imported.name in dialect.__all__:
+            return what, f"from {dialect.__name__} import {imported.name}"
+    distribution = DISTRIBUTIONS.get(imported.root, imported.root)
+    return what, f"install {distribution}, or copy what is used"
 
 
 def _missing_of_standin(dotted: Sequence[str]) -> tuple[str, str] | None:
-    """Say what the stand-in has not of a dotted name of mmcv's, and what to write instead."""
+    """Return the part of a dotted name that the stand-in does not have, and what to write."""
     module = "mmcv"
     for part in dotted[1:]:
-        if f"{module}.{part}" in MODULES:
-            module = f"{module}.{part}"
-        elif part in names_of(module) or part.startswith("__"):
+        name = f"{module}.{part}"
+        if name in MODULES:
+            module = name
+            continue
+        known = names_of(module)
+        if part in known or part.startswith("__"):
             return None
-        else:
-            what = f"the stand-in has no {module}.{part}"
-            advice = advice_for(f"{module}.{part}")
-            if advice is not None:
-                return what, advice
-            close = difflib.get_close_matches(part, names_of(module), n=1)
+        advice = advice_for(name)
+        if advice is None:
+            close = difflib.get_close_matches(part, known, n=1)
             meant = f"{close[0]}, if that was meant; else " if close else ""
-            return what, f"{meant}a copy of it in your project, or install mmcv itself"
+            advice = f"{meant}a copy of it in your project, or install mmcv itself"
+        return f"the stand-in has no {name}", advice
     return None
-
-
-@functools.cache
-def is_there(module: str) -> bool:
-    """Whether a module can be imported; of packages that are not loaded only the first part."""
-    root = module.partition(".")[0]
-    if root in sys.stdlib_module_names or root in sys.builtin_module_names:
-        return True
-    try:
-        return importlib.util.find_spec(module if root in sys.modules else root) is not None
-    except (ImportError, ValueError, AttributeError):
-        return False
