@@ -160,7 +160,7 @@ def test_a_generic_point_stands_for_its_two() -> None:
     ("arguments", "error", "message"),
     [
         (("after_train_step", print), UnknownNameError, "did you mean 'after_train_iter'"),
-        (("on_fit_start", print), UnknownNameError, "is no point"),
+        (("on_fit_start", print), UnknownNameError, "is not a point"),
         (("after_run", 3), TypeError, "fn must be a function of the runner, got 3"),
     ],
 )
@@ -275,7 +275,7 @@ def test_a_schedule_that_never_records_writes_no_trace(tmp_path: Path) -> None:
 
 
 def test_departure_two_profilers_at_once_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="another of torch's profilers is at work"):
+    with pytest.raises(RuntimeError, match="another of torch's profilers is running"):
         fit(tmp_path, ProfilerHook(), ProfilerHook())
     assert not torch.autograd._profiler_enabled()
 
@@ -283,7 +283,7 @@ def test_departure_two_profilers_at_once_are_refused(tmp_path: Path) -> None:
 def test_lightnings_profiler_beside_it_is_refused() -> None:
     trainer = SimpleNamespace(profiler=PyTorchProfiler())
     runner = SimpleNamespace(max_epochs=1, rank=0, trainer=trainer)
-    with pytest.raises(RuntimeError, match="another of torch's profilers is at work"):
+    with pytest.raises(RuntimeError, match="another of torch's profilers is running"):
         ProfilerHook().before_run(runner)
 
 

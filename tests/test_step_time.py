@@ -260,7 +260,7 @@ def test_the_eta_has_the_evaluations_and_checkpoints_to_come(tmp_path: Path) -> 
 def test_recurring_work_comes_again(seen: list[int], total: int, left: int) -> None:
     work = Recurring()
     for iteration in seen:
-        work.seen(iteration)
+        work.record(iteration)
     assert work.times_left(total) == left
 
 

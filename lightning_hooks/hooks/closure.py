@@ -1,4 +1,4 @@
-"""``ClosureHook``: a function is called at a point."""
+"""``ClosureHook``: call a function at a point."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ClosureHook(Hook):
     Args:
         fn_name: One of the ten points, or a generic one: ``before_epoch``, ``after_epoch``,
             ``before_iter``, ``after_iter``.
-        fn: What is called with the runner.
+        fn: The function, called with the runner.
 
     Raises:
-        UnknownNameError: if there is no such point.
+        UnknownNameError: for an unknown point.
         TypeError: if ``fn`` cannot be called.
 
     Source: mmcv's ``ClosureHook``.
@@ -37,7 +37,7 @@ class ClosureHook(Hook):
     """
 
     is_closure = True
-    """Whether what is called is the user's, who may decide, replace or run anything."""
+    """Whether the hook calls a function of the user's, which may do anything."""
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -45,7 +45,9 @@ class ClosureHook(Hook):
         if not isinstance(fn_name, str):
             raise TypeError(f"fn_name must be a str, got {fn_name!r}")
         if fn_name not in points:
-            raise UnknownNameError(f"fn_name {fn_name!r} is no point; {suggest(fn_name, points)}")
+            raise UnknownNameError(
+                f"fn_name {fn_name!r} is not a point; {suggest(fn_name, points)}"
+            )
         if not callable(fn):
             raise TypeError(f"fn must be a function of the runner, got {fn!r}")
         setattr(self, fn_name, fn)

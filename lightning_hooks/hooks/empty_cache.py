@@ -1,4 +1,4 @@
-"""``EmptyCacheHook``: the memory that torch keeps cached goes back to the device."""
+"""``EmptyCacheHook``: return the memory that torch has cached to the device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["EmptyCacheHook"]
 class EmptyCacheHook(Hook):
     """Empties the cache of torch's memory allocator.
 
-    It helps other programs on the device, and against memory in pieces that are too small; it
-    makes no more memory for this program otherwise, and the next allocations are slow.
+    It helps other programs on the device, and against fragmented memory. This program gains no
+    memory otherwise, and its next allocations are slow.
 
     Args:
         before_epoch: Before each training and each validation epoch.
@@ -26,13 +26,13 @@ class EmptyCacheHook(Hook):
         after_iter: After each training and each validation step.
 
     Raises:
-        TypeError: if one of them is no bool.
+        TypeError: if one of them is not a bool.
 
     Source: mmcv's ``EmptyCacheHook``.
 
     Note:
-        Departure from mmcv: the cache is that of the device that the module is on; on the CPU,
-        which has none, nothing is done.
+        Departure from mmcv: the cache is that of the module's device; on the CPU, which has
+        none, nothing is done.
     """
 
     reads_step = False
@@ -47,17 +47,17 @@ class EmptyCacheHook(Hook):
         self._after_iter = after_iter
 
     def before_epoch(self, runner: Any) -> None:
-        """Empty it if asked to."""
+        """Empty the cache, if the argument of this name is True."""
         if self._before_epoch:
             _empty_cache(runner)
 
     def after_epoch(self, runner: Any) -> None:
-        """Empty it if asked to."""
+        """Empty the cache, if the argument of this name is True."""
         if self._after_epoch:
             _empty_cache(runner)
 
     def after_iter(self, runner: Any) -> None:
-        """Empty it if asked to."""
+        """Empty the cache, if the argument of this name is True."""
         if self._after_iter:
             _empty_cache(runner)
 

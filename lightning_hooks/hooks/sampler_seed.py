@@ -1,4 +1,4 @@
-"""``DistSamplerSeedHook``: distributed samplers shuffle differently in every epoch."""
+"""``DistSamplerSeedHook``: seed distributed samplers with the epoch."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ __all__ = ["DistSamplerSeedHook"]
 
 @HOOKS.register_module()
 class DistSamplerSeedHook(Hook):
-    """Tells the loader's sampler (or its batch sampler's) the epoch, before every epoch.
+    """Calls ``set_epoch`` of the loader's sampler (or its batch sampler's) before every epoch.
 
-    Lightning does that already, for every loader that it iterates; old configs that have this
-    hook go on working.
+    Lightning does so for every loader that it iterates: the hook is for old configs that list it.
 
     Source: mmcv's ``DistSamplerSeedHook``.
 
     Note:
-        Departures from mmcv: of several loaders each is told; a loader without samplers is left
-        alone, also in a run counted in iterations (mmcv fails on both).
+        Departures from mmcv: several loaders are seeded each; a loader without samplers is skipped,
+        also in a run counted in iterations (mmcv fails on both).
     """
 
     reads_step = False
 
     def before_epoch(self, runner: Any) -> None:
-        """Call ``set_epoch``."""
+        """Call ``set_epoch`` of each loader's sampler."""
         for loader in CombinedLoader(runner.data_loader).flattened:
             batches = getattr(loader, "batch_sampler", None)
             for owner in (loader, batches):

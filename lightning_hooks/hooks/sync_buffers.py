@@ -1,4 +1,4 @@
-"""``SyncBuffersHook``: buffers such as BatchNorm's statistics are the same on all ranks."""
+"""``SyncBuffersHook``: make buffers such as BatchNorm's statistics equal on all ranks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ __all__ = ["SyncBuffersHook", "sync_buffers"]
 
 
 def sync_buffers(module: nn.Module) -> None:
-    """Give all ranks the same buffers: the mean of numbers, rank 0's value of all others.
+    """Make the buffers equal on all ranks: floats become their mean, all others rank 0's value.
 
-    All ranks must call it. Buffers of one type travel together. Others are integers (BatchNorm's
-    ``num_batches_tracked``) and bools.
+    All ranks must call it. Buffers of one type are sent together.
     """
     kinds: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for buffer in module.buffers():
@@ -44,10 +43,10 @@ class SyncBuffersHook(Hook):
     """Makes the buffers of the module equal on all ranks after every training and validation epoch.
 
     Args:
-        distributed: Whether there is anything to do where several ranks train.
+        distributed: Whether to do so where several ranks train.
 
     Raises:
-        TypeError: if ``distributed`` is no bool.
+        TypeError: if ``distributed`` is not a bool.
 
     Source: mmcv's ``SyncBuffersHook``.
 
@@ -64,6 +63,6 @@ class SyncBuffersHook(Hook):
         self.distributed = distributed
 
     def after_epoch(self, runner: Any) -> None:
-        """Make them equal."""
+        """Make the buffers equal on all ranks."""
         if self.distributed and runner.world_size > 1:
             sync_buffers(runner.module)

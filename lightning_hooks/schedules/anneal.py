@@ -1,11 +1,7 @@
-"""Policies that anneal towards a minimum along a curve: cosine, linear, flat cosine, restarts.
+"""Policies that anneal to a minimum along a curve: cosines and lines.
 
 The minimum is given as a value or as a ratio of the base. It is never quite
 reached: the last position is ``total - 1``.
-
-The cosine policy that ends with a cool-down.
-
-The policy of YOLOX: a cosine between the warm-up and some last epochs at the minimum.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ def annealing_cos(start: float, end: float, factor: float, weight: float = 1.0) 
     Args:
         start: The value at ``factor=0``, if ``weight`` is 1.
         end: The value at ``factor=1``.
-        factor: How much of the way is done, from 0 to 1.
+        factor: The share of the way done, from 0 to 1.
         weight: Scales the distance to ``end`` (after a restart).
 
     >>> annealing_cos(1.0, 0.0, 0.0), annealing_cos(1.0, 0.0, 1.0)
@@ -68,7 +64,7 @@ def cosine(
         base: The value at the start.
         position: Epochs or iterations done.
         total: Epochs or iterations to do.
-        minimum: The value towards which it goes.
+        minimum: The value at the end.
         ratio: The same as a ratio of ``base``, instead of ``minimum``.
 
     >>> [round(cosine(1.0, epoch, 4, minimum=0.0), 4) for epoch in range(4)]
@@ -131,10 +127,10 @@ def cosine_restart(
     Args:
         base: The value at the start.
         position: Epochs or iterations done, less than the sum of ``periods``.
-        total: Not looked at.
-        periods: The lengths.
+        total: Not used.
+        periods: The length of each period.
         weights: For each period, the share of ``base`` from which it starts.
-        minimum: The value towards which each goes.
+        minimum: The value at the end of each.
         ratio: The same as a ratio of ``base``, instead of ``minimum``.
 
     Raises:
@@ -172,10 +168,10 @@ def cosine_cooldown(
         base: The value at the start.
         position: Epochs or iterations done.
         total: Epochs or iterations to do, more than ``cool_down_time``.
-        minimum: The value towards which the cosine goes.
+        minimum: The value at the end of the cosine.
         ratio: The same as a ratio of ``base``, instead of ``minimum``.
         cool_down_ratio: The share of the minimum at the end.
-        cool_down_time: How long before the end the cosine arrives.
+        cool_down_time: Epochs or iterations from the end of the cosine to that of the run.
 
     >>> [round(cosine_cooldown(1.0, t, 6, minimum=0.1, cool_down_time=2), 3)
     ...  for t in range(6)]
@@ -207,7 +203,7 @@ def yolox(
         base: The value where the cosine begins.
         position: Iterations done.
         total: Iterations to do, more than ``first + last``.
-        first: Iterations of the warm-up, during which a warm-up must take over.
+        first: Iterations of the warm-up, whose rates :func:`yolox_warm_up` gives.
         last: Iterations at the minimum.
         minimum: The value at the end.
         ratio: The same as a ratio of ``base``, instead of ``minimum``.

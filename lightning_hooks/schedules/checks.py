@@ -1,7 +1,7 @@
-"""What can be said of a schedule before it runs.
+"""Checks of a schedule before it runs, and of its arguments.
 
-Each of these yields what is odd about a schedule in a run of ``total`` epochs or iterations, and
-raises ValueError where the run would fail. Arguments have mmcv's names.
+The generators yield what is odd about a schedule in a run of ``total`` epochs or iterations, and
+raise ValueError where the run would fail. Arguments have mmcv's names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def check_step(step: int | Sequence[int], total: int) -> Iterator[str]:
-    """Look for milestones that are never reached, or not in order.
+    """Yield milestones that are never reached, or not in order.
 
     >>> list(check_step([2, 8, 11], 8))
     ['the run has 8, so these milestones are never reached: 8, 11']
@@ -38,7 +38,7 @@ def check_step(step: int | Sequence[int], total: int) -> Iterator[str]:
 
 
 def check_periods(periods: Sequence[int], total: int) -> Iterator[str]:
-    """Look for periods that do not add up to the run.
+    """Yield that the periods are longer than the run; shorter ones are an error.
 
     >>> list(check_periods([5, 5], 8))
     ['the periods [5, 5] add up to 10, the run has 8: it ends before they do']
@@ -52,7 +52,7 @@ def check_periods(periods: Sequence[int], total: int) -> Iterator[str]:
 
 
 def check_cyclic(cyclic_times: int, step_ratio_up: float, total: int) -> Iterator[str]:
-    """Look for cycles without length, or without the way to the first target.
+    """Yield cycles without the way to the first target; cycles without length are an error.
 
     >>> list(check_cyclic(5, 0.4, 10))
     ['a cycle of 2 is too short for step_ratio_up=0.4: it starts at its first target']
@@ -68,7 +68,7 @@ def check_cyclic(cyclic_times: int, step_ratio_up: float, total: int) -> Iterato
 
 
 def check_one_cycle(pct_start: float, three_phase: bool, total: int) -> Iterator[str]:
-    """Look for phases without length, or that the end of the run cuts off.
+    """Yield phases that the end of the run cuts off; phases without length are an error.
 
     >>> list(check_one_cycle(0.6, True, 10))
     ['pct_start=0.6 leaves no room for the third phase: the second one is cut off']
@@ -87,12 +87,12 @@ def check_share(name: str, value: object, *, below_one: bool = False) -> float:
     """Return a share of the run, if it is a number from 0 to 1.
 
     Args:
-        name: What it is called in the error.
+        name: The argument's name, for the error.
         value: The number.
         below_one: Refuse 1.
 
     Raises:
-        ValueError: if it is something else.
+        ValueError: for anything else.
     """
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 <= value <= 1 or (below_one and value == 1):  # type: ignore[operator]
@@ -105,7 +105,7 @@ def check_anneal_strategy(value: str) -> str:
     """Return the name of a curve, if it is one.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: for any other.
     """
     if not isinstance(value, str) or value not in ANNEALINGS:
         raise ValueError(f'anneal_strategy must be "cos" or "linear", got {value!r}')

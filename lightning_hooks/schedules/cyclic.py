@@ -1,25 +1,17 @@
-"""A leg: the way from one value to another that a policy of several phases is on.
-
-The cyclic policy, for learning rates and for momenta.
-
-One cycle, for learning rates and for momenta.
-"""
+"""Policies of several phases: cycles, and one cycle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import cos, floor, pi
 
 from lightning_hooks.schedules.anneal import annealing_cos, annealing_linear
 
 __all__ = [
     "ANNEALINGS",
-    "Leg",
-    "along",
     "cyclic",
     "one_cycle",
     "one_cycle_ends",
-    "one_cycle_leg",
     "one_cycle_momentum",
     "one_cycle_ratios",
 ]
@@ -29,20 +21,6 @@ ANNEALINGS: dict[str, Callable[[float, float, float], float]] = {
     "linear": annealing_linear,
 }
 """The curves between two values, by mmcv's names."""
-
-
-Leg = tuple[float, float, float]
-"""The way that a value is on: the ratios of the base between which it goes, and how far it is."""
-
-
-def along(leg: Leg, base: float, anneal_strategy: str) -> float:
-    """Return the value on a leg.
-
-    >>> along((1, 10, 0.5), 0.1, "linear")
-    0.55
-    """
-    start, end, factor = leg
-    return ANNEALINGS[anneal_strategy](base * start, base * end, factor)
 
 
 def cyclic(
@@ -56,7 +34,7 @@ def cyclic(
     anneal_strategy: str = "cos",
     gamma: float = 1.0,
 ) -> float:
-    """Go to one multiple of the base and on to another, some times over.
+    """Go to one multiple of the base and on to another, in repeated cycles.
 
     With ``g = gamma**cycle``, a cycle goes from ``base`` to ``base * (1 - g + g * ratio[0])`` and
     on to ``base * ratio[1]``; it has ``total // cyclic_times`` iterations, and a share
@@ -68,10 +46,10 @@ def cyclic(
         position: Iterations done.
         total: Iterations to do, at least ``cyclic_times``.
         target_ratio: The two targets as ratios of ``base``.
-        cyclic_times: How many cycles; what is left over begins one more.
+        cyclic_times: The number of cycles; the rest of the run begins one more.
         step_ratio_up: The share of a cycle, in [0, 1), until the first target.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
-        gamma: How much of the first target's distance to ``base`` is left in each next cycle.
+        gamma: The factor of the first target's distance to ``base`` from cycle to cycle.
 
     >>> [round(cyclic(1.0, t, 10, target_ratio=(10, 0.1), cyclic_times=2, gamma=0.5), 3)
     ...  for t in range(10)]
@@ -108,26 +86,25 @@ def one_cycle_ends(total: int, pct_start: float, three_phase: bool) -> tuple[flo
     return up, total - 1
 
 
-def one_cycle_leg(
-    position: int, total: int, *, pct_start: float, three_phase: bool, values: Sequence[float]
-) -> Leg:
-    """Return the leg of one cycle at a position: between two of the values, one for each turn.
-
-    >>> one_cycle_leg(1, 10, pct_start=0.3, three_phase=False, values=(1, 25, 1e-4))
-    (1, 25, 0.5)
-    """
-    ends = one_cycle_ends(total, pct_start, three_phase)
+def _in_phases(
+    position: int,
+    ends: tuple[float, ...],
+    base: float,
+    ratios: tuple[float, ...],
+    anneal_strategy: str,
+) -> float:
+    """Return the value at a position of phases that go from one ratio of the base to the next."""
     phase = next((i for i, end in enumerate(ends) if position <= end), len(ends) - 1)
     begin, end = ends[phase - 1] if phase else 0, ends[phase]
     # past the end, or in a phase without length: the phase is over
     factor = 1 if position >= end else (position - begin) / (end - begin)
-    return values[phase], values[phase + 1], factor
+    return ANNEALINGS[anneal_strategy](base * ratios[phase], base * ratios[phase + 1], factor)
 
 
 def one_cycle_ratios(
     div_factor: float, final_div_factor: float, three_phase: bool
 ) -> tuple[float, ...]:
-    """Return the rates at the turns of one cycle, as ratios of the first.
+    """Return the rates between the phases of one cycle, as ratios of the first.
 
     >>> one_cycle_ratios(25, 1e4, False)
     (1, 25, 0.0001)
@@ -156,17 +133,15 @@ def one_cycle(
         pct_start: The share of them on the way up.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
         div_factor: The peak as a multiple of ``base``.
-        final_div_factor: What ``base`` is divided by at the end.
+        final_div_factor: The divisor of ``base`` at the end.
         three_phase: Come back to ``base`` as fast as it went up, and then go to the end.
 
     >>> [round(one_cycle(0.04, t, 10), 3) for t in range(10)]
     [0.04, 0.52, 1.0, 0.95, 0.812, 0.611, 0.389, 0.188, 0.05, 0.0]
     """
+    ends = one_cycle_ends(total, pct_start, three_phase)
     ratios = one_cycle_ratios(div_factor, final_div_factor, three_phase)
-    leg = one_cycle_leg(
-        position, total, pct_start=pct_start, three_phase=three_phase, values=ratios
-    )
-    return along(leg, base, anneal_strategy)
+    return _in_phases(position, ends, base, ratios, anneal_strategy)
 
 
 def one_cycle_momentum(
@@ -192,8 +167,6 @@ def one_cycle_momentum(
     [0.95, 0.9, 0.85, 0.855, 0.869, 0.889, 0.911, 0.931, 0.945, 0.95]
     """
     high, low = bounds
-    values = (high, low, high, high) if three_phase else (high, low, high)
-    leg = one_cycle_leg(
-        position, total, pct_start=pct_start, three_phase=three_phase, values=values
-    )
-    return along(leg, 1, anneal_strategy)
+    ends = one_cycle_ends(total, pct_start, three_phase)
+    ratios = (high, low, high, high) if three_phase else (high, low, high)
+    return _in_phases(position, ends, 1, ratios, anneal_strategy)

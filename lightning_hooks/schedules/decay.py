@@ -1,7 +1,4 @@
-"""Policies that decay by a formula: fixed, step, exp, poly, inv.
-
-The policy of several stages, each of which decays from a value of its own.
-"""
+"""Policies that decay by a formula: fixed, step, exp, poly, inv, and stages of steps."""
 
 from __future__ import annotations
 
@@ -31,15 +28,15 @@ def step(
 ) -> float:
     """Decay by ``gamma`` at milestones: ``max(base * gamma**k, minimum)``.
 
-    ``k`` is the number of milestones behind, ``position // step`` for a regular step.
+    ``k`` is the number of milestones passed, ``position // step`` for a regular step.
 
     Args:
         base: The value at the start.
         position: Epochs or iterations done.
-        total: Not looked at.
-        step: Every how many, or the milestones in rising order.
+        total: Not used.
+        step: The interval between decays, or the milestones in rising order.
         gamma: The factor at each milestone.
-        minimum: What the value does not fall below; None for no such bound.
+        minimum: The lowest value; None for no such bound.
 
     >>> [step(1.0, epoch, step=[2, 3], gamma=0.5) for epoch in range(5)]
     [1.0, 1.0, 0.5, 0.25, 0.25]
@@ -57,7 +54,7 @@ def step(
 
 
 def exp(base: float, position: int, total: int | None = None, *, gamma: float) -> float:
-    """Decay by ``gamma`` each time: ``base * gamma**position``.
+    """Decay by ``gamma`` every epoch or iteration: ``base * gamma**position``.
 
     >>> exp(1.0, 3, gamma=0.5)
     0.125
@@ -105,9 +102,9 @@ def multi_stage(
     Args:
         base: The value before the first stage.
         position: Epochs or iterations done.
-        total: Not looked at.
-        values: The value of each stage.
-        starts: Where each begins, in rising order.
+        total: Not used.
+        values: The value at the start of each stage.
+        starts: The first position of each, in rising order.
         steps: The milestones of each, counted from the start of the run as ``position`` is.
         gammas: The factor at the milestones of each.
 

@@ -1,7 +1,4 @@
-"""``plot``: the learning rate and the momentum over a run, as a picture.
-
-``table``: the learning rate and the momentum over a run, as text.
-"""
+"""``plot`` and ``table``: the learning rate and the momentum over a run, as picture and as text."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ def plot(
     base_momentum: Bases = 0.9,
     accumulate_grad_batches: int = 1,
 ) -> Path:
-    """Draw what hooks set over a run: a panel for learning rates, and one for momenta.
+    """Draw the values that hooks set over a run: a panel for learning rates, one for momenta.
 
     Epochs are marked below, and warm-ups shaded. Hooks of the same kind share a panel, so that
     policies can be compared.
 
     Args:
         hooks: A hook, or several; see :func:`~lightning_hooks.schedules.sample`.
-        path: Where the picture goes; its ending says of which kind it is (``.png``, ``.svg``).
+        path: The file to write; its ending sets the format (``.png``, ``.svg``).
         max_epochs: Epochs of the run.
         iters_per_epoch: Iterations of each.
         base_lr: The optimizer's learning rate, or one for each group, or by optimizer.
@@ -47,18 +44,21 @@ def plot(
         ModuleNotFoundError: if matplotlib is not installed.
         ValueError: if there is no hook, or one refuses the run.
     """
-    figure_class = _figure_class()
-    given = hooks_of(hooks)
-    panels = {
-        "learning rate": [hook for hook in given if not is_of_momentum(hook)],
-        "momentum": [hook for hook in given if is_of_momentum(hook)],
-    }
-    panels = {quantity: some for quantity, some in panels.items() if some}
-    figure = figure_class(figsize=(9, 0.8 + 2.6 * len(panels)), layout="constrained")
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
+        ) from error
+    panels: dict[str, list[Any]] = {}
+    for hook in hooks_of(hooks):
+        quantity = "momentum" if is_of_momentum(hook) else "learning rate"
+        panels.setdefault(quantity, []).append(hook)
+    figure = Figure(figsize=(9, 0.8 + 2.6 * len(panels)), layout="constrained")
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     total = max_epochs * iters_per_epoch
-    for axis, (quantity, some) in zip(axes, panels.items(), strict=True):
-        names = len({type(hook).__name__ for hook in some}) > 1
+    for axis, (quantity, some) in zip(axes, sorted(panels.items()), strict=True):
+        names = list(dict.fromkeys(type(hook).__name__ for hook in some))
         for hook in some:
             rows = sample(
                 hook,
@@ -69,7 +69,7 @@ def plot(
                 accumulate_grad_batches=accumulate_grad_batches,
             )
             for label, values in columns_of(rows).items():
-                own = [type(hook).__name__] if names else []
+                own = [type(hook).__name__] if len(names) > 1 else []
                 # each value holds until the next iteration: the last one to the run's end
                 axis.plot(
                     range(total + 1),
@@ -77,33 +77,24 @@ def plot(
                     drawstyle="steps-post",
                     label=", ".join([*own, *label]) or None,
                 )
-            length = _warm_up_length(hook, iters_per_epoch, accumulate_grad_batches)
-            _shade(axis, min(length, total))
+            length = min(_warm_up_length(hook, iters_per_epoch, accumulate_grad_batches), total)
+            if length and not any(patch.get_label() == "warm-up" for patch in axis.patches):
+                axis.axvspan(0, length, color="tab:orange", alpha=0.15, lw=0, label="warm-up")
         axis.set_ylabel(quantity)
-        axis.set_title(", ".join(dict.fromkeys(type(hook).__name__ for hook in some)), fontsize=10)
+        axis.set_title(", ".join(names), fontsize=10)
         axis.grid(alpha=0.3)
         axis.margins(x=0.01)
         if axis.get_legend_handles_labels()[1]:
             axis.legend(fontsize=8)
-    every = -(-max_epochs // MOST_TICKS)
-    epochs = range(0, max_epochs + 1, every)
-    axes[-1].set_xticks([epoch * iters_per_epoch for epoch in epochs], [str(e) for e in epochs])
+    epochs = range(0, max_epochs + 1, -(-max_epochs // MOST_TICKS))
+    axes[-1].set_xticks([epoch * iters_per_epoch for epoch in epochs], list(map(str, epochs)))
     axes[-1].set_xlabel(f"epoch ({iters_per_epoch} iterations each)")
     figure.savefig(path, dpi=120)
     return Path(path)
 
 
-def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
-        ) from error
-    return Figure
-
-
 def _warm_up_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:
+    """Return the iterations of a hook's warm-up."""
     if hook.warmup is None:
         return 0
     epochs: int | None = getattr(hook, "warmup_epochs", None)
@@ -116,24 +107,19 @@ def _warm_up_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:
     return epochs * iters_per_epoch + steps * accumulate
 
 
-def _shade(axis: Any, length: int) -> None:
-    if length and not any(patch.get_label() == "warm-up" for patch in axis.patches):
-        axis.axvspan(0, length, color="tab:orange", alpha=0.15, lw=0, label="warm-up")
-
-
 def table(
     hooks: Any, *, max_epochs: int, iters_per_epoch: int, rows: int = 12, **sampling: Any
 ) -> str:
-    """Return what hooks set over a run, to be printed: what :func:`plot` draws, in numbers.
+    """Return a table of the values that hooks set over a run: a :func:`plot` in numbers.
 
-    ``sample(...)[iteration]`` has those of any iteration, in full.
+    ``sample(...)[iteration]`` has the values of any iteration in full.
 
     Args:
         hooks: A hook, or several; a column for each parameter group of each.
         max_epochs: Epochs of the run.
         iters_per_epoch: Iterations of each.
-        rows: About how many rows to show. Every epoch's first iteration has one, if there are so
-            few, and the run's last.
+        rows: The approximate number of rows. Every epoch's first iteration has one, if there are
+            enough, and so has the run's last.
         sampling: Further arguments of :func:`~lightning_hooks.schedules.sample`.
 
     Raises:
@@ -149,14 +135,12 @@ def table(
         1     6      0.025      0.45
         1     7     0.0125      0.45
     """
-    given = hooks_of(hooks)
+    listed = hooks_of(hooks)
     if type(rows) is not int or rows < 1:
         raise ValueError(f"rows must be an int of at least 1, got {rows!r}")
-    columns: list[list[str]] = [["epoch"], ["iter"]]
     shown = _shown(max_epochs, iters_per_epoch, rows)
-    columns[0] += [str(i // iters_per_epoch) for i in shown]
-    columns[1] += [str(i) for i in shown]
-    for hook in given:
+    columns = [["epoch", *(str(i // iters_per_epoch) for i in shown)], ["iter", *map(str, shown)]]
+    for hook in listed:
         values = sample(hook, max_epochs=max_epochs, iters_per_epoch=iters_per_epoch, **sampling)
         quantity = "momentum" if is_of_momentum(hook) else "lr"
         for label, column in columns_of(values).items():

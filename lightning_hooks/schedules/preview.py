@@ -1,4 +1,4 @@
-"""``sample``: what a hook sets in every iteration of a run, without the run."""
+"""``sample``: the values that a hook sets in every iteration of a run, without the run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,31 @@ from lightning_hooks.utils.arguments import check_object
 __all__ = ["Bases", "columns_of", "hooks_of", "is_of_momentum", "sample"]
 
 Bases = float | Sequence[float] | Mapping[str, float | Sequence[float]]
-"""The number of one parameter group, of several, or of several optimizers by name."""
+"""The value of one parameter group, of several, or of several optimizers by name."""
 
 
 class Optimizer:
-    """What a hook sees of an optimizer: groups of numbers."""
+    """The part of an optimizer that a hook sees: groups of numbers.
 
-    def __init__(self, lrs: Sequence[float], momenta: Sequence[float]) -> None:
-        pairs = zip(lrs, momenta, strict=True)
-        self.param_groups: list[dict[str, float]] = [{"lr": a, "momentum": b} for a, b in pairs]
+    Args:
+        key: ``"lr"`` or ``"momentum"``.
+        values: One value, or one for each parameter group.
+    """
+
+    def __init__(self, key: str, values: float | Sequence[float]) -> None:
+        self._key, self._single = key, isinstance(values, (int, float))
+        numbers: Any = [values] if self._single else values
         self.defaults = {"lr": 0.0, "momentum": 0.0}
+        self.param_groups = [{"lr": 0.1, "momentum": 0.9, key: number} for number in numbers]
+
+    def values(self) -> float | list[float]:
+        """Return the values that are set: one, or one for each group."""
+        numbers = [group[self._key] for group in self.param_groups]
+        return numbers[0] if self._single else numbers
 
 
 class Run:
-    """What a hook sees of a run that is counted in epochs: counters and optimizers."""
+    """The part of a run in epochs that a hook sees: counters and optimizers."""
 
     mode = "train"
 
@@ -50,7 +61,7 @@ class Run:
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # a protocol's
+        if name.startswith("__"):  # of Python's protocols, such as copy
             raise AttributeError(name)
         raise AttributeError(
             f"there is no runner.{name} without a run: sample() and plot() are for hooks that set "
@@ -58,7 +69,7 @@ class Run:
         )
 
     def optimizer_steps_of(self, epochs: int) -> int:
-        """Return the steps of so many epochs, whose last batch always makes one."""
+        """Return the steps of a number of epochs, whose last batch always makes one."""
         return epochs * -(-self._iters_per_epoch // self._accumulate)
 
     def advance(self) -> None:
@@ -79,8 +90,8 @@ def sample(
 ) -> list[Any]:
     """Return the learning rate, or momentum, that a hook sets in each iteration of a run.
 
-    The hook is run with counters only; it is copied and stays as it is. What it would refuse at
-    the start of such a run, it refuses here too.
+    A copy of the hook is run with counters only. It raises the errors that it would raise at the
+    start of such a run.
 
     Args:
         hook: A hook for learning rates or momenta: one of ours, a subclass, or mmcv's own.
@@ -93,7 +104,7 @@ def sample(
             (``by_step=True``).
 
     Raises:
-        TypeError: for a class in the place of a hook.
+        TypeError: for a class in place of a hook.
         AttributeError: for a hook that needs more than counters and an optimizer.
         ValueError: if a length is not positive, or the hook refuses the run.
 
@@ -110,32 +121,19 @@ def sample(
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
     key, bases = ("momentum", base_momentum) if is_of_momentum(hook) else ("lr", base_lr)
-
-    def optimizer(values: float | Sequence[float]) -> Optimizer:
-        numbers = [values] if isinstance(values, (int, float)) else list(values)
-        other = [0.9 if key == "lr" else 0.1] * len(numbers)
-        return Optimizer(numbers, other) if key == "lr" else Optimizer(other, numbers)
-
-    def values_of(values: float | Sequence[float], groups: Sequence[dict[str, float]]) -> Any:
-        now = [group[key] for group in groups]
-        return now[0] if isinstance(values, (int, float)) else now
-
-    if isinstance(bases, Mapping):
-        optimizers: Any = {name: optimizer(values) for name, values in bases.items()}
-    else:
-        optimizers = optimizer(bases)
-    run = Run(max_epochs, iters_per_epoch, optimizers, accumulate_grad_batches)
+    several = isinstance(bases, Mapping)
+    named: Any = bases if several else {"": bases}
+    optimizers = {name: Optimizer(key, values) for name, values in named.items()}
+    optimizer: Any = optimizers if several else optimizers[""]
+    run = Run(max_epochs, iters_per_epoch, optimizer, accumulate_grad_batches)
     hook, rows = copy.deepcopy(hook), []
     hook.before_run(run)
     for run.epoch in range(max_epochs):
         hook.before_train_epoch(run)
         for run.inner_iter in range(iters_per_epoch):
             hook.before_train_iter(run)
-            if isinstance(bases, Mapping):
-                groups = {name: one.param_groups for name, one in optimizers.items()}
-                rows.append({name: values_of(bases[name], groups[name]) for name in bases})
-            else:
-                rows.append(values_of(bases, optimizers.param_groups))
+            row = {name: one.values() for name, one in optimizers.items()}
+            rows.append(row if several else row[""])
             run.advance()
     return rows
 
@@ -146,19 +144,19 @@ def is_of_momentum(hook: Any) -> bool:
 
 
 def hooks_of(hooks: Any) -> list[Any]:
-    """Return the hooks, one or several given.
+    """Return a list of one hook or several.
 
     Raises:
         ValueError: if there is none.
     """
-    given = list(hooks) if isinstance(hooks, Sequence) else [hooks]
-    if not given:
+    listed = list(hooks) if isinstance(hooks, Sequence) else [hooks]
+    if not listed:
         raise ValueError("hooks must have at least one hook for learning rates or momenta")
-    return given
+    return listed
 
 
 def columns_of(rows: list[Any]) -> dict[tuple[str, ...], list[float]]:
-    """Turn the rows of ``sample`` into a column for each group, named where there are several."""
+    """Return a column for each group from the rows of ``sample``, named where there are several."""
     if isinstance(rows[0], dict):
         return {
             (name, *label): values

@@ -21,13 +21,13 @@ def warm_up(position: int, length: int, *, kind: str | None, ratio: float = 0.1)
     exp       ``ratio**(1 - t / length)``
     ========  =======================================
 
-    A rate is multiplied by it, a momentum divided. The policy below goes on meanwhile: warm-up
-    scales it and does not delay it.
+    A rate is multiplied by it, a momentum divided. A warm-up scales the policy and does not delay
+    it.
 
     Args:
         position: Iterations done.
-        length: Iterations that the warm-up takes.
-        kind: One of the above, or None for none.
+        length: Iterations of the warm-up.
+        kind: One of the above, or None for no warm-up.
         ratio: The factor at the start, in (0, 1].
 
     >>> [round(warm_up(t, 4, kind="linear", ratio=0.1), 3) for t in range(5)]
@@ -45,11 +45,11 @@ def warm_up(position: int, length: int, *, kind: str | None, ratio: float = 0.1)
 
 
 def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: object) -> None:
-    """Check a hook's arguments, by mmcv's names.
+    """Check the arguments of a warm-up, by mmcv's names.
 
     Raises:
         ValueError: for an unknown kind, a length below 1, or a ratio outside (0, 1].
-        TypeError: for a ratio that is no number.
+        TypeError: if the ratio is not a number.
     """
     if warmup is None:
         return

@@ -1,4 +1,4 @@
-"""How long a run still takes, with the work that comes now and then."""
+"""The remaining seconds of a run, with its recurring work."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Recurring", "seconds_left"]
 
 @dataclasses.dataclass
 class Recurring:
-    """Work that comes back every so many iterations: an evaluation, a checkpoint.
+    """Work that recurs after a number of iterations: an evaluation, a checkpoint.
 
     >>> work = Recurring()
-    >>> for iteration in (100, 200, 200): work.seen(iteration)
+    >>> for iteration in (100, 200, 200): work.record(iteration)
     >>> work.times, work.times_left(total=500)
     (2, 3)
     """
@@ -23,8 +23,8 @@ class Recurring:
     first: int = 0
     last: int = 0
 
-    def seen(self, iteration: int) -> None:
-        """Note that it has come after so many iterations."""
+    def record(self, iteration: int) -> None:
+        """Count the work after a number of iterations, once for each."""
         if self.times and iteration == self.last:
             return
         if not self.times:
@@ -33,7 +33,7 @@ class Recurring:
         self.last = iteration
 
     def times_left(self, total: int) -> int:
-        """How often it comes again in a run of ``total`` iterations."""
+        """Return the number of times that are left in a run of ``total`` iterations."""
         if not self.times:
             return 0
         gap = self.last if self.times == 1 else (self.last - self.first) / (self.times - 1)
@@ -43,16 +43,16 @@ class Recurring:
 def seconds_left(
     done: int, total: int, per_iteration: float, recurring: Iterable[tuple[Recurring, float]]
 ) -> float:
-    """Return the seconds that a run still takes.
+    """Return the remaining seconds of a run.
 
-    ``(total - done) * per_iteration``, and for each recurring work its seconds a time, as often
-    as it comes again.
+    ``(total - done) * per_iteration``, and the seconds of each recurring work times the number of
+    times that are left.
 
     Args:
         done: Iterations done.
         total: Iterations of the run.
         per_iteration: Seconds of an iteration without recurring work.
-        recurring: Each work with the seconds that one time of it takes.
+        recurring: Each work with its seconds at a time.
 
     >>> seconds_left(100, 300, 0.1, [(Recurring(times=1, first=100, last=100), 5.0)])
     30.0

@@ -1,7 +1,4 @@
-"""``ProfilerHook``: torch's profiler over the first epochs or iterations of a run.
-
-What is done with a trace of ``ProfilerHook``: printed, or kept for TensorBoard.
-"""
+"""``ProfilerHook``: torch's profiler over the first epochs or iterations of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 
-__all__ = ["ProfilerHook", "checked_handler", "trace_handler"]
+__all__ = ["ProfilerHook"]
 
 
 @HOOKS.register_module()
@@ -36,12 +33,12 @@ class ProfilerHook(Hook):
 
     Args:
         by_epoch: Whether ``profile_iters`` are epochs or iterations.
-        profile_iters: How long it profiles, at least 1.
-        activities: What is recorded: ``"cpu"``, ``"cuda"`` and others that torch knows. Those
-            that the machine lacks are left out.
-        schedule: Arguments of ``torch.profiler.schedule``, counted in iterations; without, all
-            is recorded as one piece.
-        on_trace_ready: Called with the profiler when a piece is recorded; or
+        profile_iters: The number of epochs or iterations that are profiled, at least 1.
+        activities: The activities that are recorded: ``"cpu"``, ``"cuda"`` and others of torch's.
+            Those that the machine lacks are left out.
+        schedule: Arguments of ``torch.profiler.schedule``, counted in iterations; None records
+            all as one trace.
+        on_trace_ready: A function, called with the profiler when a trace is complete; or
             ``dict(type="log_trace", **arguments of EventList.table)``, which prints a table, or
             ``dict(type="tb_trace", dir_name=...)``, which writes for TensorBoard into that
             directory of the work directory, ``tf_tracing_logs`` by default.
@@ -49,20 +46,20 @@ class ProfilerHook(Hook):
         profile_memory: Whether allocations are recorded.
         with_stack: Whether source lines are recorded.
         with_flops: Whether FLOPs of matrix products and convolutions are estimated.
-        json_trace_path: A file for the last piece, in the format that Chrome's tracing reads.
+        json_trace_path: A file for the last trace, in the format of Chrome's tracing.
 
     Raises:
-        TypeError: for an argument of the wrong type, or one that a handler does not have.
+        TypeError: for an argument of the wrong type, or an unknown one of a handler.
         ValueError: for an unknown activity or handler; for a ``profile_iters`` below 1 or, at the
             start of a run, beyond it; for ``json_trace_path`` beside ``tb_trace``, which writes
             the same.
-        RuntimeError: at the start of a run, if another of torch's profilers is at work.
+        RuntimeError: at the start of a run, if another of torch's profilers is running.
 
     Source: mmcv's ``ProfilerHook``.
 
     Note:
         Departures from mmcv: profiling ends also in a resumed run, early, or with an error (mmcv
-        goes on for ever); ``json_trace_path`` beside a schedule holds the last piece recorded
+        goes on for ever); ``json_trace_path`` beside a schedule holds the last trace recorded
         (mmcv writes what torch prepares for the next one); ``tb_trace`` needs no
         ``torch_tb_profiler``; bad arguments are refused at construction; there is no warning that
         a run has several epochs.
@@ -70,7 +67,7 @@ class ProfilerHook(Hook):
 
     reads_step = False
     profiler: torch.profiler.profile | None = None
-    """The one at work; after its end the last one, with what it has recorded."""
+    """The running one, or the last one with its records."""
 
     _running = False
     _first = 0
@@ -106,14 +103,14 @@ class ProfilerHook(Hook):
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
         self.schedule = _checked_schedule(schedule)
-        self.on_trace_ready = checked_handler(on_trace_ready)
+        self.on_trace_ready = _checked_handler(on_trace_ready)
         self.json_trace_path = check_path("json_trace_path", json_trace_path)
         handler = self.on_trace_ready
         if self.json_trace_path and isinstance(handler, dict) and handler["type"] == "tb_trace":
             raise ValueError("tb_trace writes the same trace as json_trace_path; give one of them")
 
     def before_run(self, runner: Any) -> None:
-        """Begin."""
+        """Start the profiler."""
         if self.by_epoch and isinstance(runner, IterRunner):
             raise ValueError("this run is counted in iterations; give ProfilerHook(by_epoch=False)")
         end = runner.max_epochs if self.by_epoch else runner.max_iters
@@ -128,7 +125,7 @@ class ProfilerHook(Hook):
         self.profiler = profiler.profile(
             activities=[activity for activity in self.activities if activity in present],
             schedule=profiler.schedule(**self.schedule) if self.schedule else None,
-            on_trace_ready=partial(self._ready, trace_handler(self.on_trace_ready, runner)),
+            on_trace_ready=partial(self._on_trace, _trace_handler(self.on_trace_ready, runner)),
             record_shapes=self.record_shapes,
             profile_memory=self.profile_memory,
             with_stack=self.with_stack,
@@ -139,39 +136,39 @@ class ProfilerHook(Hook):
         runner.logger.info("profiler is profiling...")
 
     def after_train_iter(self, runner: Any) -> None:
-        """Go on to the next step of the schedule, or end."""
+        """Go on to the next step of the schedule, or stop."""
         if self._running and self.profiler is not None:
             self.profiler.step()
             if not self.by_epoch and runner.iter + 1 - self._first >= self.profile_iters:
-                self._end(runner)
+                self._stop(runner)
 
     def after_train_epoch(self, runner: Any) -> None:
-        """End, if it is time."""
+        """Stop after the last epoch to profile."""
         if self.by_epoch and runner.epoch + 1 - self._first >= self.profile_iters:
-            self._end(runner)
+            self._stop(runner)
 
     def after_run(self, runner: Any) -> None:
-        """End where training ended before it was time."""
-        self._end(runner)
+        """Stop where training has ended early."""
+        self._stop(runner)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """End; an error here would hide the one that is raised."""
+        """Stop; an error here would hide the one that is raised."""
         running, self._running = self._running, False
-        # one that has itself failed is off, and stopping it would end the process
+        # a profiler that has failed itself is off: stopping it would end the process
         if running and self.profiler is not None and _is_on():
             with contextlib.suppress(Exception):
                 self.profiler.stop()
 
-    def _end(self, runner: Any) -> None:
+    def _stop(self, runner: Any) -> None:
         running, self._running = self._running, False
         if running and self.profiler is not None:
             runner.logger.info("profiler may take a few minutes...")
             self.profiler.stop()
 
-    def _ready(self, handler: Callable[[Any], Any] | None, running: Any) -> None:
-        """Take a recorded piece now: torch forgets it when it prepares for the next."""
+    def _on_trace(self, handler: Callable[[Any], Any] | None, running: Any) -> None:
+        """Handle a trace at once: torch drops it when it prepares for the next."""
         if handler is not None:
             handler(running)
         if self.json_trace_path is not None:
@@ -193,9 +190,9 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
     return [known[name.lower()] for name in names]
 
 
-def _checked_schedule(given: Any) -> dict[str, Any] | None:
-    """Return the arguments of torch's schedule, which refuses some by an assertion."""
-    schedule = check_dict("schedule", given)
+def _checked_schedule(value: Any) -> dict[str, Any] | None:
+    """Return the arguments of torch's schedule; torch itself only asserts some of them."""
+    schedule = check_dict("schedule", value)
     if schedule is None:
         return None
     try:
@@ -208,10 +205,10 @@ def _checked_schedule(given: Any) -> dict[str, Any] | None:
 
 
 def _refuse_another(trainer: Any) -> None:
-    """Two of torch's profilers in one process end it, without an error."""
+    """Raise RuntimeError if another of torch's profilers runs: two end the process silently."""
     if _is_on() or isinstance(trainer.profiler, PyTorchProfiler):
         raise RuntimeError(
-            "another of torch's profilers is at work: a second ProfilerHook, or "
+            "another of torch's profilers is running: a second ProfilerHook, or "
             'Trainer(profiler="pytorch"); torch can run one at a time'
         )
 
@@ -227,12 +224,12 @@ _KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
-def checked_handler(handler: Any) -> Any:
-    """Return mmcv's ``on_trace_ready``, a dict of it copied.
+def _checked_handler(handler: Any) -> Any:
+    """Check mmcv's ``on_trace_ready`` and return it, a dict as a copy.
 
     Raises:
-        TypeError: if it is neither a function, a dict nor None, or has an unknown argument.
-        ValueError: if its type is unknown.
+        TypeError: unless it is a function, a dict or None, and for an unknown argument of a dict.
+        ValueError: for an unknown type.
     """
     if handler is None or callable(handler):
         return handler
@@ -249,16 +246,16 @@ def checked_handler(handler: Any) -> Any:
     return dict(handler)
 
 
-def trace_handler(handler: Any, runner: Any) -> Callable[[Any], Any] | None:
-    """Return the function for a handler that :func:`checked_handler` has passed."""
+def _trace_handler(handler: Any, runner: Any) -> Callable[[Any], Any] | None:
+    """Return the function of a checked handler."""
     if not isinstance(handler, dict):
         return handler  # type: ignore[no-any-return]
     arguments = {key: value for key, value in handler.items() if key != "type"}
     if handler["type"] == "log_trace":
         return partial(_print_table, arguments)
-    where = os.path.join(runner.work_dir, arguments.pop("dir_name", "tf_tracing_logs"))
-    runner.logger.info("tracing files of ProfilerHook will be saved to %s.", where)
-    write: Callable[[Any], Any] = tensorboard_trace_handler(where, **arguments)
+    directory = os.path.join(runner.work_dir, arguments.pop("dir_name", "tf_tracing_logs"))
+    runner.logger.info("tracing files of ProfilerHook will be saved to %s.", directory)
+    write: Callable[[Any], Any] = tensorboard_trace_handler(directory, **arguments)
     return write
 
 

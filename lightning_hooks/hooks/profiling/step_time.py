@@ -1,4 +1,4 @@
-"""``StepTimeHook``: where the time of a run goes."""
+"""``StepTimeHook``: split the time of a run among its phases and hooks."""
 
 from __future__ import annotations
 
@@ -25,57 +25,56 @@ __all__ = ["StepTimeHook"]
 class StepTimeHook(Hook):
     """Splits the time of a run among its phases and hooks, and shows a table at its end.
 
-    Every moment belongs to one phase, so they add up to the whole:
+    Every moment belongs to one phase, so the phases add up to the whole run:
 
     ===========  ==============================================================================
-    phase        what is in it
+    phase        content
     ===========  ==============================================================================
     data         from the end of a batch until the next is there, on its device
     forward      the training step, without the phases below
     backward     backward, with the synchronisation of gradients
     optimizer    zero_grad, clipping and step; the hooks of the family ``OptimizerHook``
-    hooks        all hooks that are in no other phase, and each of them
-    logging      what the Trainer gives to its loggers; the hooks of the family ``LoggerHook``
+    hooks        all hooks of no other phase, and each of them
+    logging      calls of the Trainer's loggers; the hooks of the family ``LoggerHook``
     evaluation   validation, with its data; the hooks of the family ``EvalHook``
     checkpoint   ``Trainer.save_checkpoint``; the hooks of the family ``CheckpointHook``
     other        Lightning itself, its other callbacks, the ends of epochs
     ===========  ==============================================================================
 
-    A native hook's time is also that of its Lightning events. Nothing waits for a GPU: where there
-    is one, phases are timed by CUDA events, read once it has passed them, and the host's time
-    stands beside them. Without this hook nothing is measured and nothing paid.
+    A native hook's time includes its Lightning events. Nothing waits for a GPU: there, phases are
+    timed by CUDA events, read once it has passed them, and the host's time is beside them.
 
     With ``log=True`` the log has, every ``interval`` iterations:
 
     =====================  ======================================================
     key                    seconds
     =====================  ======================================================
-    step_time/<phase>      of the phase, per iteration, since the last time
-    step_time/eta          until the end, with the evaluations and checkpoints
-                           that are still to come
+    step_time/<phase>      of the phase, per iteration of this interval
+    step_time/eta          until the end, with the remaining evaluations and
+                           checkpoints
     =====================  ======================================================
 
     Args:
-        interval: Iterations between two looks at the events and, with ``log``, in the log.
+        interval: Iterations between two readings of the events and, with ``log``, two log records.
         warmup_iters: Iterations at the start that are not measured: caches fill, kernels are
             chosen.
         log: Whether the log gets the keys above.
         table: Whether rank 0 prints the table.
 
     Raises:
-        TypeError: if ``interval`` or ``warmup_iters`` is no int, ``log`` or ``table`` no bool.
+        TypeError: for an argument of the wrong type.
         ValueError: if ``interval`` is below 1 or ``warmup_iters`` below 0.
         ImportError: if the table needs rich, which is not installed.
 
-    Source: what detectron2's ``IterationTimer``, Ignite's ``HandlersTimeProfiler`` and Lightning's
-    profilers tell, in one; mmcv's ``time`` and ``data_time`` are
-    :class:`~lightning_hooks.hooks.profiling.iter_timer.IterTimerHook`'s.
+    Source: detectron2's ``IterationTimer``, Ignite's ``HandlersTimeProfiler`` and Lightning's
+    profilers in one; mmcv's ``time`` and ``data_time`` are those of
+    :class:`~lightning_hooks.hooks.profiling.iter_timer.IterTimerHook`.
     """
 
     reads_step = False
     _probes: Probes | None = None  # while a run is measured
     _summary: dict[str, Any] | None = None  # of the last run
-    _logged: tuple[int, dict[str, float]] = (0, {})  # iterations and phases, when last logged
+    _logged: tuple[int, dict[str, float]] = (0, {})  # iterations and phases of the last record
 
     def __init__(
         self, interval: int = 50, warmup_iters: int = 3, log: bool = False, table: bool = True
@@ -100,12 +99,12 @@ class StepTimeHook(Hook):
         """Return the numbers of the run so far, or of the last one.
 
         ``iterations``, ``seconds``, ``ranks``; ``phases`` and ``hooks`` map names to ``total``
-        seconds, those ``per_iter``, their ``share`` of the whole, ``max`` and ``mean`` over the
-        ranks (known when the run has ended; until then this rank's). Phases of a GPU have
+        seconds, seconds ``per_iter``, their ``share`` of the run, ``max`` and ``mean`` over the
+        ranks (this rank's until the run has ended). Phases of a GPU have
         ``host`` seconds too, hooks their ``calls`` and ``phase``.
 
         Raises:
-            RuntimeError: if nothing has been measured yet.
+            RuntimeError: if no run has been measured yet.
         """
         if self._probes is not None:
             own = self._probes.numbers()
@@ -115,7 +114,7 @@ class StepTimeHook(Hook):
         return self._summary
 
     def eta(self, runner: Any) -> float | None:
-        """Return the seconds until the end of the run; None while they cannot be known."""
+        """Return the seconds until the end of the run, None while they are unknown."""
         if self._probes is None or runner.max_iters is None:
             return None
         return self._probes.seconds_left(runner.max_iters, progress.batch_is_open(runner.trainer))
@@ -123,23 +122,23 @@ class StepTimeHook(Hook):
     # -- the run -----------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Start to measure."""
+        """Start the measurement."""
         self._stop()
         self._summary, self._logged = None, (0, {})
         self._probes = Probes(Driver.of(trainer).runner, pl_module, self.warmup_iters)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Wait for the first batch; for the next ones from the end of each."""
+        """Time the wait for the first batch."""
         self._switch(DATA)
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """The batch is there."""
+        """End the wait for the batch."""
         self._switch(OTHER)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """No batch is to come."""
+        """End the wait for a batch: there are no more."""
         self._switch(OTHER)
 
     def _switch(self, account: Account) -> None:
@@ -167,19 +166,19 @@ class StepTimeHook(Hook):
     # -- the end -----------------------------------------------------------------------------
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Put the ranks' numbers together and show them."""
+        """Gather the ranks' numbers and print them."""
         self._finish(trainer, ended=True)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Show this rank's numbers; an error here would hide the one that is raised."""
+        """Print this rank's numbers; an error here would hide the one that is raised."""
         with contextlib.suppress(Exception):
             self._finish(trainer, ended=False)
         self._stop()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Stop measuring."""
+        """Stop the measurement."""
         self._stop()
 
     def _finish(self, trainer: L.Trainer, ended: bool) -> None:
@@ -188,7 +187,7 @@ class StepTimeHook(Hook):
         gpu = self._probes.watch.gpu
         if gpu is not None:
             gpu.mark(OTHER[0])
-            gpu.collect(wait=ended)  # after an error it may never be done
+            gpu.collect(wait=ended)  # after an error the GPU may never finish
         own = self._probes.numbers()
         self._stop()
         ranks: list[Any] = [own]
@@ -207,6 +206,6 @@ class StepTimeHook(Hook):
             probes.remove()
 
     def __getstate__(self) -> dict[str, Any]:
-        # a copy has the arguments and the last numbers: what measures stays with its run
+        # the probes are left out: they belong to the run
         state = super().__getstate__()
         return {k: v for k, v in state.items() if k != "_probes"}

@@ -1,4 +1,4 @@
-"""What a step-time breakdown stands around with its stopwatch: calls of Lightning and hooks."""
+"""``Probes``: time the calls of Lightning and of hooks with a stopwatch."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ FAMILIES = {
 
 
 class Probes:
-    """Times a run from now on, until they are removed.
+    """Times the phases and hooks of a run, until ``remove`` is called.
 
     Args:
         runner: The run.
         module: Its module.
-        warmup_iters: Iterations after which everything starts again from zero.
+        warmup_iters: Iterations after which all times are reset to zero.
     """
 
     def __init__(self, runner: Runner, module: L.LightningModule, warmup_iters: int) -> None:
@@ -59,23 +59,23 @@ class Probes:
         for logger in trainer.loggers:
             timed += [(logger, name, "logging") for name in ("log_metrics", "save")]
         events = [(hook, name) for hook in runner.hooks for name in _events_of(hook)]
-        self._listening = (
-            *(self._listen(owner, name, (phase, "")) for owner, name, phase in timed),
-            *(self._listen(hook, name, self._account(hook)) for hook, name in events),
+        self._patches = (
+            *(self._timed(owner, name, (phase, "")) for owner, name, phase in timed),
+            *(self._timed(hook, name, self._account(hook)) for hook, name in events),
             # Lightning calls the module's event after those of all callbacks
             MethodPatch(module, "on_train_batch_end", after=self._end_batch),
         )
         self._hooks.watch(self._around)
 
     def remove(self) -> None:
-        """Give everything back as it was."""
-        for one in self._listening:
-            one.remove()
+        """Restore the timed methods."""
+        for patch in self._patches:
+            patch.remove()
         self._hooks.unwatch(self._around)
 
     # -- around the calls --------------------------------------------------------------------
 
-    def _listen(self, owner: Any, name: str, account: Account) -> MethodPatch:
+    def _timed(self, owner: Any, name: str, account: Account) -> MethodPatch:
         return MethodPatch(owner, name, partial(self._enter, account), self._leave)
 
     def _around(self, hook: Any, method: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -95,6 +95,7 @@ class Probes:
         return timed
 
     def _account(self, hook: Any) -> Account:
+        """Return the phase of a hook, and its name with a number where it is not the only one."""
         if id(hook) not in self._names:
             name = type(hook).__name__
             same = [n for n in self._names.values() if n.partition(" (")[0] == name]
@@ -105,13 +106,13 @@ class Probes:
     def _enter(self, account: Account, *args: Any, **kwargs: Any) -> None:
         self.watch.enter(account)
         if account[0] in RECURRING:
-            self._recurring.setdefault(account, Recurring()).seen(self._iterations)
+            self._recurring.setdefault(account, Recurring()).record(self._iterations)
 
     def _leave(self, result: Any = None) -> None:
         self.watch.leave()
 
     def _end_batch(self, result: Any) -> None:
-        """Wait for the next batch."""
+        """Count the iteration; the time until the next batch is its wait for data."""
         self._iterations += 1
         self.watch.switch(DATA)
         if self._iterations == self._warmup_iters:
@@ -121,11 +122,11 @@ class Probes:
     # -- the numbers -------------------------------------------------------------------------
 
     def iterations(self, open_batch: bool = False) -> int:
-        """Return the iterations measured, with the one that has had its step, if it has."""
+        """Return the measured iterations, with the one of an open batch that has had its step."""
         return max(0, self._iterations + open_batch - self._warmup_iters)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the numbers of this rank for ``step_time_table.across_ranks``."""
+        """Return the numbers of this rank for :func:`.step_time_table.across_ranks`."""
         host: Counter[str] = Counter()
         hooks = {}
         for (phase, name), seconds in self.watch.read().items():
@@ -142,18 +143,18 @@ class Probes:
         }
 
     def seconds_left(self, max_iters: int, open_batch: bool) -> float | None:
-        """Return the seconds until the run ends, None before an iteration has been measured."""
+        """Return the seconds until the end of the run, None before the first measured iteration."""
         measured = self.iterations(open_batch)
         if not measured:
             return None
         spent = self.watch.read()
-        often = sum(s for account, s in spent.items() if account[0] not in RECURRING)
-        seldom = [
+        steady = sum(s for account, s in spent.items() if account[0] not in RECURRING)
+        recurring = [
             (work, spent.get(account, 0.0) / work.times)
             for account, work in self._recurring.items()
         ]
         done, total = self._iterations + open_batch, max_iters - self._first
-        return seconds_left(done, total, often / measured, seldom)
+        return seconds_left(done, total, steady / measured, recurring)
 
 
 def _is_timer(hook: Any) -> bool:
@@ -161,7 +162,7 @@ def _is_timer(hook: Any) -> bool:
 
 
 def _events_of(hook: Any) -> list[str]:
-    """The Lightning events in which a native hook does something."""
+    """Return the Lightning events that a native hook overrides."""
     if not isinstance(hook, Hook) or _is_timer(hook):
         return []
     own = [n for n in EVENTS if getattr(type(hook), n) is not getattr(Callback, n)]
