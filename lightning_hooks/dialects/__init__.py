@@ -43,28 +43,23 @@ A hook's ``state_dict()`` is saved in every checkpoint of Lightning's and given 
 ``load_state_dict()``, to the hook of the same class and place in a run that goes on.
 """
 
-from typing import Any
-
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
-from lightning_hooks.dialects.detect import detect as _detect
-from lightning_hooks.dialects.dialect import Dialect as Dialect
-from lightning_hooks.dialects.hosting import Hosted as Hosted
-from lightning_hooks.dialects.hosting import foreign as foreign
+from lightning_hooks.dialects.detect import detect
+from lightning_hooks.dialects.dialect import DIALECTS, Dialect
+from lightning_hooks.dialects.hosting import Hosted, foreign, host_as
 
-__all__ = ["DIALECTS", "Dialect", "Hosted", "detect", "foreign", "host_as"]
+DIALECTS.update({m.DIALECT.name: m.DIALECT for m in (mmengine, detectron2, cvpods, pet, pointrix)})
 
-DIALECTS: dict[str, Dialect] = {
-    module.DIALECT.name: module.DIALECT for module in (mmengine, detectron2, cvpods, pet, pointrix)
-}
-"""The dialects besides mmcv's own."""
-
-
-def detect(hook: Any, dialect: str = "auto") -> str:
-    """Return the dialect of a hook; see :func:`lightning_hooks.dialects.detect.detect`."""
-    return _detect(hook, dialect, {name: each.methods for name, each in DIALECTS.items()})
-
-
-def host_as(hook: Any, dialect: str = "auto") -> Any:
-    """Return what the driver is to call for a hook: itself if it is mmcv's, else its host."""
-    name = detect(hook, dialect)
-    return Hosted(hook, DIALECTS[name]) if name in DIALECTS else hook
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Hosted",
+    "cvpods",
+    "detect",
+    "detectron2",
+    "foreign",
+    "host_as",
+    "mmengine",
+    "pet",
+    "pointrix",
+]

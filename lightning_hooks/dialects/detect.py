@@ -1,4 +1,4 @@
-"""Telling a hook's dialect by its class's base, its points and what they take."""
+"""Detect the dialect of a hook from its base class, its points and their arguments."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.dialects.dialect import DIALECTS
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -31,20 +32,19 @@ PACKAGES = {
 _OURS = "lightning_hooks.dialects."
 
 
-def detect(hook: Any, dialect: str, methods: Mapping[str, frozenset[str]]) -> str:
+def detect(hook: Any, dialect: str = "auto") -> str:
     """Return the dialect of a hook.
 
     Args:
         hook: A hook object.
         dialect: What the user says it is, or ``"auto"``.
-        methods: The points of every dialect besides mmcv's.
 
     Raises:
         UnknownNameError: if ``dialect`` names none.
         TypeError: if the object has no point of the dialect, or of any.
         ValueError: if it cannot be told.
     """
-    known = {"mmcv": MMCV, **methods}
+    known = {"mmcv": MMCV, **{name: one.methods for name, one in DIALECTS.items()}}
     if dialect not in ("auto", *known):
         raise UnknownNameError(f"unknown dialect {dialect!r}; {suggest(dialect, ['auto', *known])}")
     name = type(hook).__name__

@@ -1,7 +1,4 @@
-"""``Hosted``: a hook of another dialect, as the driver sees it.
-
-The states of hooks of other dialects in Lightning's checkpoints.
-"""
+"""Host a hook of another dialect: translate mmcv's points to its own, and save its state."""
 
 from __future__ import annotations
 
@@ -14,11 +11,12 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.dialects.detect import detect
+from lightning_hooks.dialects.dialect import DIALECTS, Dialect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.points import STAGES
 
-__all__ = ["KEY", "Hosted", "foreign", "load_states", "save_states"]
+__all__ = ["KEY", "Hosted", "foreign", "host_as", "load_states", "save_states"]
 
 
 class Hosted:
@@ -36,7 +34,7 @@ class Hosted:
     def __init__(self, hook: Any, dialect: Dialect) -> None:
         self.foreign_hook = hook
         self.dialect = dialect
-        self.facade: Facade | None = None
+        self.facade: Any = None
         self.reached: set[str] = set()
         """The points of ``dialect.on_error`` that this run has reached."""
         self.loaded_state: Any = None
@@ -51,7 +49,7 @@ class Hosted:
         """Whether the hook calls ``backward`` and steps the optimizer."""
         return any(base.__name__ in self.dialect.owners for base in type(self.foreign_hook).__mro__)
 
-    def attach(self, facade: Facade) -> None:
+    def attach(self, facade: Any) -> None:
         """Take part in a run."""
         if self.facade is not None and not self.facade.ended and self.facade is not facade:
             raise ValueError(
@@ -169,14 +167,18 @@ class Hosted:
             raise
 
 
+def host_as(hook: Any, dialect: str = "auto") -> Any:
+    """Return the object that the driver calls for a hook: itself if it is mmcv's, else its host."""
+    name = detect(hook, dialect)
+    return Hosted(hook, DIALECTS[name]) if name in DIALECTS else hook
+
+
 def foreign(hook: Any) -> Any:
     """Return the hook that was given, where it is hosted."""
     return hook.foreign_hook if isinstance(hook, Hosted) else hook
 
 
 def _restore(hook: Any, dialect: str) -> Hosted:
-    from lightning_hooks.dialects import DIALECTS  # which imports this
-
     return Hosted(hook, DIALECTS[dialect])
 
 

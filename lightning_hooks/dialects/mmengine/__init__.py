@@ -37,13 +37,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.dialect import Arguments, Dialect
+from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.mmengine.evaluation import Evaluation
 from lightning_hooks.dialects.mmengine.facade import RunnerFacade
 from lightning_hooks.dialects.mmengine.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub as MessageHub
 from lightning_hooks.engine.registry import HOOKS as HOOKS
-from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.usage_errors import HostedOnly
 
 __all__ = ["DIALECT", "HOOKS", "HistoryBuffer", "Hook", "MessageHub"]
@@ -61,7 +61,7 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
     runner = facade._runner
     kwargs: dict[str, Any] = {}
     if point.endswith("_iter"):
-        whole = isinstance(runner, IterRunner) and "train" in point  # one epoch, one count
+        whole = not runner.counts_epochs and "train" in point  # one epoch, one count
         index = runner.iter if whole else runner.inner_iter
         kwargs = {"batch_idx": index, "data_batch": runner.data_batch}
         if point.startswith("after"):

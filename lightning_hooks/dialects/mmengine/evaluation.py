@@ -8,7 +8,8 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.engine.driver.driver import Driver
 
 __all__ = ["Evaluation"]

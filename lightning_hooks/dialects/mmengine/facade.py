@@ -7,13 +7,13 @@ import sys
 import time
 from typing import Any
 
-from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub
 from lightning_hooks.dialects.mmengine.optim import OptimWrapper, OptimWrapperDict, Visualizer
 from lightning_hooks.dialects.mmengine.runtime_info import RuntimeInfo
 from lightning_hooks.engine.lightning_api import validation
-from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.storage import files
 
 __all__ = ["RunnerFacade"]
@@ -108,7 +108,7 @@ class RunnerFacade(Facade):
         if self._given("log_processor") is None:
             from mmengine.runner import LogProcessor
 
-            by_epoch = not isinstance(self._runner, IterRunner)
+            by_epoch = self._runner.counts_epochs
             self._runner.log_processor = LogProcessor(by_epoch=by_epoch)
         return self._given("log_processor")
 

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 from lightning_hooks.engine.lightning_api import data
-from lightning_hooks.engine.runner.iter_runner import IterRunner
 
 __all__ = ["TestLoop", "TrainLoop", "ValLoop"]
 
@@ -38,7 +37,7 @@ class TrainLoop(_Loop):
 
     @property
     def _stands_for(self) -> str:
-        return f"{'Iter' if isinstance(self._runner, IterRunner) else 'Epoch'}BasedTrainLoop"
+        return f"{'Epoch' if self._runner.counts_epochs else 'Iter'}BasedTrainLoop"
 
     @property
     def iter(self) -> int:
@@ -48,7 +47,7 @@ class TrainLoop(_Loop):
     @property
     def epoch(self) -> int:
         """Epochs done; a run that is counted in iterations is one epoch."""
-        return 0 if isinstance(self._runner, IterRunner) else int(self._runner.epoch)
+        return int(self._runner.epoch) if self._runner.counts_epochs else 0
 
     @property
     def max_iters(self) -> Any:
@@ -70,7 +69,7 @@ class TrainLoop(_Loop):
 
     @property
     def _max_epochs(self) -> Any:
-        return 1 if isinstance(self._runner, IterRunner) else self._runner.max_epochs
+        return self._runner.max_epochs if self._runner.counts_epochs else 1
 
     @_max_epochs.setter
     def _max_epochs(self, value: int) -> None:
@@ -80,7 +79,7 @@ class TrainLoop(_Loop):
     def val_interval(self) -> Any:
         """Epochs, or iterations, from one validation to the next."""
         trainer = self._runner.trainer
-        by_iter = isinstance(self._runner, IterRunner) and trainer.val_check_batch
+        by_iter = not self._runner.counts_epochs and trainer.val_check_batch
         return trainer.val_check_batch if by_iter else trainer.check_val_every_n_epoch
 
     @property

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from lightning_hooks.engine.lightning_api import logged_values
-
-if TYPE_CHECKING:
-    from lightning_hooks.dialects.mmengine.facade import RunnerFacade
 
 __all__ = ["RuntimeInfo"]
 
@@ -32,7 +29,7 @@ class RuntimeInfo:
     ==========================  ==============================================================
     """
 
-    def __init__(self, facade: RunnerFacade) -> None:
+    def __init__(self, facade: Any) -> None:
         self._runner = facade
         self._hub = facade.message_hub
         self._outer: Any = None  # the stage around a validation

@@ -22,7 +22,8 @@ import inspect
 from contextvars import ContextVar
 from typing import Any
 
-from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.dialect import Arguments, Dialect
+from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.pet.hooks import IterationTimer as IterationTimer
 from lightning_hooks.dialects.pet.hooks import LRScheduler as LRScheduler
 from lightning_hooks.dialects.pet.hooks import PeriodicWriter as PeriodicWriter

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.dialects.dialect import Arguments, Dialect, Facade
+from lightning_hooks.dialects.dialect import Arguments, Dialect
+from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.pointrix.facade import TrainerFacade
 from lightning_hooks.dialects.pointrix.hooks import CheckPointHook as CheckPointHook
 from lightning_hooks.dialects.pointrix.hooks import Hook as Hook

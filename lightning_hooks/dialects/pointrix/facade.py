@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.pointrix.writers import Nowhere, TensorboardWriter
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.storage.files import save_torch

@@ -9,17 +9,16 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from lightning_hooks.dialects.dialect import Dialect, Facade
+from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.facade import Facade
+from lightning_hooks.dialects.hosting import Hosted
 from lightning_hooks.dialects.steps.storage import EventStorage
 from lightning_hooks.engine.lightning_api import logged_values
-
-if TYPE_CHECKING:
-    from lightning_hooks.dialects.hosting import Hosted
 
 __all__ = ["POINTS", "RankMeans", "StepFacade", "TrainerFacade"]
 

@@ -1,0 +1,93 @@
+"""Imports go down only: the rooms of the package stand on one another in the order given here."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import lightning_hooks
+
+PACKAGE = Path(lightning_hooks.__file__).parent
+
+# From the ground up. A module belongs to the longest name here that its own begins with.
+FLOORS = (
+    ("utils",),
+    ("_exports", "train_step"),
+    ("storage",),
+    ("engine.points", "engine.priority", "engine.registry"),
+    ("engine.error_notes", "engine.usage_errors"),
+    ("engine.participant",),
+    ("engine.hook_order",),
+    ("engine.hook_list",),
+    ("engine.lightning_api",),
+    ("engine.runner",),
+    ("engine.driver",),
+    ("engine.hook",),
+    ("schedules",),
+    ("hooks", "loggers"),
+    ("dialects",),
+    ("adapter",),
+    ("config",),
+    ("standin",),
+    ("cli",),
+)
+RANKS = {room: rank for rank, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE} | {
+    module: PACKAGE / f"{module}.py" for module in ("_exports", "adapter", "train_step")
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield each module of ours that a file imports, anywhere: deferred and for types too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            package, _, module = str(node.module).partition(".")
+            if package != "lightning_hooks":
+                continue
+            for alias in node.names:
+                within = f"{module}.{alias.name}".lstrip(".")
+                if within in MODULES or module in MODULES:
+                    yield within if within in MODULES else module
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next(name for name in names if name in RANKS)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_go_down_only(module: str) -> None:
+    room = room_of(module)
+    wrong = [
+        name
+        for name in imports(MODULES[module])
+        if room_of(name) != room and RANKS[room_of(name)] >= RANKS[room]
+    ]
+    assert not wrong, f"{module} imports what is not below it"
+
+
+def test_no_circle_of_files() -> None:
+    graph = {module: {*imports(path)} - {module} for module, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"these import one another: {' -> '.join(error.args[1])}")
+
+
+def test_a_room_holds_at_most_twelve_files() -> None:
+    for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
+        files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(files) <= 12, folder
