@@ -33,7 +33,7 @@ from lightning_hooks import (
 )
 from lightning_hooks.hooks.optimizer.base import ClippingHook
 from lightning_hooks.hooks.optimizer.clip_config import recipes_for
-from lightning_hooks.hooks.optimizer.clipping import KINDS, summed_up
+from lightning_hooks.hooks.optimizer.clipping import KINDS, combined
 
 HERE = Path(__file__).parent
 
@@ -106,7 +106,7 @@ def test_nothing_is_read_from_the_device(kind: str) -> None:
     recipe = {key: value for key, value in RECIPES[kind].items() if key != "type"}
     with NoReads():
         parts = [KINDS[kind]([parameter], **recipe) for parameter in with_gradients()]
-        found = summed_up(parts).exceeded()
+        found = combined(parts).exceeded()
         with pytest.raises(AssertionError, match="a read of the device"):
             float(found)
 
@@ -328,7 +328,7 @@ def test_what_is_no_recipe_is_refused() -> None:
     ("module", "grad_clip", "message"),
     [
         (Quiet, [{"max_norm": 1}], r"1 recipes, one \(or None\) is needed for each of SGD"),
-        (Two, {"0": {"max_norm": 1}}, "has nothing for '1': SGD"),
+        (Two, {"0": {"max_norm": 1}}, "has no entry for '1': SGD"),
         (Two, {"0": {"max_norm": 1}, "1": None, "two": None}, "no optimizer of this run: known"),
     ],
 )

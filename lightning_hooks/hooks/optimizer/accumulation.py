@@ -1,4 +1,4 @@
-"""``GradientCumulativeOptimizerHook``: one step for several batches, of the run or of an epoch."""
+"""``GradientCumulativeOptimizerHook``: one optimizer step for several batches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
+from lightning_hooks.utils.arguments import check_bool
 
 __all__ = ["GradientCumulativeOptimizerHook"]
 
@@ -18,18 +19,18 @@ __all__ = ["GradientCumulativeOptimizerHook"]
 class GradientCumulativeOptimizerHook(OptimizerHook):
     """Steps every ``cumulative_iters`` iterations on the mean of their losses.
 
-    The iterations are counted over the whole run, across epochs. Each loss is divided by
-    ``cumulative_iters``; those of the last iterations of the run, when there are too few of them,
-    by their number ``max_iters % cumulative_iters``. Lightning's own ``accumulate_grad_batches``
-    steps at the end of every epoch, and divides a remainder by the full number. With ``by_epoch``
-    there is a step at the end of every epoch here too, whose losses are divided by their number.
+    Iterations are counted over the whole run, across epochs. Each loss is divided by
+    ``cumulative_iters``, or by their number ``max_iters % cumulative_iters`` in the last
+    iterations of the run, if these are fewer. Lightning's ``accumulate_grad_batches`` steps at the
+    end of every epoch, and divides a remainder by the full number. With ``by_epoch`` there is a
+    step at the end of every epoch here too, whose losses are divided by their number.
 
     The hook owns backward and step with any module (see :class:`OptimizerHook`).
     ``Trainer(max_steps=...)`` counts its steps; in a run that is counted in iterations, those.
 
     Args:
         cumulative_iters: Iterations to a step.
-        by_epoch: Whether the iterations are counted anew in every epoch.
+        by_epoch: Whether the count of iterations restarts in every epoch.
         kwargs: Those of :class:`OptimizerHook`.
 
     Raises:
@@ -58,24 +59,23 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             raise ValueError(
                 f"cumulative_iters must be an int of at least 1, got {cumulative_iters!r}"
             )
-        if not isinstance(by_epoch, bool):
-            raise TypeError(f"by_epoch must be a bool, got {by_epoch!r}")
+        check_bool(by_epoch=by_epoch)
         self.cumulative_iters = cumulative_iters
         self.by_epoch = by_epoch
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Forget the fit before."""
+        """Reset the state of an earlier fit."""
         super().on_fit_start(trainer, pl_module)
         self.initialized = self._announced = False
 
     def iterations_of(self, steps: int, trainer: L.Trainer) -> int:
-        """Return after how many iterations so many steps have been made."""
+        """Return the number of iterations for a number of optimizer steps."""
         if self.by_epoch:
             return progress.iterations_by_epoch(trainer, steps, self.cumulative_iters)
         return steps * self.cumulative_iters
 
     def has_batch_norm(self, module: torch.nn.Module) -> bool:
-        """Whether there is BatchNorm, whose statistics are still those of single batches."""
+        """Whether a module has BatchNorm, whose statistics remain those of single batches."""
         return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
     def after_train_iter(self, runner: Any) -> None:
@@ -91,7 +91,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             self._zero_grad(runner)
 
     def _place(self, runner: Any) -> tuple[int, int]:
-        """Return the iteration's index, and how many there are, in the run or in its epoch."""
+        """Return the iteration's index and the number of iterations, in the run or in its epoch."""
         if not self.by_epoch:
             return runner.iter, runner.max_iters
         index, total = progress.batch_idx(runner.trainer), int(runner.trainer.num_training_batches)
@@ -100,7 +100,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         return index, min(total, index + runner.max_iters - runner.iter)  # the run may end before
 
     def _init(self, runner: Any) -> None:
-        """Warn of what the user should know; once in a fit."""
+        """Check the length of the run, and log mmcv's warnings; once in a fit."""
         name = type(self).__name__
         if self.by_epoch and runner.trainer.num_training_batches == float("inf"):
             raise ValueError(
@@ -114,7 +114,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             )
         if self._place(runner)[0] % self.cumulative_iters != 0:
             runner.logger.warning(
-                # these three as mmcv has them: text logs are compared
+                # these words are mmcv's: text logs are compared
                 "Resume iter number is not divisible by cumulative_iters in "
                 "GradientCumulativeOptimizerHook, which means the gradient of some iters is lost "
                 "and the result may be influenced slightly."
@@ -127,7 +127,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self.initialized = True
 
     def _get_loss_factor(self, runner: Any) -> int:
-        """Return what this iteration's loss is divided by."""
+        """Return the divisor of this iteration's loss."""
         index, total = self._place(runner)
         self.remainder_iters = total % self.cumulative_iters
         self.divisible_iters = total - self.remainder_iters
@@ -136,7 +136,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         if not self._announced:
             self._announced = True
             runner.logger.warning(
-                # as mmcv has it, but once
+                # mmcv's words, but once
                 "Loss will be divided by %d in the last %d iterations%s because they are not "
                 "enough for %d cumulative_iters.",
                 self.remainder_iters,

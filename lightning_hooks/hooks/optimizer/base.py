@@ -1,4 +1,4 @@
-"""``ClippingHook``: what all optimizer hooks clip gradients with, and log of it."""
+"""``ClippingHook``: clip gradients and log their norm; the base of all optimizer hooks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.hooks.optimizer.clip_config import (
+    GradClip,
+    Recipe,
     check_grad_clip,
-    is_mmcvs,
+    is_mmcv_recipe,
     is_recipe,
     recipes_for,
     recipes_in,
 )
-from lightning_hooks.hooks.optimizer.clipping import KINDS, Clipped, clip_flattened, summed_up
+from lightning_hooks.hooks.optimizer.clipping import KINDS, Clipped, clip_flattened, combined
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.fsdp import is_flattened
 from lightning_hooks.utils.suggestions import suggest
@@ -29,25 +31,23 @@ __all__ = ["ClippingHook", "optimizers_of"]
 
 
 class ClippingHook(Hook):
-    """Knows how gradients are to be clipped; a subclass says when.
+    """Clips gradients by ``grad_clip``; a subclass decides when.
 
     Args:
         grad_clip: See :class:`~lightning_hooks.hooks.optimizer.optimizer.OptimizerHook`.
 
     Raises:
         TypeError: if it is no dict or list.
-        ValueError: as said there.
+        ValueError: as described there.
     """
 
     # for subclasses that do not call super().__init__()
-    grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None
+    grad_clip: GradClip | None = None
     _clipped: tuple[Clipped, ...] = ()  # in this iteration
 
-    def __init__(
-        self, grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None
-    ) -> None:
+    def __init__(self, grad_clip: GradClip | None = None) -> None:
         super().__init__()
-        if grad_clip is not None and not self._clips_its_own_way():
+        if grad_clip is not None and not self._overrides_clipping():
             check_grad_clip(grad_clip)
         self.grad_clip = copy.deepcopy(grad_clip)
 
@@ -58,56 +58,42 @@ class ClippingHook(Hook):
                 f"{type(self).__name__}.clip_grads() clips all gradients together, by one dict; "
                 f"grad_clip is {self.grad_clip}"
             )
-        assert isinstance(self.grad_clip, Mapping)
         clipped = _clip(params, self.grad_clip)
         return None if clipped is None else clipped.norm
 
+    # -- checks at the start of a fit --------------------------------------------------------
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse to clip twice, gradients that are not unscaled, or those that are not there."""
+        """Refuse to clip gradients twice, before they are unscaled, or out of reach."""
         self._clipped = ()
         if self.grad_clip is None:
             return
-        name = f"{type(self).__name__}(grad_clip={self.grad_clip})"
+        kind = type(self).__name__
+        name = f"{kind}(grad_clip={self.grad_clip})"
         if trainer.gradient_clip_val:
             raise ValueError(
                 f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) beside {name}: gradients "
                 "would be clipped twice; give one of them"
             )
-        if precision.has_grad_scaler(trainer):
-            for optimizer in trainer.optimizers:
-                if precision.unscales_itself(optimizer):
-                    raise ValueError(
-                        f"{type(self).__name__}(grad_clip=...) cannot clip for "
-                        f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
-                        f"precision={trainer.precision!r} inside its step; give fused=False"
-                    )
+        for optimizer in trainer.optimizers if precision.has_grad_scaler(trainer) else ():
+            if precision.unscales_itself(optimizer):
+                raise ValueError(
+                    f"{kind}(grad_clip=...) cannot clip for "
+                    f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
+                    f"precision={trainer.precision!r} inside its step; give fused=False"
+                )
         if isinstance(trainer.strategy, DeepSpeedStrategy):
             raise ValueError(
                 f"{name} does not reach the gradients of DeepSpeed, which clips by itself: "
                 "give Trainer(gradient_clip_val=...)"
             )
-        if not self._clips_its_own_way():
-            self._check_groups(trainer, name)
-
-    def _check_groups(self, trainer: L.Trainer, name: str) -> None:
-        kinds = {recipe.get("type", "norm") for recipe in recipes_in(self.grad_clip)}
-        whole = is_recipe(self.grad_clip) and "adaptive" not in kinds
-        if isinstance(trainer.strategy, FSDPStrategy) and not whole:
-            raise ValueError(
-                f"{name} does not work with {type(trainer.strategy).__name__}, each rank of which "
-                "has slices of flattened gradients: clip all of them by norm or value, or use "
-                "ModelParallelStrategy"
-            )
-        if isinstance(trainer.strategy, FSDPStrategy) and not is_flattened(trainer.model):
-            raise ValueError(
-                f"{name} does not work where configure_model() has wrapped parts of the module by "
-                "itself: no rank knows the gradients of all parts. Leave the wrapping to "
-                f"{type(trainer.strategy).__name__}(auto_wrap_policy=...), or use "
-                "ModelParallelStrategy"
-            )
+        if self._overrides_clipping():
+            return
+        if isinstance(trainer.strategy, FSDPStrategy):
+            self._check_fsdp(trainer, name)
         optimizers = param_groups.optimizers_of(Driver.of(trainer).runner.optimizer)
         if isinstance(self.grad_clip, Mapping) and not is_recipe(self.grad_clip):
-            names = [name for name, _ in optimizers]
+            names = [each for each, _ in optimizers]
             for given in self.grad_clip:
                 if given not in names:
                     raise ValueError(
@@ -117,57 +103,76 @@ class ClippingHook(Hook):
         for each, optimizer in optimizers:
             list(recipes_for(self.grad_clip, each, optimizer))
 
-    def _clips_its_own_way(self) -> bool:
+    def _check_fsdp(self, trainer: L.Trainer, name: str) -> None:
+        strategy = type(trainer.strategy).__name__
+        is_adaptive = any(one.get("type") == "adaptive" for one in recipes_in(self.grad_clip))
+        if is_adaptive or not is_recipe(self.grad_clip):
+            raise ValueError(
+                f"{name} does not work with {strategy}, each rank of which has slices of "
+                "flattened gradients: clip all of them by norm or value, or use "
+                "ModelParallelStrategy"
+            )
+        if not is_flattened(trainer.model):
+            raise ValueError(
+                f"{name} does not work where configure_model() has wrapped parts of the module by "
+                "itself: no rank has the gradients of all parts. Leave the wrapping to "
+                f"{strategy}(auto_wrap_policy=...), or use ModelParallelStrategy"
+            )
+
+    # -- clipping ----------------------------------------------------------------------------
+
+    def _overrides_clipping(self) -> bool:
         return type(self).clip_grads is not ClippingHook.clip_grads
+
+    def _clips_together(self) -> bool:
+        return self._overrides_clipping() or is_recipe(self.grad_clip)
 
     def _clip_all(self, runner: Any) -> None:
         """Clip the gradients of all optimizers; with one dict all of the module's, as mmcv."""
-        if self._clips_its_own_way() or is_recipe(self.grad_clip):
+        if self._clips_together():
             self._clip_together(runner, runner.module.parameters())
-            return
-        for optimizer in optimizers_of(runner):
-            self._clip_for(runner, optimizer)
+        else:
+            for optimizer in optimizers_of(runner):
+                self._clip_for(runner, optimizer)
 
     def _clip_for(self, runner: Any, optimizer: Any) -> None:
         """Clip the gradients of one optimizer."""
-        if self._clips_its_own_way() or is_recipe(self.grad_clip):
+        if self.grad_clip is None:
+            return
+        if self._clips_together():
             self._clip_together(runner, [p for g in optimizer.param_groups for p in g["params"]])
-        elif self.grad_clip is not None:
-            for parameters, recipe in recipes_for(
-                self.grad_clip, _name_of(optimizer, runner), optimizer
-            ):
-                self._note(_clip(parameters, recipe))
+        else:
+            name = _name_of(optimizer, runner)
+            for parameters, recipe in recipes_for(self.grad_clip, name, optimizer):
+                self._record(_clip(parameters, recipe))
 
     def _clip_together(self, runner: Any, parameters: Iterable[torch.Tensor]) -> None:
         if self.grad_clip is None:
             return
-        if self._clips_its_own_way():
+        if self._overrides_clipping():
             norm = self.clip_grads(parameters)
-            self._note(None if norm is None else Clipped(torch.as_tensor(norm)))
-        else:
-            assert isinstance(self.grad_clip, Mapping)
-            self._note(_clip(parameters, self.grad_clip, runner.trainer.model))
+            self._record(None if norm is None else Clipped(torch.as_tensor(norm)))
+        elif is_recipe(self.grad_clip):
+            self._record(_clip(parameters, self.grad_clip, runner.trainer.model))
 
-    def _note(self, clipped: Clipped | None) -> None:
+    def _record(self, clipped: Clipped | None) -> None:
         if clipped is not None:
             self._clipped = (*self._clipped, clipped)
 
     def _log_clipped(self, runner: Any) -> None:
         """Log what was clipped in this iteration, once."""
-        clipped, self._clipped = self._clipped, ()
-        if not clipped:
+        parts, self._clipped = self._clipped, ()
+        if not parts:
             return
-        found = summed_up(clipped)
+        clipped = combined(parts)
         count = getattr(runner, "outputs", {}).get("num_samples", 1)
-        runner.log_buffer.update({"grad_norm": found.norm}, count)
-        if not is_mmcvs(self.grad_clip):
-            runner.log_buffer.update({"clip_fraction": found.exceeded()})
+        runner.log_buffer.update({"grad_norm": clipped.norm}, count)
+        if not is_mmcv_recipe(self.grad_clip):
+            runner.log_buffer.update({"clip_fraction": clipped.exceeded()})
 
 
-def _clip(
-    parameters: Iterable[torch.Tensor], recipe: Mapping[str, Any], model: Any = None
-) -> Clipped | None:
-    """Clip the gradients that there are; with FSDP's model all of its."""
+def _clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None) -> Clipped | None:
+    """Clip gradients by a recipe; of a model that FSDP has flattened all. None without any."""
     found = [p for p in parameters if p.requires_grad and p.grad is not None]
     if is_flattened(model):
         return clip_flattened(model, found, recipe)
@@ -176,17 +181,14 @@ def _clip(
 
 
 def optimizers_of(runner: Any) -> list[Any]:
-    """The optimizers that an owned step is made with."""
-    found = runner.optimizer
-    return list(found.values()) if isinstance(found, dict) else [found]
+    """Return the optimizers of a step that hooks own."""
+    return [optimizer for _, optimizer in param_groups.optimizers_of(runner.optimizer)]
 
 
 def _name_of(optimizer: Any, runner: Any) -> str:
-    """What an optimizer is called, inside of Lightning's wrapper or not."""
+    """Return an optimizer's name, whether Lightning has wrapped it or not."""
     inner = getattr(optimizer, "optimizer", optimizer)
-    names = [
-        name
-        for name, one in param_groups.optimizers_of(runner.optimizer)
-        if getattr(one, "optimizer", one) is inner
-    ]
-    return names[0] if names else type(inner).__name__
+    for name, one in param_groups.optimizers_of(runner.optimizer):
+        if getattr(one, "optimizer", one) is inner:
+            return name
+    return type(inner).__name__

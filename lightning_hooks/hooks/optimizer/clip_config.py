@@ -1,10 +1,10 @@
-"""What ``grad_clip`` may say: a recipe for all gradients, or one for each parameter group."""
+"""Check and read ``grad_clip``: a recipe for all gradients, or one for each parameter group."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -12,7 +12,15 @@ from lightning_hooks.hooks.optimizer.clipping import KINDS
 from lightning_hooks.hooks.updaters.param_groups import place
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["GradClip", "check_grad_clip", "is_mmcvs", "is_recipe", "recipes_for", "recipes_in"]
+__all__ = [
+    "GradClip",
+    "Recipe",
+    "check_grad_clip",
+    "is_mmcv_recipe",
+    "is_recipe",
+    "recipes_for",
+    "recipes_in",
+]
 
 Recipe = Mapping[str, Any]
 """``type``, a key of ``KINDS`` in ``hooks/optimizer/clipping.py``, and that kind's arguments."""
@@ -21,8 +29,8 @@ GradClip = Recipe | Sequence[Recipe | None]
 """A recipe, a list of one (or None) for each parameter group, or a dict of these by optimizer."""
 
 
-def is_recipe(given: Any) -> bool:
-    """Whether it is one recipe, for all gradients that are stepped with together.
+def is_recipe(given: Any) -> TypeGuard[Recipe]:
+    """Whether a ``grad_clip`` is one recipe, for all gradients of a step together.
 
     >>> is_recipe({"max_norm": 1}), is_recipe([{"max_norm": 1}]), is_recipe({"sgd": {}})
     (True, False, False)
@@ -30,27 +38,26 @@ def is_recipe(given: Any) -> bool:
     return isinstance(given, Mapping) and not _by_name(given)
 
 
-def is_mmcvs(given: Any) -> bool:
-    """Whether it is what mmcv takes: a recipe by norm without a ``type``."""
+def is_mmcv_recipe(given: Any) -> bool:
+    """Whether a ``grad_clip`` is mmcv's: a recipe by norm without a ``type``."""
     return is_recipe(given) and "type" not in given
 
 
 def recipes_in(grad_clip: Any) -> list[Recipe]:
-    """Return the recipes of whatever form.
+    """Return all recipes in a ``grad_clip`` of any form.
 
     >>> recipes_in({"sgd": [{"max_norm": 1}, None], "adam": {"max_norm": 2}})
     [{'max_norm': 1}, {'max_norm': 2}]
     """
     if is_recipe(grad_clip):
         return [grad_clip]
-    many = grad_clip.values() if isinstance(grad_clip, Mapping) else grad_clip
-    return [recipe for one in many if one is not None for recipe in recipes_in(one)]
+    return [recipe for one in _parts(grad_clip) for recipe in recipes_in(one)]
 
 
 def recipes_for(
     grad_clip: Any, name: str, optimizer: torch.optim.Optimizer
 ) -> Iterator[tuple[list[torch.Tensor], Recipe]]:
-    """Yield the parameters of an optimizer that are clipped together, and how.
+    """Yield the parameters of an optimizer that are clipped together, with their recipe.
 
     Args:
         grad_clip: Any form.
@@ -58,13 +65,13 @@ def recipes_for(
         optimizer: The optimizer.
 
     Raises:
-        ValueError: if there is nothing for this optimizer, or a list has another length than it
-            has groups.
+        ValueError: if there is no entry for this optimizer, or a list of another length than its
+            groups.
     """
     if not is_recipe(grad_clip) and isinstance(grad_clip, Mapping):
         if name not in grad_clip:
             raise ValueError(
-                f"grad_clip has nothing for {place(name, optimizer)}, only for {list(grad_clip)}; "
+                f"grad_clip has no entry for {place(name, optimizer)}, only for {list(grad_clip)}; "
                 "None leaves its gradients as they are"
             )
         grad_clip = grad_clip[name]
@@ -85,19 +92,18 @@ def recipes_for(
 
 
 def check_grad_clip(grad_clip: Any) -> None:
-    """Refuse what is none of the forms.
+    """Raise unless ``grad_clip`` has one of the forms.
 
     Raises:
         TypeError: if it is no dict or list of dicts.
         ValueError: for an unknown type or key, or a number out of range.
     """
     if _is_list(grad_clip) or (isinstance(grad_clip, Mapping) and _by_name(grad_clip)):
-        many = grad_clip.values() if isinstance(grad_clip, Mapping) else grad_clip
-        if not any(one is not None for one in many):
+        parts = _parts(grad_clip)
+        if not parts:
             raise ValueError(f"grad_clip={grad_clip!r} clips nothing: give None")
-        for one in many:
-            if one is not None:
-                check_grad_clip(one)
+        for one in parts:
+            check_grad_clip(one)
         types = {float(recipe.get("norm_type", 2.0)) for recipe in recipes_in(grad_clip)}
         if len(types) > 1:
             raise ValueError(f"grad_clip must have one norm_type for all, got {sorted(types)}")
@@ -130,8 +136,14 @@ def _is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
+def _parts(given: Any) -> list[Any]:
+    """Return the entries of a list, or of a dict by name, that are not None."""
+    values = given.values() if isinstance(given, Mapping) else given
+    return [value for value in values if value is not None]
+
+
 def _by_name(given: Mapping[str, Any]) -> bool:
-    values = [value for value in given.values() if value is not None]
+    values = _parts(given)
     return bool(values) and all(isinstance(value, Mapping) or _is_list(value) for value in values)
 
 

@@ -1,4 +1,4 @@
-"""Clipping gradients: one function for each kind, and what of it is worth logging."""
+"""Clip gradients: one function for each kind, which returns the numbers for the log."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = [
     "by_norm",
     "by_value",
     "clip_flattened",
-    "summed_up",
+    "combined",
 ]
 
 
 class Clipped(NamedTuple):
-    """What was found when gradients were clipped; the numbers stay on their device."""
+    """The numbers of a clipping, which stay on their device."""
 
     norm: torch.Tensor
     """The norm of all gradients before clipping, of type ``norm_type``."""
@@ -61,9 +61,9 @@ def by_norm(
 
     Args:
         parameters: Parameters with gradients, which are changed.
-        max_norm: The largest norm that they may have, above 0.
+        max_norm: The largest allowed norm, above 0.
         norm_type: The ``p`` of the norm; ``inf`` for the largest magnitude.
-        error_if_nonfinite: Raise where the norm is NaN or infinite; the host waits for it.
+        error_if_nonfinite: Raise for a NaN or infinite norm; the host waits for it.
         foreach: As in :func:`torch.nn.utils.clip_grad_norm_`.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -110,13 +110,13 @@ def adaptively(
 ) -> Clipped:
     """Scale the gradient of each unit by ``min(1, clip_factor * max(|weight|, eps) / |gradient|)``.
 
-    The unit is a row: what belongs to one output of a layer, ``tensor[i]``. Of biases and scales,
+    A unit is a row, ``tensor[i]``: the weights of one output of a layer. Of biases and scales,
     which have one dimension, it is the whole tensor.
 
     Args:
         parameters: Parameters with gradients, which are changed.
         clip_factor: The largest norm of a gradient, in norms of the weight; above 0.
-        eps: The least that the norm of a weight is taken for, above 0.
+        eps: The lower bound of a weight's norm, above 0.
 
     Source: "High-Performance Large-Scale Image Recognition Without Normalization" (Brock et al.,
     2021); defaults of timm.
@@ -130,7 +130,7 @@ def adaptively(
     """
     gradients = _gradients(parameters)
     norm = total_norm(gradients)
-    # how many times the allowed norm they have
+    # the gradient's norm over the allowed one
     excess = [
         unit_norms(gradient) / (unit_norms(parameter).clamp(min=eps) * clip_factor)
         for parameter, gradient in zip(parameters, gradients, strict=True)
@@ -146,14 +146,14 @@ KINDS: Mapping[str, Callable[..., Clipped]] = {
     "value": by_value,
     "adaptive": adaptively,
 }
-"""What ``grad_clip["type"]`` may be; the keys beside it are the function's arguments."""
+"""The allowed ``grad_clip["type"]``; the keys beside it are the function's arguments."""
 
 
-def summed_up(found: Sequence[Clipped]) -> Clipped:
-    """Return as one what was clipped for the same step in several parts.
+def combined(found: Sequence[Clipped]) -> Clipped:
+    """Combine what was clipped for the same step in several parts.
 
     >>> parts = [Clipped(torch.tensor(3.0), torch.tensor(2.0)), Clipped(torch.tensor(4.0))]
-    >>> summed_up(parts).norm, summed_up(parts).exceeded()
+    >>> combined(parts).norm, combined(parts).exceeded()
     (tensor(5.), tensor(1.))
     """
     first = found[0]
@@ -170,7 +170,7 @@ def summed_up(found: Sequence[Clipped]) -> Clipped:
 def clip_flattened(
     model: Any, parameters: Sequence[torch.Tensor], recipe: Mapping[str, Any]
 ) -> Clipped:
-    """Clip the gradients of FSDP's root module, of which this rank has slices.
+    """Clip the gradients of FSDP's root module; this rank has slices of them.
 
     Args:
         model: The root.
@@ -194,7 +194,7 @@ def clip_flattened(
 def _norm_with_others(
     model: Any, parameters: Sequence[torch.Tensor], norm_type: float
 ) -> torch.Tensor:
-    """Return the norm of all gradients; ``clip_grad_norm_`` would change them, where it is inf."""
+    """Return the norm of all gradients; ``clip_grad_norm_`` would change them if it is inf."""
     groups = slices_of(model)
     together_with: dict[Any, list[torch.Tensor]] = {group: [] for group in groups.values()}
     for parameter in parameters:

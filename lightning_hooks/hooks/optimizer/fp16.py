@@ -1,6 +1,6 @@
-"""``Fp16OptimizerHook``: training in half precision, with the loss scaled against underflow.
+"""``Fp16OptimizerHook``: train in half precision, with the loss scaled against underflow.
 
-``GradientCumulativeFp16OptimizerHook``: one half precision step for several batches.
+``GradientCumulativeFp16OptimizerHook`` makes one such step for several batches.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
+from lightning_hooks.hooks.optimizer.base import optimizers_of
+from lightning_hooks.hooks.optimizer.clip_config import GradClip
 from lightning_hooks.hooks.optimizer.loss_scale import (
     LossScale,
     ScalerState,
@@ -25,7 +27,7 @@ from lightning_hooks.hooks.optimizer.loss_scale import (
     make_scaler,
     scaler_arguments,
 )
-from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.arguments import check_bool, check_int
 
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
@@ -36,10 +38,10 @@ class Fp16OptimizerHook(OptimizerHook):
     """Scales the loss, so that small gradients survive in half precision.
 
     Gradients of ``scale * loss`` are divided by ``scale`` before they are clipped; a step with an
-    infinite or NaN gradient is skipped. Who scales depends on the Trainer:
+    infinite or NaN gradient is skipped. The scaler depends on the Trainer:
 
     =====================================  ===================================================
-    Trainer and module                     what scales
+    Trainer and module                     scaler
     =====================================  ===================================================
     ``precision="16-mixed"``               the Trainer's scaler, set up from ``loss_scale``
     a ``TrainStepModule`` (or another      the hook's own scaler, on any device, as in mmcv:
@@ -50,19 +52,19 @@ class Fp16OptimizerHook(OptimizerHook):
     any other                              refused
     =====================================  ===================================================
 
-    ``runner.meta["fp16"]["loss_scaler"]`` is the scaler's state, also in checkpoints, from which
-    training goes on with it.
+    ``runner.meta["fp16"]["loss_scaler"]`` is the scaler's state, also in checkpoints; a resumed
+    run continues with it.
 
     Args:
         grad_clip: See :class:`~lightning_hooks.hooks.optimizer.optimizer.OptimizerHook`; applied to
             the unscaled gradients.
-        coalesce: Not used; mmcv's for its own all-reduce.
-        bucket_size_mb: Not used, as ``coalesce``.
+        coalesce: Unused; mmcv's own all-reduce needed it.
+        bucket_size_mb: Unused, as ``coalesce``.
         loss_scale: A number for a scale that never changes; ``"dynamic"`` for one that halves when
             a step is skipped and doubles after 2000 steps that are not; a dict of the arguments
             ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval`` of
             :class:`torch.amp.GradScaler`.
-        distributed: Not used, as ``coalesce``.
+        distributed: Unused, as ``coalesce``.
 
     Raises:
         TypeError: if ``loss_scale`` is of another type.
@@ -85,11 +87,11 @@ class Fp16OptimizerHook(OptimizerHook):
     coalesce = True
     bucket_size_mb = -1
     distributed = True
-    _own = False  # the scaler of this run is the hook's, not the Trainer's
+    _has_own_scaler = False  # in this run; else the Trainer scales, or there is no scaling
 
     def __init__(
         self,
-        grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None,
+        grad_clip: GradClip | None = None,
         coalesce: bool = True,
         bucket_size_mb: int = -1,
         loss_scale: LossScale = 512.0,
@@ -106,24 +108,25 @@ class Fp16OptimizerHook(OptimizerHook):
 
     @property
     def _scale_update_param(self) -> float | None:
-        """What mmcv's subclasses give to ``loss_scaler.update()``."""
+        """mmcv's argument of ``loss_scaler.update()``: a static scale, else None."""
         return float(self.loss_scale) if isinstance(self.loss_scale, (int, float)) else None
 
     def owns_backward(self, module: torch.nn.Module) -> bool:
-        """Whether this hook is to do backward and step, rather than Lightning."""
-        if _is_old(self):
+        """Whether this hook runs backward and step, rather than Lightning."""
+        if _replaces_step(self):
             return True
-        return trains_like_mmcv(module) and not precision.has_grad_scaler(_trainer_of(module))
+        trainer: Any = module.trainer
+        return trains_like_mmcv(module) and not precision.has_grad_scaler(trainer)
 
-    # -- who scales --------------------------------------------------------------------------
+    # -- the scaler --------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Set up the Trainer's scaler, or see that the hook may have its own."""
+        """Set up the Trainer's scaler, or check that the hook may have its own."""
         super().on_fit_start(trainer, pl_module)
         name = type(self).__name__
-        self._own = False
+        self._has_own_scaler = False
         if precision.has_grad_scaler(trainer):
-            if _is_old(self):
+            if _replaces_step(self):
                 raise ValueError(
                     f"{name} scales the loss itself, and so does precision={trainer.precision!r}: "
                     'give Trainer(precision="32-true")'
@@ -140,30 +143,29 @@ class Fp16OptimizerHook(OptimizerHook):
                 'precision="16-mixed"; it needs no loss scale, and has none'
             )
             return
-        self._own = trainer.precision in ("32-true", "64-true") and self._may_own(
-            trainer, pl_module
+        owns_step = (
+            Driver.of(trainer).ownership.requested is True
+            or trains_like_mmcv(pl_module)
+            or _replaces_step(self)
         )
-        if self._own and isinstance(trainer.strategy, FSDPStrategy):
+        if trainer.precision not in ("32-true", "64-true") or not owns_step:
+            raise ValueError(
+                f"{name} trains in half precision with a loss scale, but the Trainer has "
+                f'precision={trainer.precision!r}: give Trainer(precision="16-mixed")'
+            )
+        if isinstance(trainer.strategy, FSDPStrategy):
             raise ValueError(
                 f"{name} scales the loss itself, and each rank of "
                 f"{type(trainer.strategy).__name__} would judge its own slices of the gradients: "
                 'give Trainer(precision="16-mixed") and a LightningModule, or use '
                 "ModelParallelStrategy"
             )
-        if not self._own:
-            raise ValueError(
-                f"{name} trains in half precision with a loss scale, but the Trainer has "
-                f'precision={trainer.precision!r}: give Trainer(precision="16-mixed")'
-            )
-
-    def _may_own(self, trainer: L.Trainer, module: L.LightningModule) -> bool:
-        asked = Driver.of(trainer).ownership.requested is True
-        return asked or trains_like_mmcv(module) or _is_old(self)
+        self._has_own_scaler = True
 
     def before_run(self, runner: Any) -> None:
-        """Make the hook's own scaler, and go on with the state that a checkpoint had."""
-        if self._own:
-            self._make_own(runner)
+        """Make the hook's own scaler, with the state of a checkpoint; publish its state."""
+        if self._has_own_scaler:
+            self._make_scaler(runner)
         elif self.loss_scaler is not None and is_static(self.loss_scale):
             configure(self.loss_scaler, self.loss_scale)  # a checkpoint had another
         if self.loss_scaler is not None:
@@ -171,7 +173,7 @@ class Fp16OptimizerHook(OptimizerHook):
                 runner.meta = {}
             runner.meta.setdefault("fp16", {})["loss_scaler"] = ScalerState(self.loss_scaler)
 
-    def _make_own(self, runner: Any) -> None:
+    def _make_scaler(self, runner: Any) -> None:
         self.loss_scaler = make_scaler(self.loss_scale, runner.module.device.type)
         saved = ((runner.meta or {}).get("fp16") or {}).get("loss_scaler")
         if saved and self.loss_scaler.is_enabled():
@@ -181,11 +183,11 @@ class Fp16OptimizerHook(OptimizerHook):
             if hasattr(part, "fp16_enabled"):  # set by what mmcv's auto_fp16 decorates
                 part.fp16_enabled = True
 
-    # -- an owned step -------------------------------------------------------------------------
+    # -- a step with the hook's own scaler -----------------------------------------------------
 
     def after_train_iter(self, runner: Any) -> None:
-        """Do zero_grad, scaled backward, unscaling, clipping and step; or leave it to Lightning."""
-        if not self._own:
+        """Run zero_grad, scaled backward, unscaling, clipping and step, or leave it to others."""
+        if not self._has_own_scaler:
             super().after_train_iter(runner)
             return
         self._zero_grad(runner)
@@ -193,17 +195,18 @@ class Fp16OptimizerHook(OptimizerHook):
         self._clip_and_step(runner)
 
     def _zero_grad(self, runner: Any) -> None:
-        if self._own:
+        if self._has_own_scaler:
             runner.module.zero_grad()
         super()._zero_grad(runner)
 
     def _backward(self, runner: Any, loss: torch.Tensor) -> None:
-        scaler = self.loss_scaler if self._own else None
-        super()._backward(runner, loss if scaler is None else scaler.scale(loss))
+        if self._has_own_scaler and self.loss_scaler is not None:
+            loss = self.loss_scaler.scale(loss)
+        super()._backward(runner, loss)
 
     def _clip_and_step(self, runner: Any) -> None:
-        scaler = self.loss_scaler if self._own else None
-        if scaler is None:
+        scaler = self.loss_scaler
+        if not self._has_own_scaler or scaler is None:
             super()._clip_and_step(runner)
             return
         optimizers = optimizers_of(runner)
@@ -216,15 +219,10 @@ class Fp16OptimizerHook(OptimizerHook):
         self._log_clipped(runner)
 
 
-def _is_old(hook: OptimizerHook) -> bool:
-    """Whether a subclass from elsewhere does the step its own way, with its own scaler."""
+def _replaces_step(hook: OptimizerHook) -> bool:
+    """Whether a subclass from elsewhere overrides the step, with its own scaler."""
     found = next(c for c in type(hook).__mro__ if "after_train_iter" in vars(c))
     return not found.__module__.startswith("lightning_hooks.")
-
-
-def _trainer_of(module: Any) -> L.Trainer:
-    trainer: L.Trainer = module.trainer
-    return trainer
 
 
 @HOOKS.register_module()
@@ -232,11 +230,10 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
     """Steps every ``cumulative_iters`` iterations, with the loss scaled.
 
     The groups of iterations and their last, shorter one are those of
-    :class:`~lightning_hooks.hooks.optimizer.accumulation.GradientCumulativeOptimizerHook`; who
-    scales, and which precision fits, is as in
-    :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`. The scale changes with a step
-    only, so that gradients added up are of one scale. The hook owns backward and step with any
-    module.
+    :class:`~lightning_hooks.hooks.optimizer.accumulation.GradientCumulativeOptimizerHook`; scaler
+    and precision are those of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
+    The scale changes with a step only, so that gradients added up are of one scale. The hook owns
+    backward and step with any module.
 
     Args:
         cumulative_iters: Iterations to a step.

@@ -1,4 +1,4 @@
-"""Norms of gradients, with what the other ranks hold of them."""
+"""Norms of gradients over all ranks."""
 
 from __future__ import annotations
 
@@ -50,21 +50,23 @@ def largest(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _extremes(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return numbers among which is the one of largest magnitude."""
-    if tensors and tensors[0].device.type == "cpu":  # where that norm is slow
+    """Return some of the numbers, the one of largest magnitude among them."""
+    if not tensors:
+        return ()
+    if tensors[0].device.type == "cpu":  # where the norm is slow
         return [number for tensor in tensors for number in torch.aminmax(tensor)]
-    return torch._foreach_norm(tensors, float("inf")) if tensors else ()
+    return torch._foreach_norm(tensors, float("inf"))
 
 
 def unit_norms(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the norm of each row, of which a shard has those of its rows; of a vector its norm."""
+    """Return the norm of each row (of a shard those of its rows); of a vector its norm."""
     dims = tuple(range(1, tensor.ndim)) or None
     norms = torch.linalg.vector_norm(tensor.detach(), dim=dims, keepdim=tensor.ndim > 1)
     return rows_of(norms, tensor)
 
 
 def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
-    """Return what can be reduced together: plain gradients, and those of each device mesh."""
+    """Group the gradients that can be reduced together: plain ones, those of each device mesh."""
     groups: dict[Any, list[torch.Tensor]] = defaultdict(list)
     for gradient in gradients:
         groups[getattr(gradient, "device_mesh", None)].append(gradient)
@@ -72,7 +74,7 @@ def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
 
 
 def whole(norm: torch.Tensor) -> torch.Tensor:
-    """Return a norm over all ranks: of a DTensor each has a part of the sum; collective."""
+    """Return a norm over all ranks, each of which has a part of a DTensor's sum; collective."""
     if not is_sharded(norm):
         return norm
     full: torch.Tensor = norm.full_tensor()  # type: ignore[attr-defined]
@@ -80,7 +82,7 @@ def whole(norm: torch.Tensor) -> torch.Tensor:
 
 
 def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor:
-    """Return the norm of what the ranks of a group have parts of; collective."""
+    """Return the norm of a tensor whose parts are on the ranks of a group; collective."""
     is_max = norm_type == float("inf")
     found = norm if is_max else norm**norm_type
     op = torch.distributed.ReduceOp.MAX if is_max else torch.distributed.ReduceOp.SUM
@@ -89,7 +91,7 @@ def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor
 
 
 def together(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
-    """Return the norm of all, given the norms of parts."""
+    """Return the norm of a whole from the norms of its parts."""
     if not norms:
         return torch.zeros(())
     if len(norms) == 1:

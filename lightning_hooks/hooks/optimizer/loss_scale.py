@@ -44,19 +44,17 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
             scaler_arguments(loss_scale["init_scale"])
         _check_growth(loss_scale)
         return dict(loss_scale)
-    if isinstance(loss_scale, str):
-        if loss_scale != "dynamic":
-            raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
+    if loss_scale == "dynamic":
         return {}
-    if isinstance(loss_scale, bool) or not isinstance(loss_scale, (int, float)):
+    if isinstance(loss_scale, bool) or not isinstance(loss_scale, (int, float, str)):
         raise TypeError(f"loss_scale must be {allowed}, got {loss_scale!r}")
-    if not 0 < loss_scale <= FLOAT32_MAX:  # the scaler's number is a float32
+    if isinstance(loss_scale, str) or not 0 < loss_scale <= FLOAT32_MAX:  # as the scaler stores it
         raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
     return {"init_scale": float(loss_scale)}
 
 
 def _check_growth(loss_scale: Mapping[str, Any]) -> None:
-    """Refuse what torch would by an assertion, or later."""
+    """Check the arguments that torch checks by an assertion, or later."""
     for name, value in loss_scale.items():
         where = f"loss_scale[{name!r}]"
         if name == "growth_factor":
@@ -77,31 +75,22 @@ def make_scaler(loss_scale: LossScale, device: str) -> torch.amp.GradScaler:
 
 
 def configure(scaler: torch.amp.GradScaler, loss_scale: LossScale) -> None:
-    """Start a scaler that is there, the Trainer's, from a loss scale.
+    """Set an existing scaler, the Trainer's, to a loss scale.
 
-    A static one gets factors of 1: whoever updates it, it does not change.
+    A static one gets factors of 1: no update changes it.
     """
     if not scaler.is_enabled():
         return
-    wanted = {**_defaults(), **scaler_arguments(loss_scale)}
+    defaults = torch.amp.GradScaler("cpu").state_dict()
+    wanted = {"init_scale": defaults["scale"], **defaults, **scaler_arguments(loss_scale)}
     if is_static(loss_scale):
         wanted.update(growth_factor=1.0, backoff_factor=1.0)
-    scaler.load_state_dict(
-        {
-            "scale": wanted["init_scale"],
-            **{key: wanted[key] for key in ARGUMENTS[1:4]},
-            "_growth_tracker": 0,
-        }
-    )
-
-
-def _defaults() -> dict[str, Any]:
-    state = torch.amp.GradScaler("cpu").state_dict()
-    return {"init_scale": state["scale"], **{key: state[key] for key in ARGUMENTS[1:4]}}
+    factors = {key: wanted[key] for key in ("growth_factor", "backoff_factor", "growth_interval")}
+    scaler.load_state_dict({"scale": wanted["init_scale"], **factors, "_growth_tracker": 0})
 
 
 class ScalerState(Mapping[str, Any]):
-    """A scaler's ``state_dict()``, read when someone looks: reading it waits for the device.
+    """A scaler's ``state_dict()``, read on access only: reading waits for the device.
 
     >>> ScalerState(torch.amp.GradScaler("cpu", init_scale=8.0))["scale"]
     8.0
@@ -120,7 +109,7 @@ class ScalerState(Mapping[str, Any]):
         return len(self._scaler.state_dict())
 
     def items(self) -> Any:
-        """Return all at once: one look at the device."""
+        """Return all at once: one read of the device."""
         return self._scaler.state_dict().items()
 
     def __repr__(self) -> str:

@@ -1,8 +1,7 @@
-"""``OptimizerHook``: backward and step as in mmcv, or clipping and reports beside Lightning's."""
+"""``OptimizerHook``: run backward and step as mmcv does, or clip before Lightning's step."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import lightning as L
@@ -14,9 +13,10 @@ from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.hooks.optimizer.base import ClippingHook, optimizers_of
+from lightning_hooks.hooks.optimizer.clip_config import GradClip
 from lightning_hooks.utils.arguments import check_bool
 
-__all__ = ["OptimizerHook", "optimizers_of", "parameters_in_graph"]
+__all__ = ["OptimizerHook", "parameters_in_graph"]
 
 
 def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
@@ -43,24 +43,24 @@ def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
 
 @HOOKS.register_module()
 class OptimizerHook(ClippingHook):
-    """Does backward and the optimizer's step, or clips the gradients of Lightning's.
+    """Runs backward and the optimizer's step, or clips the gradients before Lightning's step.
 
-    For a ``TrainStepModule`` (or where ``HookAdapter(owns_backward=True)`` says so) it runs
-    ``zero_grad``, ``backward``, the clipping and ``step`` as mmcv does. With any other module
-    Lightning runs them, and the hook clips before each step of an optimizer that optimizer's
-    gradients: unscaled, and of all accumulated batches. In both cases:
+    For a ``TrainStepModule`` (or with ``HookAdapter(owns_backward=True)``) it runs ``zero_grad``,
+    ``backward``, the clipping and ``step`` as mmcv does. With any other module Lightning runs
+    them, and the hook clips before each step of an optimizer that optimizer's gradients: unscaled,
+    and of all accumulated batches. In both cases:
 
     =============  ============================================================================
     key            in the log
     =============  ============================================================================
     grad_norm      the norm of all gradients before clipping, if ``grad_clip`` is set; once for
                    all optimizers that step in an iteration
-    clip_fraction  the share of the steps whose gradients were clipped, if ``grad_clip`` says more
-                   than mmcv's can (a ``type``, a list, names)
+    clip_fraction  the share of the steps whose gradients were clipped, if ``grad_clip`` is more
+                   than mmcv's (a ``type``, a list, names)
     =============  ============================================================================
 
     ==========================  ===============================================================
-    type                        arguments, and what it does
+    type                        arguments and effect
     ==========================  ===============================================================
     ``"norm"``, also without    ``max_norm``, perhaps ``norm_type`` (2): scales all together
     ``"value"``                 ``clip_value``: limits each number
@@ -73,7 +73,7 @@ class OptimizerHook(ClippingHook):
             stepped with together; a list of such dicts (or None), one for each parameter group; a
             dict of these by the optimizer's name, where there are several. None for no clipping.
         detect_anomalous_params: Log an error, in every step, for each parameter that the loss was
-            not computed from. It slows training down: for debugging only.
+            not computed from. For debugging only: it is slow.
 
     Raises:
         TypeError: if ``grad_clip`` is no dict or list.
@@ -101,7 +101,7 @@ class OptimizerHook(ClippingHook):
 
     def __init__(
         self,
-        grad_clip: dict[str, Any] | list[dict[str, Any] | None] | None = None,
+        grad_clip: GradClip | None = None,
         detect_anomalous_params: bool = False,
     ) -> None:
         super().__init__(grad_clip)
@@ -109,24 +109,23 @@ class OptimizerHook(ClippingHook):
         self.detect_anomalous_params = detect_anomalous_params
 
     def owns_backward(self, module: torch.nn.Module) -> bool:
-        """Whether this hook is to do backward and step, rather than Lightning."""
+        """Whether this hook runs backward and step, rather than Lightning."""
         overridden = type(self).after_train_iter is not OptimizerHook.after_train_iter
         return overridden or trains_like_mmcv(module)
 
-    # -- what mmcv's subclasses call and override --------------------------------------------
+    # -- mmcv's interface for subclasses -----------------------------------------------------
 
     def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Any) -> None:
         """Log the parameters that ``loss`` was not computed from."""
         found = parameters_in_graph(loss)
         for name, parameter in runner.model.named_parameters():
             if parameter.requires_grad and parameter not in found:
-                runner.logger.log(
-                    logging.ERROR,
-                    f"{name} with shape {parameter.size()} is not in the computational graph \n",
+                runner.logger.error(
+                    f"{name} with shape {parameter.size()} is not in the computational graph \n"
                 )
 
     def after_train_iter(self, runner: Any) -> None:
-        """Do zero_grad, backward, clipping and step; or log what was clipped in Lightning's."""
+        """Run zero_grad, backward, clipping and step; or log what was clipped in Lightning's."""
         if not _owned(runner):
             self._log_clipped(runner)
             return
@@ -149,7 +148,7 @@ class OptimizerHook(ClippingHook):
         if not precision.has_grad_scaler(runner.trainer):
             self._clip_all(runner)
         for optimizer in optimizers_of(runner):
-            optimizer.step()  # with a scaler of the Trainer's, clipped in here
+            optimizer.step()  # with the Trainer's scaler, on_before_optimizer_step clips in here
         self._log_clipped(runner)
 
     # -- beside Lightning's backward and step ------------------------------------------------
@@ -157,7 +156,7 @@ class OptimizerHook(ClippingHook):
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor
     ) -> None:
-        """Look for unused parameters before Lightning's backward."""
+        """Report unused parameters before Lightning's backward."""
         if self.detect_anomalous_params:
             runner = Driver.of(trainer).runner
             if not _owned(runner):
@@ -166,7 +165,7 @@ class OptimizerHook(ClippingHook):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Clip before Lightning's step, and where its scaler has just unscaled for a hook's."""
+        """Clip before Lightning's step, or a hook's that the Trainer's scaler makes."""
         if self.grad_clip is not None:
             runner = Driver.of(trainer).runner
             if not _owned(runner) or precision.has_grad_scaler(trainer):
@@ -174,8 +173,8 @@ class OptimizerHook(ClippingHook):
 
 
 def _owned(runner: Any) -> bool:
-    """Whether the hooks own the step that runs now: its loss can be given a backward by them."""
-    if not runner.hooks_step:  # Lightning does, or the module by itself
+    """Whether hooks own the running step, so that they can run the backward of its loss."""
+    if not runner.hooks_step:  # Lightning or the module steps
         return False
     loss = getattr(runner, "outputs", {}).get("loss")
     return loss is not None and not isinstance(loss, OrphanLoss)
