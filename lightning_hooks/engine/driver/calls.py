@@ -97,11 +97,9 @@ class Calls:
         """Pass ``runner.should_stop`` on to the Trainer, on all ranks if one has set it."""
         runner = self._runner
         stop = runner._stop_requested
-        if not (stop or self.settles_every_batch):
-            return
         if self.settles_every_batch:
             stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
-        elif runner.world_size > 1 and self._has_foreign():
+        elif stop and runner.world_size > 1 and self._has_foreign():
             return  # the hook came in during this epoch: the ranks agree from the next one on
         if stop:
             runner.trainer.should_stop = True

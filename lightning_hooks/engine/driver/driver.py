@@ -228,7 +228,8 @@ class Driver(Callback):
         if self._batches_are_new:
             self._begin_batches()
         self.runner.data_batch = batch
-        self._cycle.begin_batch(batch_idx)
+        if self._cycle.acts_in_batches:
+            self._cycle.begin_batch(batch_idx)
         self._calls.in_batch("before_train_iter")
 
     def on_train_batch_end(
@@ -246,12 +247,16 @@ class Driver(Callback):
         runner.data_batch = batch
         if self._step.fills_log_buffer:
             self._step.fill_log_buffer(outputs)
-        calls = self._ownership.calls_after_step(self._calls.at("after_train_iter"))
+        calls = None
+        if self._ownership.is_taken:  # the first of them were made inside the training step
+            calls = self._ownership.calls_after_step(self._calls.at("after_train_iter"))
         self._calls.in_batch("after_train_iter", calls)
         if hasattr(runner, "data_batch"):  # a hook may have deleted it
             del runner.data_batch
-        self._cycle.end_batch()
-        self._calls.settle_stop()
+        if self._cycle.acts_in_batches:
+            self._cycle.end_batch()
+        if runner._stop_requested or self._calls.settles_every_batch:
+            self._calls.settle_stop()
 
     def _expect_batches(self) -> None:
         """Call the events of the next batch, where :meth:`_begin_batches` looks who needs them."""

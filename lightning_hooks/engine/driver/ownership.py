@@ -100,7 +100,7 @@ class Ownership:
 
     def calls_after_step(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Return the calls that are made when the batch ends."""
-        return calls[self._end_of_owners(calls) :] if self.is_taken else calls
+        return calls[self._end_of_owners(calls) :]
 
     def _end_of_owners(self, calls: Sequence[Call]) -> int:
         owned = [i for i, (hook, _) in enumerate(calls) if any(hook is o for o in self.owners)]
