@@ -30,8 +30,8 @@ __all__ = [
 def goes_on_in_pass(trainer: L.Trainer) -> bool:
     """Whether the run goes on inside a pass over the data, where its loaders know they stood.
 
-    Their iterators exist already in the uninterrupted run: what making them anew draws from the
-    random state is drawn for nothing.
+    In the uninterrupted run their iterators exist already: random numbers that are drawn to make
+    them anew are not drawn there.
     """
     inside = is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
     return inside and all(hasattr(x, "load_state_dict") for x in train_loaders(trainer))
@@ -46,7 +46,7 @@ def batch_size(batch: Any) -> int | None:
 
 
 def train_loaders(trainer: L.Trainer) -> list[Any]:
-    """The training loaders as they are iterated, samplers injected; empty before fit."""
+    """Return the training loaders as they are iterated, samplers injected; empty before fit."""
     combined = trainer.fit_loop._combined_loader
     return [] if combined is None else list(combined.flattened)
 
@@ -78,7 +78,7 @@ def prepare_batch(trainer: L.Trainer, batch: Any) -> Any:
 
 
 def train_data(trainer: L.Trainer) -> Any:
-    """What :func:`restore_train_data` needs to iterate the loaders of now again."""
+    """Return the current training data, for :func:`restore_train_data`."""
     loop = trainer.fit_loop
     return loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
 

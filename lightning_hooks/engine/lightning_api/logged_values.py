@@ -20,9 +20,9 @@ __all__ = [
 
 
 def step_results(trainer: L.Trainer) -> Any:
-    """Where Lightning keeps what the module logs in training: empty if that is nothing.
+    """Return Lightning's collection of the values that the module logs in training.
 
-    The object stays that of the Trainer's loop.
+    The object stays the same for the life of the Trainer's loop.
     """
     return trainer.fit_loop.epoch_loop._results
 
@@ -30,12 +30,12 @@ def step_results(trainer: L.Trainer) -> Any:
 def step_metrics(
     trainer: L.Trainer, seen: dict[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
-    """What the module logged with ``self.log(on_step=True)`` in this training step.
+    """Return the values that the module logged with ``self.log(on_step=True)`` in this step.
 
     Args:
         trainer: The Trainer.
-        seen: The values of the steps before, changed: Lightning keeps a value until the next,
-            and those are left out.
+        seen: The values of the steps before, which Lightning keeps until the next and which are
+            left out; updated.
     """
     found: dict[str, torch.Tensor] = {}
     seen = {} if seen is None else seen
@@ -48,13 +48,13 @@ def step_metrics(
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:
-    """What the module has saved by ``save_hyperparameters``, unless it is not to be logged."""
+    """Return the module's hyper-parameters; empty if they are not to be logged."""
     hparams = module.hparams if getattr(module, "_log_hyperparams", True) else {}
     return dict(hparams) if isinstance(hparams, dict) else dict(vars(hparams))
 
 
 def _ignore(*args: Any, **kwargs: Any) -> None:
-    """Stand in for ``log`` and ``log_dict`` while a hook runs the model."""
+    """Replace ``log`` and ``log_dict`` while a hook runs the model."""
 
 
 @contextlib.contextmanager

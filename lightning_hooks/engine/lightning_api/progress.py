@@ -31,35 +31,36 @@ __all__ = [
 
 
 def batch_counts(trainer: L.Trainer) -> Any:
-    """Lightning's count of training batches over all epochs: its ``completed`` are behind us.
+    """Return Lightning's count of training batches over all epochs; ``completed`` are done.
 
-    Those are the same for all callbacks of one event: un-incremented in ``on_train_batch_end``,
-    incremented in the validation that follows it. The object stays that of the Trainer's loop.
+    ``completed`` is the same for all callbacks of one event: un-incremented in
+    ``on_train_batch_end``, incremented in the validation that follows it. The object stays the
+    same for the life of the Trainer's loop.
     """
     return trainer.fit_loop.epoch_loop.batch_progress.total
 
 
 def batches_processed(trainer: L.Trainer) -> int:
-    """Training batches whose step has run: right also in a checkpoint written by their end."""
+    """Return the number of training batches whose step has run, also while one of them ends."""
     total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
     return int(total.processed)
 
 
 def batch_counts_of_epoch(trainer: L.Trainer) -> Any:
-    """Lightning's count of an epoch's training batches: its ``ready`` has the one that runs, too.
+    """Return Lightning's count of an epoch's training batches; ``ready`` includes the current one.
 
-    The object stays that of the Trainer's loop.
+    The object stays the same for the life of the Trainer's loop.
     """
     return trainer.fit_loop.epoch_loop.batch_progress.current
 
 
 def batch_idx(trainer: L.Trainer) -> int:
-    """The index of the training batch in its epoch; the last one's between epochs."""
+    """Return the index of the training batch in its epoch; the last one's between epochs."""
     return max(int(batch_counts_of_epoch(trainer).ready) - 1, 0)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
-    """Whether the training batch is the last of its epoch, right for unsized loaders too."""
+    """Return whether the training batch is the last of its epoch, also of an unsized loader."""
     loop = trainer.fit_loop.epoch_loop
     return bool(loop.batch_progress.is_last_batch or loop._is_training_done)
 
@@ -140,7 +141,7 @@ def restore_minimum(trainer: L.Trainer, minimum: tuple[Any, Any]) -> None:
 
 
 def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
-    """How many iterations take so many optimizer steps.
+    """Return the number of iterations in which so many optimizer steps are made.
 
     Accumulated gradients are stepped at the end of every epoch too. A module that steps several
     optimizers itself is taken to step each of them once in an iteration.
@@ -151,7 +152,7 @@ def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
 
 
 def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
-    """How many iterations take so many steps: one for ``every`` of an epoch, one for its rest."""
+    """Return the iterations of so many steps: one step for ``every`` batches, one for the rest."""
     batches = trainer.num_training_batches
     if every == 1 or batches == float("inf"):
         return steps * every

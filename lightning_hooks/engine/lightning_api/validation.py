@@ -64,7 +64,7 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 
 
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
-    """What the module logged for the validation, or test, that ends, computed."""
+    """Return the values that the module logged for the validation, or test, that ends."""
     found = {}
     loop, batches = trainer.fit_loop.epoch_loop.val_loop, trainer.num_val_batches
     if trainer.state.fn == TrainerFn.VALIDATING:

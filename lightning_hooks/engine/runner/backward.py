@@ -1,4 +1,4 @@
-"""Backward inside the training step, for hooks that own it.
+"""Run backward inside the training step, for hooks that own it.
 
 A hook that owns backward calls ``runner.outputs["loss"].backward()`` and ``optimizer.step()``
 itself. It then runs inside Lightning's ``training_step`` under manual optimization: there the
@@ -40,21 +40,25 @@ def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
 
 
 class OrphanLoss(torch.Tensor):
-    """The loss that a hook sees where Lightning does backward."""
+    """A loss whose backward Lightning has run: a hook cannot run it again."""
 
     plain: torch.Tensor
-    """The same tensor without this class, whose every operation goes through Python; ours."""
+    """The same tensor as a plain one: each operation on a subclass goes through Python."""
 
     @classmethod
     def of(cls, loss: torch.Tensor) -> OrphanLoss:
-        """Return a step's loss as this, detached."""
+        """Return a step's loss as an OrphanLoss, detached."""
         plain = loss.detach()
         orphan = plain.as_subclass(cls)
         orphan.plain = plain
         return orphan
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Refuse, and say what to change."""
+        """Refuse.
+
+        Raises:
+            RuntimeError: always, with what to write instead.
+        """
         raise RuntimeError(
             "Lightning has already run backward for this step. For a hook that calls "
             "loss.backward() and optimizer.step() itself, pass "
@@ -72,7 +76,7 @@ def share_state(optimizer: Any) -> Any:
         # Lightning makes a class for each wrapper it makes, so no other optimizer is touched
         setattr(type(optimizer), name, _inner_attribute(name))
     type(optimizer).load_state_dict = _load_inner
-    # a hook's GradScaler would tell the wrapper, not the fused optimizer inside, of overflows
+    # a hook's GradScaler would report overflows to the wrapper, not to the fused optimizer inside
     optimizer._step_supports_amp_scaling = False
     return optimizer
 

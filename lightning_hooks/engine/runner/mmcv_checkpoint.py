@@ -1,7 +1,7 @@
-"""Checkpoints of mmcv's layout: ``{meta, state_dict, optimizer}``, for the hooks that write them.
+"""Write and read checkpoints of mmcv's layout: ``{meta, state_dict, optimizer}``.
 
-They are written at once, on the rank that asks, with no collective. Lightning's own checkpoints
-are another kind of file; both kinds are read here.
+They are written by the calling rank alone, without a collective. Lightning's own checkpoints are
+another kind of file; both kinds are read here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LAYOUT = "1.7.2"
 
 
 def run_meta(runner: Any, own: dict[str, Any] | None = None) -> dict[str, Any]:
-    """mmcv's ``meta``: the caller's, the runner's, then where the run stands."""
+    """Return mmcv's ``meta``: the caller's entries, the runner's, and the run's counters."""
     meta = {**(own or {}), **(runner.meta or {})}
     classes = getattr(unwrap(runner.model), "CLASSES", None)
     if classes is not None:

@@ -1,7 +1,4 @@
-"""``runner.model``: the module behind the wrapper that mmcv hooks expect around it.
-
-What a step returned, as hooks see it.
-"""
+"""Wrap the model as mmcv hooks expect it, and a step's result as they read it."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ __all__ = ["ModelWrapper", "StepOutputs", "as_outputs", "takes_batch_idx", "unwr
 
 
 class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
-    """A module wrapper without parallelism, as mmcv wraps every model on every device.
+    """A module wrapper without parallelism, as mmcv puts one around every model.
 
-    It is a ``DataParallel`` so that ``is_module_wrapper`` says yes, ``.module`` is there and
-    ``state_dict()`` has the ``module.`` prefix. What a hook runs through it (``forward``,
-    ``train_step``, ``val_step``) leaves no trace in the logged metrics, in torchmetrics' states
-    and in the random state.
+    It is a ``DataParallel``, so that mmcv's ``is_module_wrapper`` is True, ``.module`` exists and
+    ``state_dict()`` has the ``module.`` prefix. Calls of ``forward``, ``train_step`` and
+    ``val_step`` by a hook change neither the logged metrics nor torchmetrics' states nor the
+    random state.
     """
 
     def __init__(self, module: torch.nn.Module, runner: Any) -> None:
@@ -56,10 +53,10 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
 
     @training.setter
     def training(self, mode: bool) -> None:
-        """``train()`` reaches the module itself."""
+        """Ignore it: ``train()`` switches the module itself."""
 
     def train(self, mode: bool = True) -> ModelWrapper:
-        """Switch the module; tell the runner of its flags when a hook leaves training mode."""
+        """Switch the module; keep its train flags on the runner when a hook evaluates it."""
         runner = self._runner
         if runner is not None and not mode and self.module.training:
             runner.flags_before_eval = {m: m.training for m in self.module.modules()}
@@ -129,10 +126,10 @@ def unwrap(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class StepOutputs(dict[str, Any]):
-    """A step's dict, which knows the batch's ``num_samples`` where the step did not say it.
+    """A step's dict that counts ``num_samples`` itself where the step did not return it.
 
-    A LightningModule need not return what mmcv's ``train_step`` does, and old hooks ask for it.
-    What else is missing is answered with what to return. A copy is a plain dict.
+    A LightningModule need not return what mmcv's ``train_step`` does, and old hooks read it. For
+    any other missing key the error names what the step should return. A copy is a plain dict.
 
     >>> StepOutputs(loss=0.5)["log_vars"]
     Traceback (most recent call last):
@@ -144,17 +141,17 @@ dict(loss=..., log_vars=...) from it
     __slots__ = ("runner",)
 
     runner: Any
-    """The run, whose batch is counted when somebody asks."""
+    """The runner, whose batch is counted on demand."""
 
     @classmethod
     def of(cls, runner: Any, values: dict[str, Any]) -> StepOutputs:
-        """Return what a step of a run returned."""
+        """Return the values of a step of a run."""
         outputs = cls(values)
         outputs.runner = runner
         return outputs
 
     def __missing__(self, key: str) -> Any:
-        """Count the samples, or say what to do.
+        """Count the samples of the batch.
 
         Raises:
             UnknownNameError: for another key, and where the batch has no tensor to count by.

@@ -1,7 +1,4 @@
-"""Optimizer steps of a run: how many there were and will be, and a run that is counted in them.
-
-Optimizer steps that were made: a gradient scaler leaves some out.
-"""
+"""Count the optimizer steps of a run: made, to be made, and skipped by a gradient scaler."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ __all__ = [
 
 
 def batches_of_step(runner: Any, epoch: int = 0) -> int:
-    """Return how many batches make one step, in this epoch.
+    """Return the number of batches of one step, in this epoch.
 
     Where hooks own the steps it is the ``cumulative_iters`` of one of them.
     """
@@ -39,7 +36,7 @@ def batches_of_step(runner: Any, epoch: int = 0) -> int:
 
 
 def steps_done(runner: Any) -> int:
-    """Return the optimizer steps made; of several optimizers each has made as many as the others.
+    """Return the optimizer steps made, by each of the optimizers where there are several.
 
     This is Lightning's ``global_step``, which comes back with a checkpoint.
     """
@@ -47,13 +44,13 @@ def steps_done(runner: Any) -> int:
 
 
 def _counted(runner: Any) -> int:
-    """How many optimizers Lightning counts the steps of, added up."""
+    """Return the number of optimizers whose steps Lightning adds up."""
     automatic = runner.module.automatic_optimization
     return 1 if automatic else max(len(runner.trainer.optimizers), 1)
 
 
 def start_at(runner: Any, checkpoint: Mapping[str, Any]) -> None:
-    """Go on counting from a file that a hook has loaded; mmcv's tell iterations only."""
+    """Go on counting from a file that a hook has loaded; mmcv's hold iterations only."""
     if "global_step" in checkpoint:
         steps = checkpoint["global_step"] // _counted(runner)
     else:
@@ -83,7 +80,7 @@ def steps_of(runner: Any, epochs: int) -> int:
 
 
 def _steps_of_hooks(runner: Any, iterations: int) -> int:
-    """Return in how many steps hooks make so many iterations."""
+    """Return the number of steps that hooks make in so many iterations."""
     each, batches = batches_of_step(runner), runner.trainer.num_training_batches
     owners = [hook for hook in runner.hooks if hasattr(hook, "cumulative_iters")]
     if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
@@ -93,10 +90,10 @@ def _steps_of_hooks(runner: Any, iterations: int) -> int:
 
 
 def steps_of_run(runner: Any) -> int | None:
-    """Return how many optimizer steps the run takes, None where nobody knows.
+    """Return the optimizer steps of the whole run, None where it is not known.
 
     ==============================  ==========================================================
-    who steps                       steps
+    steps are made by               number of steps
     ==============================  ==========================================================
     Lightning                       ``max_epochs`` times those of an epoch, whose last batch
                                     always ends one; at most ``max_steps``
@@ -119,7 +116,7 @@ def steps_of_run(runner: Any) -> int | None:
 
 
 class InSteps:
-    """A runner whose iterations are optimizer steps; all else is that of the runner itself.
+    """A view of a runner whose iterations are optimizer steps; all else is the runner's.
 
     >>> from types import SimpleNamespace
     >>> runner = SimpleNamespace(iter=9, epoch=1, optimizer_steps=3, max_optimizer_steps=4)
@@ -134,7 +131,7 @@ class InSteps:
 
     @property
     def iter(self) -> int:
-        """Optimizer steps made; that of this batch comes after them."""
+        """Optimizer steps made before this batch's."""
         return int(self._runner.optimizer_steps - self._skipped)
 
     @property
@@ -155,7 +152,7 @@ class InSteps:
 
 
 class AppliedSteps:
-    """Counts the steps that the optimizers make; no device is read.
+    """Count the steps that the optimizers make, without reading the device.
 
     Lightning counts the steps that its gradient scaler skips too. They never reach the optimizer,
     unless it is ``fused=True`` and looks at the flag on its device: such a step counts.
@@ -190,6 +187,6 @@ class AppliedSteps:
         return self._trainer.global_step - self._start
 
     def close(self) -> None:
-        """Leave the optimizers as they were; doing it twice does no harm."""
+        """Remove the counters from the optimizers; a second call changes nothing."""
         for handle in self._handles:
             handle.remove()

@@ -47,10 +47,10 @@ class Runner(Counters, Optimizers):
     """
 
     outputs: dict[str, Any]
-    """What the last step returned; not there before the first."""
+    """The result of the last step; not there before the first."""
 
     result: Any = None
-    """What the last validation or test step returned, dict or not."""
+    """The result of the last validation or test step, a dict or not."""
 
     data_batch: Any
     """The batch; there only within an iteration."""
@@ -152,7 +152,7 @@ class Runner(Counters, Optimizers):
 
     @property
     def world_size(self) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return self.trainer.world_size
 
     @property
