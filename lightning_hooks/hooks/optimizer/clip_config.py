@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import torch
 
 from lightning_hooks.hooks.optimizer.clipping import KINDS
-from lightning_hooks.hooks.updaters.param_groups import place
+from lightning_hooks.hooks.updaters.param_groups import describe_groups
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [
@@ -71,8 +71,8 @@ def recipes_for(
     if not is_recipe(grad_clip) and isinstance(grad_clip, Mapping):
         if name not in grad_clip:
             raise ValueError(
-                f"grad_clip has no entry for {place(name, optimizer)}, only for {list(grad_clip)}; "
-                "None leaves its gradients as they are"
+                f"grad_clip has no entry for {describe_groups(name, optimizer)}, "
+                f"only for {list(grad_clip)}; None leaves its gradients as they are"
             )
         grad_clip = grad_clip[name]
     groups = [group["params"] for group in optimizer.param_groups]
@@ -84,7 +84,7 @@ def recipes_for(
     if len(grad_clip) != len(groups):
         raise ValueError(
             f"grad_clip has {len(grad_clip)} recipes, one (or None) is needed for each of "
-            f"{place(name, optimizer)}"
+            f"{describe_groups(name, optimizer)}"
         )
     for group, recipe in zip(groups, grad_clip, strict=True):
         if recipe is not None:

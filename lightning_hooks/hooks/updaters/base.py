@@ -12,7 +12,7 @@ from lightning_hooks.hooks.updaters.counting import CountedHook
 from lightning_hooks.hooks.updaters.param_groups import (
     DistinctBases,
     Values,
-    of_each,
+    map_values,
     optimizers_of,
 )
 from lightning_hooks.hooks.updaters.preflight import preflight
@@ -234,7 +234,7 @@ class Updater(CountedHook):
     def _regular_values(self, runner: Any, get: Callable[..., Any], default: Any) -> Values:
         """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
         if getattr(get, "__func__", None) is not default:
-            return of_each(partial(get, runner), self.base)
+            return map_values(partial(get, runner), self.base)
         now = self._progress(runner)
         if isinstance(self.base, dict):
             return {name: self._group_values(bases, *now) for name, bases in self.base.items()}
@@ -248,4 +248,4 @@ class Updater(CountedHook):
 
     def _warm_values(self, now: int) -> Values:
         factor = self.warmup_factor(now)
-        return of_each(lambda value: self.with_warmup(value, factor), self.regular)
+        return map_values(lambda value: self.with_warmup(value, factor), self.regular)

@@ -11,7 +11,7 @@ from typing import Any
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import Values, groups_of, of_each
+from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
 from lightning_hooks.hooks.updaters.policies import Annealing, by_iteration
 from lightning_hooks.schedules import checks
 from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
@@ -249,9 +249,10 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         first, last = self.warmup_length(runner), self._last(runner)
         total = self.required_length(runner)
         if first + last >= total:
+            where = describe_optimizers(runner.optimizer)
             raise ValueError(
-                f"{type(self).__name__} of {groups_of(runner.optimizer)}: a warm-up of {first} and "
-                f"last epochs of {last} {self.iteration_unit}s leave none of {total} between them"
+                f"{type(self).__name__} of {where}: a warm-up of {first} and last epochs of {last} "
+                f"{self.iteration_unit}s leave none of {total} between them"
             )
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
@@ -270,7 +271,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         """Return the rates of all groups in the warm-up."""
         assert self.warmup_iters is not None
         factor = schedules.yolox_warm_up(cur_iters, self.warmup_iters, ratio=self.warmup_ratio)
-        return of_each(partial(mul, factor), self.base_lr)
+        return map_values(partial(mul, factor), self.base_lr)
 
     def is_predictable(self) -> bool:
         """Return True: the cosine of ``value``, over the whole run, has the same bounds."""

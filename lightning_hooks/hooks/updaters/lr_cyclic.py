@@ -8,7 +8,7 @@ from typing import Any
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import check_spread, elementwise, spread
+from lightning_hooks.hooks.updaters.param_groups import check_per_group, elementwise, per_group
 from lightning_hooks.hooks.updaters.policies import Cyclic, OneCycle, is_int
 from lightning_hooks.utils.arguments import LARGEST, check_number
 
@@ -73,7 +73,7 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
-        check_spread("max_lr", max_lr)
+        check_per_group("max_lr", max_lr)
         if total_steps is not None and not (is_int(total_steps) and 0 < total_steps <= LARGEST):
             raise ValueError(f"total_steps must be an int of at least 1, got {total_steps!r}")
         check_number("div_factor", div_factor, above=0)
@@ -86,7 +86,7 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
 
     def bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
-        bases = [lr / self.div_factor for lr in spread("max_lr", self.max_lr, name, optimizer)]
+        bases = [lr / self.div_factor for lr in per_group("max_lr", self.max_lr, name, optimizer)]
         for group, base in zip(optimizer.param_groups, bases, strict=True):
             group.setdefault("initial_lr", base)
         return bases

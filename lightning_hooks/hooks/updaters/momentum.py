@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.hooks.updaters.base import Updater, alias
-from lightning_hooks.hooks.updaters.param_groups import Values, place, with_groups
+from lightning_hooks.hooks.updaters.param_groups import Values, describe_groups, with_groups
 
 __all__ = ["MomentumUpdaterHook"]
 
@@ -89,7 +89,7 @@ class MomentumUpdaterHook(Updater):
         for where, group, momentum in with_groups(runner.optimizer, momentum_groups):
             if not self.is_valid(momentum):
                 now = f"{self.iteration_unit} {runner.iter}"
-                raise self.range_error(place(*where), momentum, now)
+                raise self.range_error(describe_groups(*where), momentum, now)
             if "momentum" in group:
                 group["momentum"] = momentum
             elif "betas" in group:
@@ -109,7 +109,7 @@ class MomentumUpdaterHook(Updater):
             if "momentum" not in group and "betas" not in group:
                 raise ValueError(
                     f"{type(self).__name__} needs an optimizer with momentum: "
-                    f"{place(name, optimizer, i)} has neither momentum nor betas"
+                    f"{describe_groups(name, optimizer, i)} has neither momentum nor betas"
                 )
             now = group["momentum"] if "momentum" in group else group["betas"][0]
             group.setdefault("initial_momentum", now)

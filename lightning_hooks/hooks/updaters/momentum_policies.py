@@ -7,7 +7,7 @@ from typing import Any
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import check_spread, spread
+from lightning_hooks.hooks.updaters.param_groups import check_per_group, per_group
 from lightning_hooks.hooks.updaters.policies import (
     Annealing,
     Cyclic,
@@ -223,13 +223,13 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
     ) -> None:
         super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
         for name, given in (("base_momentum", base_momentum), ("max_momentum", max_momentum)):
-            check_spread(name, given)
+            check_per_group(name, given)
         self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
 
     def bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
         """Return the highest and the lowest momentum of each group."""
         super().bases_of(name, optimizer)
-        columns = [spread(bound, self.bounds[bound], name, optimizer) for bound in self.bounds]
+        columns = [per_group(bound, self.bounds[bound], name, optimizer) for bound in self.bounds]
         bounds = list(zip(*columns, strict=True))
         for group, pair in zip(optimizer.param_groups, bounds, strict=True):
             group.update(zip(self.bounds, pair, strict=True))

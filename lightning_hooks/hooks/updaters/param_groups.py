@@ -12,13 +12,13 @@ from lightning_hooks.utils.arguments import is_finite
 __all__ = [
     "DistinctBases",
     "Values",
-    "check_spread",
+    "check_per_group",
+    "describe_groups",
+    "describe_optimizers",
     "elementwise",
-    "groups_of",
-    "of_each",
+    "map_values",
     "optimizers_of",
-    "place",
-    "spread",
+    "per_group",
     "with_groups",
 ]
 
@@ -31,7 +31,7 @@ MANY = 16
 """With more distinct bases than this, one array is faster than one base after the other."""
 
 
-def of_each(function: Callable[[Any], Any], values: Values) -> Values:
+def map_values(function: Callable[[Any], Any], values: Values) -> Values:
     """Apply a function to the value of each group."""
     if isinstance(values, dict):
         return {name: list(map(function, group)) for name, group in values.items()}
@@ -88,7 +88,7 @@ def optimizers_of(optimizer: Any) -> list[tuple[str, Any]]:
     return [(type(optimizer).__name__, optimizer)]
 
 
-def place(name: str, optimizer: Any, group: int | None = None) -> str:
+def describe_groups(name: str, optimizer: Any, group: int | None = None) -> str:
     """Name a parameter group, or all of an optimizer's, in a message."""
     kind = type(optimizer).__name__
     number = len(optimizer.param_groups)
@@ -98,15 +98,15 @@ def place(name: str, optimizer: Any, group: int | None = None) -> str:
     return f"{kind} ({groups})" if name == kind else f"{name!r}: {kind} ({groups})"
 
 
-def groups_of(optimizer: Any) -> str:
+def describe_optimizers(optimizer: Any) -> str:
     """Name all parameter groups of an optimizer, or of a dict of them, in a message."""
-    return ", ".join(place(name, one) for name, one in optimizers_of(optimizer))
+    return ", ".join(describe_groups(name, one) for name, one in optimizers_of(optimizer))
 
 
 def with_groups(
     optimizer: Any, values: Values
 ) -> Iterator[tuple[tuple[str, Any, int], dict[str, Any], Any]]:
-    """Yield the arguments of :func:`place` for each group, the group and its value."""
+    """Yield the arguments of :func:`describe_groups` for each group, the group and its value."""
     for name, one in optimizers_of(optimizer):
         of_groups = values[name] if isinstance(values, dict) else values
         # groups added during the run have no value
@@ -114,20 +114,20 @@ def with_groups(
             yield (name, one, i), group, value
 
 
-def check_spread(name: str, value: Any) -> None:
-    """Check an argument of :func:`spread`.
+def check_per_group(name: str, value: Any) -> None:
+    """Check an argument of :func:`per_group`.
 
     Raises:
         ValueError: unless it is a finite number, a list of them, or a dict of either.
     """
     if isinstance(value, dict):
         for key, item in value.items():
-            check_spread(f"{name}[{key!r}]", item)
+            check_per_group(f"{name}[{key!r}]", item)
     elif not all(map(is_finite, value if isinstance(value, (list, tuple)) else [value])):
         raise ValueError(f"{name} must be a number, a list or a dict, got {value!r}")
 
 
-def spread(argument: str, value: Any, name: str, optimizer: Any) -> list[float]:
+def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[float]:
     """Return one number for each parameter group of an optimizer.
 
     Args:
@@ -142,12 +142,12 @@ def spread(argument: str, value: Any, name: str, optimizer: Any) -> list[float]:
     """
     if isinstance(value, dict):
         if name not in value:
-            where = place(name, optimizer)
+            where = describe_groups(name, optimizer)
             raise ValueError(f"{argument} has no value for {where}, only for {list(value)}")
         value = value[name]
     if not isinstance(value, (list, tuple)):
         return [value] * len(optimizer.param_groups)
     if len(value) != len(optimizer.param_groups):
-        where = place(name, optimizer)
+        where = describe_groups(name, optimizer)
         raise ValueError(f"{argument} has {len(value)} values, not one for each of {where}")
     return list(value)

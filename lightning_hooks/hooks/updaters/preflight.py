@@ -9,7 +9,11 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.runner.iter_runner import IterRunner
-from lightning_hooks.hooks.updaters.param_groups import groups_of, place, with_groups
+from lightning_hooks.hooks.updaters.param_groups import (
+    describe_groups,
+    describe_optimizers,
+    with_groups,
+)
 
 __all__ = ["preflight"]
 
@@ -31,7 +35,7 @@ def _warn_of_schedulers(hook: Any, runner: Any) -> None:
     me = type(hook).__name__
     for config in runner.trainer.lr_scheduler_configs:
         if hook.conflicts_with(config.scheduler):
-            other = groups_of(config.scheduler.optimizer)
+            other = describe_optimizers(config.scheduler.optimizer)
             rank_zero_warn(
                 f"{type(config.scheduler).__name__} of {other} and {me} both set the "
                 f"{hook.quantity}: {me} wins in every step it sets; leave one of them out"
@@ -39,7 +43,7 @@ def _warn_of_schedulers(hook: Any, runner: Any) -> None:
 
 
 def _check_length(hook: Any, runner: Any) -> None:
-    me, groups = type(hook).__name__, groups_of(runner.optimizer)
+    me, groups = type(hook).__name__, describe_optimizers(runner.optimizer)
     if hook.by_epoch and isinstance(runner, IterRunner):
         rank_zero_warn(
             f"{me}(by_epoch=True) never moves the {hook.quantity} of {groups} where iterations "
@@ -67,7 +71,7 @@ def _check_values(hook: Any, runner: Any) -> None:
             with contextlib.suppress(ArithmeticError):
                 value = hook.with_warmup(hook.value(base, position, total), factor)
             if not hook.is_valid(value):
-                raise hook.range_error(place(*group), value, when)
+                raise hook.range_error(describe_groups(*group), value, when)
         checked.add(base)
 
 
