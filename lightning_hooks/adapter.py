@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import lightning as L
@@ -102,7 +102,9 @@ class HookAdapter(JoinsTrainer):
             owns_backward=None if owns_backward == "auto" else owns_backward,
         )
         self._hooks = HookList()
-        for item in _as_list(hooks):
+        is_pair = isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
+        are_several = isinstance(hooks, (list, tuple, Iterator)) and not is_pair
+        for item in hooks if are_several else [hooks]:
             self._add(item)
 
     def _add(self, item: Any) -> None:
@@ -128,7 +130,8 @@ class HookAdapter(JoinsTrainer):
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
             )
-        self._hooks.add(hosted, _default_priority(hosted) if priority is None else priority)
+        value = _default_priority(hosted) if priority is None else get_priority(priority)
+        self._hooks.add(hosted, value)
 
     @property
     def last_checkpoint(self) -> str | None:
@@ -261,10 +264,3 @@ def _default_priority(hook: Any) -> int:
         return default_priority(hook)
     own = getattr(hook.foreign_hook, "priority", None)
     return get_priority(own if hook.dialect.has_priority and own is not None else "NORMAL")
-
-
-def _as_list(hooks: Any) -> Iterable[Any]:
-    is_pair = isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
-    if isinstance(hooks, Iterator) or (isinstance(hooks, (list, tuple)) and not is_pair):
-        return hooks
-    return [hooks]

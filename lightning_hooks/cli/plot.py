@@ -14,17 +14,9 @@ from lightning_hooks.utils.config_files import read_config
 
 __all__ = ["Curves", "curves_of", "in_terminal"]
 
-NOT_DRAWN = (
-    "optimizer_config",
-    "checkpoint_config",
-    "log_config",
-    "timer_config",
-    "custom_hooks_config",
-    "fp16",
-    "evaluation",
-    "workflow",
-)
-"""What of a config is left out."""
+LENGTH = ("runner", "total_epochs", "total_iters")
+DRAWN = ("custom_imports", "lr_config", "momentum_config", *LENGTH)
+"""The keys of a config that the curves depend on."""
 
 
 class Curves(NamedTuple):
@@ -56,7 +48,8 @@ def curves_of(
         ValueError: if there is nothing to draw, or a length is not known.
     """
     config = read_config(path)
-    adapter = hooks_from_config(config, **dict.fromkeys(NOT_DRAWN))
+    drawn = {key: config[key] for key in DRAWN if key in config}
+    adapter = hooks_from_config(drawn, timer_config=None)
     hooks = [h for h in adapter.hooks if is_family(h, "LrUpdaterHook", "MomentumUpdaterHook")]
     if not hooks:
         raise ValueError(f"{path} has neither lr_config nor momentum_config: nothing to draw")

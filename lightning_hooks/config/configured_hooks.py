@@ -48,16 +48,17 @@ class ConfiguredHooks(HookAdapter):
         super().__init__(**settings)
         self.configs = configs
         self.registered: list[Any] = []
-        """The hooks of ``configs``."""
-        for key, hook, priority in configs:
-            try:
+        """The hooks that ``configs`` became."""
+        try:
+            for item in configs:
+                hook, priority = item.hook, item.priority
                 if isinstance(hook, Mapping):
                     hook, priority = build_with_order(HOOKS, hook, priority)
                 self.register_hook(hook, priority)
-            except Exception as error:
-                note_key(error, key)
-                raise
-            self.registered.append(hook)
+                self.registered.append(hook)
+        except Exception as error:
+            note_key(error, item.key)
+            raise
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn if the Trainer has its defaults where the config sets something else."""

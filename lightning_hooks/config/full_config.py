@@ -10,26 +10,13 @@ from typing import Any
 
 from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.training_hooks import register_training_hooks
+from lightning_hooks.utils.arguments import parameter_names
 from lightning_hooks.utils.config_files import read_config
 
 __all__ = ["from_file", "hooks_from_config"]
 
-KEYS = {
-    "lr_config": "lr_config",
-    "optimizer_config": "optimizer_config",
-    "checkpoint_config": "checkpoint_config",
-    "log_config": "log_config",
-    "momentum_config": "momentum_config",
-    "timer_config": "timer_config",
-    "custom_hooks": "custom_hooks_config",
-    "fp16": "fp16",
-    "evaluation": "evaluation",
-    "runner": "runner",
-    "total_epochs": "total_epochs",
-    "total_iters": "total_iters",
-    "workflow": "workflow",
-    "work_dir": "work_dir",
-}
+KEYS = {name: name for name in [*parameter_names(register_training_hooks), "work_dir"]}
+KEYS["custom_hooks"] = KEYS.pop("custom_hooks_config")
 """Keys of a whole config, and the arguments of ``register_training_hooks`` that they become."""
 
 

@@ -14,7 +14,6 @@ from lightning_hooks.config.configured_hooks import Item, note_key
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
-from lightning_hooks.utils.config_files import copied
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["EVALUATIONS", "FP16", "Config", "training_items"]
@@ -37,10 +36,9 @@ def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Ite
     """Return the hooks of a training config in the order in which mmcv registers them.
 
     Args:
-        configs: The configs by the arguments of ``register_training_hooks``; not changed.
+        configs: The configs by the arguments of ``register_training_hooks``.
         by_epoch: Whether the run is counted in epochs.
     """
-    configs = copied(configs)
     fp16, custom = configs["fp16"], configs["custom_hooks_config"]
     count = {} if by_epoch else {"by_epoch": False}
     save = {"type": "CheckpointHook", **count}

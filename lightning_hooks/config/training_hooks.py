@@ -12,6 +12,7 @@ from lightning_hooks.config.trainer_args import evaluation_interval, run_length,
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.arguments import check_names, parameter_names
+from lightning_hooks.utils.config_files import copied
 
 __all__ = ["register_training_hooks"]
 
@@ -125,8 +126,8 @@ def register_training_hooks(
         "fp16": fp16,
         "evaluation": evaluation,
     }
-    items = training_items(configs, by_epoch=by_epoch)
-    hooks = ConfiguredHooks(items, by_epoch=by_epoch, **adapter)
+    items = training_items(copied(configs), by_epoch=by_epoch)
+    hooks = ConfiguredHooks(configs=items, by_epoch=by_epoch, **adapter)
     kwargs: dict[str, Any] = {**length}
     optimizers = [hook for hook in hooks.registered if isinstance(hook, OptimizerHook)]
     if any(is_family(hook, *FP16.values()) for hook in optimizers):

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import arranged
 from lightning_hooks.engine.points import GENERIC, STAGES
-from lightning_hooks.engine.priority import default_priority, get_priority, priority_name
+from lightning_hooks.engine.priority import default_priority, priority_name
 
 __all__ = ["HookList", "hook_info", "method_at", "triggered_stages"]
 
@@ -113,7 +113,7 @@ class HookList(list[Any]):
             return self._priorities[id(hook)]
         return default_priority(hook)
 
-    def add(self, hook: Any, priority: int | str) -> None:
+    def add(self, hook: Any, priority: int) -> None:
         """Insert a hook by priority, after those of equal priority, as mmcv does.
 
         Then hooks move by their ``run_before`` and ``run_after``.
@@ -121,12 +121,11 @@ class HookList(list[Any]):
         Raises:
             ValueError: if those contradict each other.
         """
-        value = get_priority(priority)
-        self._priorities[id(hook)] = value
+        self._priorities[id(hook)] = priority
         with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property
-            hook.priority = value  # where mmcv's hooks have it
+            hook.priority = priority  # where mmcv's hooks have it
         index = len(self)
-        while index and self.priority_of(self[index - 1]) > value:
+        while index and self.priority_of(self[index - 1]) > priority:
             index -= 1
         self.insert(index, hook)
         by_priority = sorted(self, key=self.priority_of)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,31 +27,30 @@ EVERY_POINT = MMCV.union(*(dialect.methods for dialect in dialects.DIALECTS.valu
 MMENGINE_ARGUMENTS = {"batch_idx", "data_batch", "outputs", "metrics", "checkpoint"}
 
 
+@dataclasses.dataclass(frozen=True)
 class ResolvedClass:
-    """A class with what it inherits from classes in the files.
+    """A class with what it inherits from classes in the files."""
 
-    Args:
-        lineage: The class, then its bases in the files.
-        bases: The names of all its bases.
-        outside: Those of the bases that are not in the files.
-        base_modules: The modules that bases are imported from, the nearest first.
-    """
+    lineage: list[HookClass]
+    """The class, then its bases in the files."""
+    bases: set[str]
+    """The names of all its bases."""
+    outside: set[str]
+    """Those that are not in the files."""
+    base_modules: list[str]
+    """The modules that bases are imported from, the nearest first."""
 
-    def __init__(
-        self,
-        lineage: list[HookClass],
-        bases: set[str],
-        outside: set[str],
-        base_modules: list[str],
-    ) -> None:
-        self.own = lineage[0]
-        self.lineage = lineage
-        self.bases = bases - ROOTS
-        self.outside = outside - ROOTS
-        self.methods: dict[str, Method] = {}
-        for one in reversed(lineage):
-            self.methods.update(one.methods)
-        self._base_modules = base_modules
+    @property
+    def own(self) -> HookClass:
+        """The class itself."""
+        return self.lineage[0]
+
+    @functools.cached_property
+    def methods(self) -> dict[str, Method]:
+        """The methods by name, inherited ones too."""
+        return {
+            name: method for one in reversed(self.lineage) for name, method in one.methods.items()
+        }
 
     @property
     def is_hook(self) -> bool:
@@ -70,7 +71,7 @@ class ResolvedClass:
     @property
     def dialect(self) -> str:
         """The dialect, by the package of a base, else by the points and their arguments."""
-        for module in self._base_modules:
+        for module in self.base_modules:
             package = module.removeprefix(f"{dialects.__name__}.").partition(".")[0]
             if package in PACKAGES:
                 return PACKAGES[package]
@@ -115,7 +116,7 @@ class Classes:
                     outside.add(name)
                 else:
                     waiting.append(base)
-        return ResolvedClass(lineage, bases, outside, modules)
+        return ResolvedClass(lineage, bases - ROOTS, outside - ROOTS, modules)
 
     def _bases(self, cls: HookClass) -> Iterator[tuple[str, HookClass | None]]:
         """Yield the names of a class's bases, as where they come from, and the classes."""

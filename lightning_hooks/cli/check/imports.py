@@ -7,10 +7,10 @@ from pathlib import Path
 
 from lightning_hooks.cli.check.project import Project
 from lightning_hooks.cli.check.report import Finding, short
-from lightning_hooks.cli.check.source import Import, SourceFile
+from lightning_hooks.cli.check.source import Import
 from lightning_hooks.cli.check.unresolved import Mmcv, missing
 
-__all__ = ["Imports", "unreadable"]
+__all__ = ["Imports"]
 
 
 class Imports:
@@ -53,7 +53,11 @@ class Imports:
     def _missing(self, path: Path) -> Iterator[Finding]:
         """Yield what fails in one file, whatever the project's other files do."""
         file = self._project.read(path)
-        yield from unreadable(file)
+        if file.error is not None:
+            write = (
+                "Python 3" if file.error_line else "a file that Python can read, or leave it out"
+            )
+            yield Finding(file.error_line, file.error, write)
         for name, bound, line in file.mmcv_limits:
             if self._mmcv.is_excluded(name, bound):
                 version = self._mmcv.version
@@ -64,14 +68,6 @@ class Imports:
                 absent = missing(imported, self._mmcv)
                 if absent is not None:
                     yield Finding(imported.line, *absent, imported.is_needed)
-
-
-def unreadable(file: SourceFile) -> tuple[Finding, ...]:
-    """Return why a file cannot be read."""
-    if file.error is None:
-        return ()
-    write = "Python 3" if file.error_line else "a file that Python can read, or leave it out"
-    return (Finding(file.error_line, file.error, write),)
 
 
 def _elsewhere(origin: Import, path: Path, found: Finding) -> Finding:

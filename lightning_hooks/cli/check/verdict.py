@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_hooks.cli.check.classes import PLAIN, Classes, ResolvedClass
 from lightning_hooks.cli.check.hook_findings import HookFindings, points_of
-from lightning_hooks.cli.check.imports import Imports, unreadable
+from lightning_hooks.cli.check.imports import Imports
 from lightning_hooks.cli.check.project import Project, packages_of
 from lightning_hooks.cli.check.report import TORCH, FileReport, Finding, HookReport, short
 from lightning_hooks.cli.check.source import Use
@@ -32,15 +32,13 @@ def judge(project: Project) -> list[FileReport]:
         path = short(file.path)
         resolved = [classes.resolve(cls) for cls in file.classes]
         hooks = tuple(_report(cls, findings) for cls in resolved if cls.is_hook)
-        if file.error is not None:
-            reports[path] = FileReport(path, (), unreadable(file))
-        elif hooks:
+        if hooks or file.error is not None:
             reports[path] = FileReport(path, hooks, tuple(imports.findings(file.path)))
-            for init in packages_of(file.path):
-                if init not in failing:
-                    failing[init] = _first_failure(imports, init)
-                if failing[init] is not None:
-                    break  # the packages below are not reached
+        for init in packages_of(file.path) if hooks else ():
+            if init not in failing:
+                failing[init] = _first_failure(imports, init)
+            if failing[init] is not None:
+                break  # the packages below are not reached
     stopped = {short(init): found for init, found in failing.items() if found is not None}
     return [
         *(FileReport(path, (), (one,)) for path, one in stopped.items() if path not in reports),

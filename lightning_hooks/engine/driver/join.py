@@ -26,7 +26,8 @@ class JoinsTrainer(Participant):
         """Suggest a name in place of an argument's misspelt one."""
         if kwargs:
             check_keywords(cls, kwargs)
-        cls._check_positional(args)
+        if args:
+            cls._check_positional(args)
         return super().__new__(cls)
 
     @classmethod

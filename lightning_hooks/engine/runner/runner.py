@@ -15,7 +15,7 @@ import torch
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api import data, logged_values
-from lightning_hooks.engine.priority import default_priority
+from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.counters import Counters
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
@@ -217,7 +217,8 @@ class Runner(Counters, Optimizers):
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Add a hook by priority, its family's by default."""
         check_object(hook)
-        self._hooks.add(hook, default_priority(hook) if priority is None else priority)
+        value = default_priority(hook) if priority is None else get_priority(priority)
+        self._hooks.add(hook, value)
 
     def get_hook_info(self) -> str:
         """mmcv's table of the stages with their hooks."""
