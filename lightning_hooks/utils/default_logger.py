@@ -1,4 +1,4 @@
-"""The logger that hooks find on the runner, if they are given no other."""
+"""The default logger of the runner, and a handler that writes around progress bars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["BarFriendlyHandler", "default_logger"]
 
 
 class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes lines to the standard output without breaking a tqdm bar that is drawn there."""
+    """Writes lines to the standard output without breaking a tqdm bar there."""
 
     def __init__(self) -> None:
         super().__init__(sys.stdout)
@@ -18,7 +18,7 @@ class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
         """Write one line, through tqdm where a bar may be on."""
         tqdm = sys.modules.get("tqdm")
         if tqdm is None:
-            self.setStream(sys.stdout)  # the stream of now: tests and notebooks replace it
+            self.setStream(sys.stdout)  # the current stream: tests and notebooks replace it
             super().emit(record)
             return
         try:
@@ -28,7 +28,7 @@ class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def default_logger(rank: int) -> logging.Logger:
-    """Return the logger ``lightning_hooks``, which prints if the program has set up nothing.
+    """Return the logger ``lightning_hooks``, which prints if the program has set up no handler.
 
     Only rank 0 prints below errors, as in mmcv.
     """
@@ -39,7 +39,9 @@ def default_logger(rank: int) -> logging.Logger:
             logging.Formatter("%(asctime)s - %(name)s - %(levelname)s - %(message)s")
         )
         logger.addHandler(handler)
-        logger.propagate = False  # a library may set up the root logger later: not twice
+        logger.propagate = (
+            False  # else lines print twice if a library sets up the root logger later
+        )
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO if rank == 0 else logging.ERROR)
     return logger

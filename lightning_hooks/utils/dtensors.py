@@ -1,6 +1,6 @@
-"""Parameters that are spread over the ranks (DTensor): the part held here, and the whole.
+"""Convert between sharded parameters (DTensor), this rank's part of them, and the whole.
 
-What is called collective is to be called on all ranks, in the same order.
+Functions marked as collective must be called on all ranks, in the same order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import torch
 
 __all__ = [
     "any_sharded",
-    "bring_home",
     "gathered",
     "held",
     "is_sharded",
@@ -20,6 +19,7 @@ __all__ = [
     "like",
     "part",
     "plain",
+    "reshard",
     "rows_of",
 ]
 
@@ -35,20 +35,20 @@ def any_sharded(values: Iterable[Any]) -> bool:
 
 
 def held(tensor: Any) -> torch.Tensor:
-    """Return what this rank holds of a tensor: of a plain one the tensor itself.
+    """Return this rank's part of a tensor: of a plain one the tensor itself.
 
-    It is the same object as long as the memory is: ``to_local()`` makes another one each time.
+    It is the same object as long as the memory is; ``to_local()`` makes another one each time.
     """
     local: torch.Tensor = tensor._local_tensor if is_sharded(tensor) else tensor
     return local
 
 
 def like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that is spread over the ranks as another one is, with other values.
+    """Return a tensor of the same sharding as another one, with other values.
 
     Args:
-        tensor: The other one; for a plain one the values are returned.
-        local: The part of this rank, which is not copied.
+        tensor: The other one; for a plain one ``local`` is returned.
+        local: This rank's part of the values, which is not copied.
     """
     if not is_sharded(tensor):
         return local
@@ -64,7 +64,7 @@ def like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
 
 
 def part(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
-    """Return what this rank is to hold of a whole tensor, in the place and type of another one.
+    """Return this rank's part of a whole tensor, with the sharding, device and type of another one.
 
     There is no communication: every rank has the whole.
     """
@@ -73,13 +73,13 @@ def part(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
     from torch.distributed.tensor import Replicate
 
     local = held(tensor)
-    everywhere = type(tensor).from_local(
+    replicated = type(tensor).from_local(
         whole.to(local),
         tensor.device_mesh,
         [Replicate()] * tensor.device_mesh.ndim,
         run_check=False,
     )
-    return held(everywhere.redistribute(placements=tensor.placements))
+    return held(replicated.redistribute(placements=tensor.placements))
 
 
 def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
     distributed checkpoints have, see :func:`plain`.
 
     Args:
-        state: Tensors and whatever else a state dict has.
-        everywhere: Whether all ranks get it; otherwise it is empty on all but rank 0.
+        state: Tensors, and any other values of a state dict.
+        everywhere: Whether all ranks get the result; otherwise it is empty on all but rank 0.
     """
     if not any_sharded(state.values()):
         return dict(state)
@@ -104,7 +104,7 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
 
 
 def largest_of_ranks(value: torch.Tensor, mesh: Any) -> torch.Tensor:
-    """Return the largest of what the ranks of a device mesh have; collective."""
+    """Return the largest of the values on the ranks of a device mesh; collective."""
     from torch.distributed.tensor import DTensor, Partial
 
     spread = DTensor.from_local(value, mesh, [Partial("max")] * mesh.ndim, run_check=False)
@@ -113,10 +113,10 @@ def largest_of_ranks(value: torch.Tensor, mesh: Any) -> torch.Tensor:
 
 
 def rows_of(values: Any, tensor: Any) -> torch.Tensor:
-    """Return values of the rows of a tensor (or one value of it all) for the rows held here.
+    """Return the values of a tensor's rows (or of the whole tensor) for this rank's rows.
 
-    Plain values are returned as they are. Of a DTensor each rank gets those of its rows, whichever
-    way the rows are spread; collective where that takes a sum over the ranks.
+    Plain values are returned as they are; a DTensor's are redistributed, which is collective where
+    it takes a sum over the ranks.
     """
     if not is_sharded(values):
         found: torch.Tensor = values
@@ -132,7 +132,7 @@ def rows_of(values: Any, tensor: Any) -> torch.Tensor:
 
 
 def plain(key: str) -> str:
-    """Return a state dict's key as it is without ``torch.compile``.
+    """Return a state dict's key without the part that ``torch.compile`` adds.
 
     >>> plain("net._orig_mod.0.weight")
     'net.0.weight'
@@ -140,11 +140,11 @@ def plain(key: str) -> str:
     return key.replace("_orig_mod.", "")
 
 
-def bring_home(module: torch.nn.Module) -> None:
-    """Have FSDP2's parameters be shards: after a forward pass the module may have whole ones.
+def reshard(module: torch.nn.Module) -> None:
+    """Reshard FSDP2's parameters, which a forward pass may leave whole.
 
-    Those of the outermost modules stay, for the backward pass that follows in training. After an
-    evaluation none does, and the next forward pass would run with what they are, whatever the
-    shards have become. Reading the state dict ends that, also where an error broke a pass off.
+    Those of the outermost modules stay whole for the backward pass of training. After an
+    evaluation there is none, and the next forward pass would run with the old values, even if the
+    shards have changed. Reading the state dict reshards them, also after an error in a pass.
     """
     module.state_dict(keep_vars=True)

@@ -1,6 +1,6 @@
-"""Parameters that FSDP has flattened and cut into slices (Lightning's ``FSDPStrategy``).
+"""Handle parameters that FSDP has flattened and sliced (Lightning's ``FSDPStrategy``).
 
-They are whole in the forward pass of the module that FSDP wraps, and nowhere else. FSDP2's, of
+They are whole only in the forward pass of the module that FSDP wraps. FSDP2's, of
 ``ModelParallelStrategy``, are :mod:`lightning_hooks.utils.dtensors`.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["has_slices", "in_forward", "is_flattened", "shares_state", "slices_o
 
 
 def is_flattened(model: Any) -> bool:
-    """Whether a model is wrapped by FSDP as a whole, as ``FSDPStrategy`` does it."""
+    """Whether FSDP wraps a model as a whole, as ``FSDPStrategy`` does."""
     if not torch.distributed.is_available():
         return False
     from torch.distributed.fsdp import FullyShardedDataParallel
@@ -26,9 +26,9 @@ def is_flattened(model: Any) -> bool:
 
 
 def state_here(module: nn.Module) -> dict[str, Any]:
-    """Return a module's state dict; what FSDP has wrapped in it as it is on this rank.
+    """Return a module's state dict, with this rank's slices where FSDP wraps a part of it.
 
-    FSDP's own would gather it, and take a part for the whole if it is asked before the first step.
+    FSDP's own state dict would gather them, and return a part for the whole before the first step.
     """
     if not any(map(is_flattened, module.modules())):
         return module.state_dict()
@@ -38,11 +38,11 @@ def state_here(module: nn.Module) -> dict[str, Any]:
 
 
 def has_slices(model: nn.Module, parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether some of the parameters are slices here, or have no names of their own.
+    """Whether some of the parameters are slices, or have no names of their own.
 
     Args:
-        model: What is trained.
-        parameters: Of a part of it, or of another module.
+        model: The trained model.
+        parameters: The parameters of a part of it, or of another module.
     """
     cut = [h for h in _handles(model) if h.uses_sharded_strategy or not h._use_orig_params]
     mine = {id(parameter) for handle in cut for parameter in _parameters(handle)}
@@ -50,7 +50,7 @@ def has_slices(model: nn.Module, parameters: Iterable[torch.Tensor]) -> bool:
 
 
 def slices_of(model: nn.Module) -> dict[int, Any]:
-    """Return by the id of each parameter that is a slice here the process group with the others."""
+    """Return the process group of each sliced parameter, by the parameter's id."""
     return {
         id(parameter): handle.process_group
         for handle in _handles(model)
@@ -60,7 +60,7 @@ def slices_of(model: nn.Module) -> dict[int, Any]:
 
 
 def shares_state(model: nn.Module) -> bool:
-    """Whether several parameters have one optimizer state: torch cannot make one file of it."""
+    """Whether several parameters share an optimizer state, which torch cannot save as one file."""
     return any(
         not handle._use_orig_params and len(handle.flat_param._fqns) > 1
         for handle in _handles(model)
@@ -77,32 +77,32 @@ def _parameters(handle: Any) -> Iterable[Any]:
 
 
 def in_forward(trainer: L.Trainer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run what uses layers of the module, where FSDP makes their parameters whole.
+    """Run a function that uses layers of the module, with FSDP's parameters whole.
 
-    All ranks must call it as often where the module is wrapped; otherwise it is a plain call.
+    All ranks must call it equally often if the module is wrapped; otherwise it is a plain call.
 
     Args:
         trainer: The Trainer.
-        run: What is run.
+        run: The function.
         *args: Its arguments, which FSDP moves and casts.
-        **kwargs: More of them.
+        **kwargs: Its keyword arguments.
     """
     model: Any = trainer.model
     if not is_flattened(model) or model.training_state.name == "FORWARD_BACKWARD":
         return run(*args, **kwargs)
     module = trainer.lightning_module
-    own = vars(module).get("forward")  # a listener's, perhaps
+    own = vars(module).get("forward")  # a patch, perhaps
 
     def restore() -> None:
         vars(module).pop("forward", None)
         if own is not None:
             vars(module)["forward"] = own
 
-    def instead(*args: Any, **kwargs: Any) -> Any:
-        restore()  # what runs may call the module itself
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        restore()  # the function may call the module itself
         return run(*args, **kwargs)
 
-    vars(module)["forward"] = instead
+    vars(module)["forward"] = forward
     try:
         return model(*args, **kwargs)
     finally:

@@ -1,4 +1,4 @@
-"""Are there NaN or infinite values? Asked on the device: nothing here waits for it."""
+"""Search tensors for NaN and infinite values on their device, without waiting for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["any_non_finite", "finite_weights", "gradients_non_finite", "over_ran
 
 def scalar(loss: torch.Tensor) -> torch.Tensor:
     """Return a loss as a plain 0-d tensor; of several values their mean."""
-    loss = loss.as_subclass(torch.Tensor)  # ours would go through Python in every call
+    loss = loss.as_subclass(torch.Tensor)  # StrategyLoss would go through Python in every call
     return loss if loss.ndim == 0 else loss.mean()
 
 
@@ -20,18 +20,18 @@ def scalar(loss: torch.Tensor) -> torch.Tensor:
 def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     """Return 1.0 if a value is NaN or infinite, else 0.0: a 0-d tensor on the tensors' device.
 
-    Of each tensor the largest magnitude is looked at, which NaN and infinity reach and which
-    cannot overflow, as a sum of squares would.
+    It reads the largest magnitude of each tensor, which shows NaN and infinity and cannot
+    overflow, as a sum of squares would.
 
     Args:
-        tensors: Tensors of any shape and type; of sparse ones and shards what is held here.
+        tensors: Tensors of any shape and type; of sparse ones and shards this rank's part.
 
     >>> any_non_finite([torch.tensor([1e30, 2.0])])
     tensor(0.)
     >>> any_non_finite([torch.ones(3), torch.tensor([0.0, -torch.inf])])
     tensor(1.)
     """
-    held = _held(tensors)
+    held = _local_parts(tensors)
     if not held:
         return torch.zeros(())
     found = torch._foreach_norm(held, float("inf"))
@@ -43,18 +43,18 @@ def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
 def gradients_non_finite(
     gradients: Iterable[torch.Tensor], losses: Sequence[torch.Tensor] = ()
 ) -> torch.Tensor:
-    """Return what :func:`any_non_finite` does, faster: by the kernel of torch's gradient scaler.
+    """Return the same as :func:`any_non_finite`, faster: by the kernel of torch's gradient scaler.
 
-    That kernel multiplies the gradients by 1, in place; nothing else may need them as they are.
+    That kernel multiplies the gradients by 1, in place.
 
     Args:
         gradients: Tensors of any shape, on which no graph depends.
-        losses: 0-d tensors, looked at too and left alone.
+        losses: 0-d tensors, checked too and not changed.
 
     >>> gradients_non_finite([torch.tensor([1e30, 2.0])], [torch.tensor(torch.nan)])
     tensor(1.)
     """
-    held = _held([*gradients, *(loss.detach().clone() for loss in losses)])
+    held = _local_parts([*gradients, *(loss.detach().clone() for loss in losses)])
     groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
     for tensor in held:
         groups[tensor.device, tensor.dtype].append(tensor)
@@ -73,9 +73,12 @@ def gradients_non_finite(
 
 
 def finite_weights(module: torch.nn.Module) -> tuple[torch.Tensor, ...]:
-    """Return the trained parameters that are finite now: some are infinite on purpose (masks)."""
-    found = [p for p in module.parameters() if p.requires_grad]
-    found = [p for p in found if not torch.nn.parameter.is_lazy(p)]
+    """Return the trained parameters that are finite now; some are infinite on purpose (masks)."""
+    found = [
+        parameter
+        for parameter in module.parameters()
+        if parameter.requires_grad and not torch.nn.parameter.is_lazy(parameter)
+    ]
     if not found:
         return ()
     flags = [any_non_finite([parameter]).to(found[0].device) for parameter in found]
@@ -90,8 +93,8 @@ def over_ranks(flag: torch.Tensor) -> torch.Tensor:
     return flag
 
 
-def _held(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Return what of the tensors is in this process, dense and real."""
+def _local_parts(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return this rank's parts of the tensors, dense and real."""
     held = []
     for tensor in tensors:
         if hasattr(tensor, "to_local"):  # a DTensor

@@ -1,4 +1,4 @@
-"""A progress bar for what a hook does on the side, of the kind that the Trainer shows."""
+"""Show a progress bar for a hook's own loop, of the kind that the Trainer shows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["with_bar"]
 def with_bar(
     trainer: L.Trainer, items: Iterable[Any], title: str, total: int | None = None
 ) -> Generator[Any, None, None]:
-    """Yield the items under a bar: rich's or tqdm's, as the Trainer's; none if it has none.
+    """Yield the items under a bar: rich's or tqdm's, as the Trainer's, or none if it has none.
 
     Args:
-        trainer: Whose bar it stands beside; only rank 0 shows one.
-        items: What is iterated.
-        title: What stands before the bar.
-        total: How many there are, if that is known. The bar goes away after the last.
+        trainer: The Trainer; only its rank 0 shows a bar.
+        items: The items.
+        title: The text before the bar.
+        total: The number of items, if known. The bar disappears after the last.
     """
     shown = trainer.progress_bar_callback
     if shown is None or not getattr(shown, "is_enabled", True) or not trainer.is_global_zero:

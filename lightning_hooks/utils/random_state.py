@@ -1,4 +1,4 @@
-"""The random state of this process, as plain Python types and tensors."""
+"""Read and restore the random state of this process, as plain Python types and tensors."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def get_rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put back what :func:`get_rng_state` returned."""
+    """Restore a state that :func:`get_rng_state` returned."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"].cpu())
     if "cuda" in state and torch.cuda.is_available():
-        # fewer or more devices than when it was saved: those that are there
+        # there may be fewer or more devices than at the save
         for device, cuda in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):
             torch.cuda.set_rng_state(cuda.cpu(), device)
 
 
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
-    """Leave the random state as it was, whatever is drawn inside."""
+    """Restore the random state after the block."""
     state = get_rng_state()
     try:
         yield

@@ -12,19 +12,19 @@ import torch
 __all__ = ["Account", "GpuClock", "Stopwatch"]
 
 Account = tuple[str, str]
-"""A phase, and whose time in it; the name is empty where it is nobody's in particular."""
+"""A phase, and the name of the hook or method that spends time in it, empty for none."""
 
 
 class Stopwatch:
-    """Charges every moment to one account: they add up to the time that went by.
+    """Charges every moment to one account: they add up to the elapsed time.
 
-    ``enter(account)`` and ``leave()`` go around a piece of work; what is entered inside it is
-    charged to the inner account only. ``switch(account)`` charges what is outside of all pieces.
+    ``enter(account)`` and ``leave()`` enclose a piece of work; a piece inside it is charged to the
+    inner account only. ``switch(account)`` sets the account of the time outside of all pieces.
 
     Args:
-        account: The first to be charged.
-        gpu: A second clock, which is told of every change of phase.
-        clock: Returns seconds.
+        account: The first account.
+        gpu: A second clock, which gets every change of phase.
+        clock: A function that returns seconds.
 
     >>> now = iter([0.0, 1.0, 3.0, 3.5])
     >>> watch = Stopwatch(("data", ""), clock=lambda: next(now))
@@ -49,7 +49,7 @@ class Stopwatch:
             gpu.mark(account[0])
 
     def enter(self, account: Account) -> None:
-        """Charge what follows to this account; a phase inside itself goes on with its name."""
+        """Charge this account from now on; a phase inside itself keeps its name."""
         current = self._open[-1]
         if not account[1] and account[0] == current[0]:
             account = current
@@ -59,13 +59,13 @@ class Stopwatch:
         self._open.append(account)
 
     def leave(self) -> None:
-        """Charge what follows to the account that was charged before."""
-        if len(self._open) > 1:  # else an error has left it before, and a switch has cleaned up
+        """Charge the previous account again."""
+        if len(self._open) > 1:  # else a switch has closed it after an error
             self._charge(self._open[-2])
             self._open.pop()
 
     def switch(self, account: Account) -> None:
-        """Close all that is open and charge what follows to this account."""
+        """Close all open pieces and charge this account from now on."""
         self._charge(account)
         self._open = [account]
 
@@ -75,7 +75,7 @@ class Stopwatch:
         return dict(self.seconds)
 
     def reset(self) -> None:
-        """Start again from zero, in the account that is charged now."""
+        """Restart from zero, in the current account."""
         self._charge(self._open[-1])
         self.seconds.clear()
         self.calls.clear()
@@ -91,15 +91,15 @@ class Stopwatch:
 
 
 class GpuClock:
-    """The time of a GPU's stream in each phase, from events that it passes.
+    """Measures a GPU stream's time in each phase, by events.
 
-    Work is queued ahead of the GPU: an event is recorded behind the work of a phase, and the time
-    between two is read when the GPU has passed both, without waiting. Time in which the GPU waits
-    for the host, as for a batch of data, is in the phase in which the host kept it waiting.
+    The host queues work ahead of the GPU: an event is recorded behind the work of a phase, and the
+    time between two is read once the GPU has passed both, without waiting. Time in which the GPU
+    waits for the host, as for a batch, counts for the phase in which the host kept it waiting.
 
     Args:
-        new_event: Makes an event with ``record``, ``query``, ``elapsed_time`` (milliseconds) and
-            ``synchronize``.
+        new_event: A function that returns an event with ``record``, ``query``, ``synchronize`` and
+            ``elapsed_time`` (milliseconds).
     """
 
     def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
@@ -109,7 +109,7 @@ class GpuClock:
         self._spare: list[Any] = []
 
     def mark(self, phase: str) -> None:
-        """Let the phase begin behind the work queued so far."""
+        """Begin a phase behind the work queued so far."""
         event = self._spare.pop() if self._spare else self._new_event()
         event.record()
         self._marks.append((phase, event))
@@ -118,7 +118,7 @@ class GpuClock:
         """Add up the phases that the GPU has finished.
 
         Args:
-            wait: Wait for those that it has not: for the end of a run.
+            wait: Whether to wait for the others, at the end of a run.
         """
         if wait and self._marks:
             self._marks[-1][1].synchronize()
@@ -129,7 +129,7 @@ class GpuClock:
             self._spare.append(start)
 
     def reset(self, phase: str) -> None:
-        """Start again from zero, in this phase."""
+        """Restart from zero, in this phase."""
         self.seconds.clear()
         self._marks.clear()
         self.mark(phase)

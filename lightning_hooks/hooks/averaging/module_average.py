@@ -54,7 +54,7 @@ class ModuleAverage:
     ) -> None:
         self.module = module
         self._check_all = check_all
-        dtensors.bring_home(module)
+        dtensors.reshard(module)
         parameters = _averaged(module)
         self._first_buffer = len(parameters)
         self._slots = _buffers(module, buffers)  # the tensors that follow the parameters
@@ -76,7 +76,7 @@ class ModuleAverage:
 
     def is_of(self, module: L.LightningModule) -> bool:
         """Whether this is the average of the module as it is now."""
-        dtensors.bring_home(module)
+        dtensors.reshard(module)
         now, then = _averaged(module), self._tensors[: self._first_buffer]
         return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
 
@@ -124,7 +124,7 @@ class ModuleAverage:
     def _find(self, reshard: bool = False) -> None:
         """Find the current tensors: a module may replace a buffer, FSDP the memory of a shard."""
         if reshard and self._shards:
-            dtensors.bring_home(self.module)
+            dtensors.reshard(self.module)
         if not self.swap.is_in:
             for index, (owner, name) in enumerate(self._slots, self._first_buffer):
                 buffer = owner._buffers[name]

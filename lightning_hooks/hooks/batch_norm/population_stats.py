@@ -1,8 +1,8 @@
-"""Population statistics of BatchNorm layers: those of one pass over all data, on all ranks alike.
+"""Population statistics of BatchNorm layers: of one pass over all data, the same on all ranks.
 
 Training leaves a moving average of the last batches in ``running_mean`` and ``running_var``.
 :func:`update_bn_stats` replaces it, with the weights as they are, by the mean and variance of all
-samples that it runs::
+samples in the batches::
 
     mean = sum(n * mean_b) / sum(n)        var = sum(n * E_b[x^2]) / sum(n) - mean^2
 
@@ -33,17 +33,17 @@ def update_bn_stats(
     *,
     forward: Callable[[Any, Any], Any] | None = None,
 ) -> int:
-    """Give the BatchNorm layers of a model the statistics of a population; return batches run.
+    """Replace the statistics of a model's BatchNorm layers; return the number of batches run.
 
-    The layers are those of :func:`bn_layers`; one that no batch reached keeps what it has. All
+    The layers are those of :func:`bn_layers`; one that no batch reached keeps its statistics. All
     ranks must call it, each with its own batches. Momenta, train flags, other buffers and the
-    random state are put back; after an error the statistics too.
+    random state are restored; after an error the statistics too.
 
     Args:
         model: The model, with those layers in train mode that are to be updated.
-        batches: What is iterated, once: a DataLoader or any iterable.
-        num_iters: Batches to run at most; all by default.
-        forward: Called with model and batch to run them; by default ``model(batch)`` is.
+        batches: A DataLoader or any iterable; iterated once.
+        num_iters: The maximum number of batches; all by default.
+        forward: A function of model and batch that runs them; ``model(batch)`` by default.
 
     Raises:
         ValueError: if ``num_iters`` is no int of at least 1.
@@ -71,11 +71,11 @@ def update_bn_stats(
     with torch.inference_mode(False), torch.no_grad():
         with contextlib.ExitStack() as after:
             after.enter_context(temporarily.buffers(model))
-            after.enter_context(temporarily.draws(batches))
-            after.enter_context(temporarily.dropout_off(model))
+            after.enter_context(temporarily.randomness(batches))
+            after.enter_context(temporarily.without_dropout(model))
             after.enter_context(temporarily.uncompiled())
             for each in sums:
-                each.listen(after)
+                each.attach(after)
             for batch in islice(batches, num_iters):
                 _ = model(batch) if forward is None else forward(model, batch)
                 for each in sums:
@@ -89,7 +89,7 @@ def update_bn_stats(
 def bn_layers(model: nn.Module) -> list[_BatchNorm]:
     """Return the BatchNorm layers in train mode that have running statistics and are not frozen.
 
-    Frozen are those whose weight and bias are.
+    A layer is frozen if its weight and bias are.
     """
     return [
         module
@@ -112,8 +112,8 @@ def moments(
         n: Values per channel.
         mean: Their mean.
         var: Their unbiased variance, as BatchNorm keeps it.
-        sharers: Ranks that have computed mean and variance together (SyncBatchNorm): their rows
-            add up to those of all their values. 1 for ordinary layers.
+        sharers: The number of ranks that computed mean and variance together (SyncBatchNorm):
+            their rows add up to those of all their values. 1 for ordinary layers.
 
     >>> one = torch.ones(1)
     >>> moments(3 * one, 3 * one, 4 * one, one).tolist()  # of 1, 3 and 5
@@ -136,38 +136,39 @@ class _Sums:
         self.dtype = torch.float32 if self.device.type == "mps" else torch.float64
         self.sharers = self._spread([_ranks_together(layer) for layer in layers])
         self.total = torch.zeros(3, sum(self.sizes), dtype=self.dtype, device=self.device)
-        self.calls = [0] * len(layers)  # values per channel, of calls that are not added yet
-        self._known: tuple[list[int], torch.Tensor] = ([], self.sharers)
+        self.calls = [0] * len(layers)  # values per channel of calls that are not added yet
+        self._counts: tuple[list[int], torch.Tensor] = ([], self.sharers)
 
     def _spread(self, values: Sequence[int]) -> torch.Tensor:
         """Give each layer's value to all its channels."""
         row = torch.tensor(values, dtype=self.dtype)
         return row.repeat_interleave(torch.tensor(self.sizes)).to(self.device)
 
-    def listen(self, after: contextlib.ExitStack) -> None:
-        """Have every layer keep its last call's statistics, and note how large that was."""
+    def attach(self, after: contextlib.ExitStack) -> None:
+        """Make every layer keep its last call's statistics, and record the size of its input."""
         for index, layer in enumerate(self.layers):
             after.enter_context(temporarily.attributes(layer, "momentum", "forward"))
             # the layer multiplies what was there by 0, which does not remove a NaN
             self.means[index].zero_()
             self.vars[index].fill_(1)
             layer.momentum = 1.0
-            # a forward hook would do, and cost as much as the layer
-            vars(layer)["forward"] = partial(self._forward, index, layer.forward)
+            # a forward hook would cost as much as the layer
+            forward = partial(self._forward, index, layer.forward)
+            layer.forward = forward  # type: ignore[method-assign]
 
     def _forward(self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.calls[index]:  # called again for this batch: first what the call before left
+        if self.calls[index]:  # called again for this batch: first add the call before
             self.add()
         values = args[0] if args else kwargs["input"]
         self.calls[index] = values.numel() // self.sizes[index]
         return forward(*args, **kwargs)
 
     def add(self) -> None:
-        """Add what was called since the last time."""
-        if self.calls != self._known[0]:  # nothing goes to the device for batches of one size
-            self._known = (self.calls, self._spread(self.calls))
+        """Add the statistics of the calls since the last time."""
+        if self.calls != self._counts[0]:  # nothing goes to the device for batches of one size
+            self._counts = (self.calls, self._spread(self.calls))
         mean, var = torch.cat([*self.means, *self.vars]).to(self.dtype).chunk(2)
-        self.total += moments(self._known[1], mean, var, self.sharers)
+        self.total += moments(self._counts[1], mean, var, self.sharers)
         self.calls = [0] * len(self.layers)
 
     def write(self) -> None:
@@ -178,9 +179,9 @@ class _Sums:
         n, mean, square = self.total[0], *(self.total[1:] / self.total[0])
         var = (square - mean.square()).clamp(min=0)
         for row, buffers in ((mean, self.means), (var, self.vars)):
-            found, seen = torch.split(row, self.sizes), torch.split(n > 0, self.sizes)
-            for buffer, new, known in zip(buffers, found, seen, strict=True):
-                buffer.copy_(new.to(buffer.dtype).where(known, buffer))
+            pieces = torch.split(row, self.sizes), torch.split(n > 0, self.sizes)
+            for buffer, new, was_reached in zip(buffers, *pieces, strict=True):
+                buffer.copy_(new.to(buffer.dtype).where(was_reached, buffer))
 
 
 def _running(layer: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
@@ -192,7 +193,7 @@ def _is_distributed() -> bool:
 
 
 def _ranks_together(layer: _BatchNorm) -> int:
-    """How many ranks compute a batch's statistics together."""
+    """Return the number of ranks that compute a batch's statistics together."""
     if not (isinstance(layer, nn.SyncBatchNorm) and _is_distributed()):
         return 1
     group: Any = layer.process_group

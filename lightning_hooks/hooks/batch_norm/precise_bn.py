@@ -1,4 +1,4 @@
-"""``PreciseBNHook``: BatchNorm statistics of the population, before validation and checkpoint."""
+"""``PreciseBNHook``: set BatchNorm statistics to the population's before a validation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["PreciseBNHook", "batches_for"]
 
 
 def batches_for(num_samples: int, batch_size: int, world_size: int = 1) -> int:
-    """Return how many batches each rank runs so that at least ``num_samples`` are seen.
+    """Return the number of batches per rank that have at least ``num_samples`` samples in all.
 
     >>> batches_for(8192, 32, 8), batches_for(10, 4), batches_for(3, 4)
     (32, 3, 1)
@@ -38,27 +38,26 @@ class PreciseBNHook(Hook):
 
     After the training epoch the model runs over the data again, without learning, and
     :func:`~lightning_hooks.hooks.batch_norm.population_stats.update_bn_stats` writes mean and
-    variance: weighted by sample, the same on all ranks. It comes before the validation that ends
-    the epoch and before hooks that save, and sees the weights that are trained, not an average of
-    them. Which layers are left alone (in eval mode, frozen, unused, without statistics) is said
-    there.
+    variance: weighted by sample, the same on all ranks, except to the layers that it leaves alone
+    (in eval mode, frozen, unused, without statistics). This comes before the validation that ends
+    the epoch and before hooks that save, with the raw weights, not an average of them.
 
-    An average of the weights has other statistics. It gets its own where it has buffers of its
-    own and a second hook comes after it::
+    An average of the weights needs other statistics. It gets them if it has its own buffers and a
+    second hook comes after it::
 
         average = EMAHook(buffers="average")
         HookAdapter([average, PreciseBNHook(), (PreciseBNHook(), "BELOW_NORMAL")])
 
     Nothing else changes: train flags, momenta, other buffers, logged values, torchmetrics' states,
-    the random state and the order of the data are put back, also after an error.
+    the random state and the order of the data are restored, also after an error.
 
     Args:
         num_samples: Samples to run, of all ranks together, in whole batches.
         interval: Epochs from one update to the next, at least 1.
         num_iters: Batches to run on each rank, instead of ``num_samples``.
-        dataloader: What is iterated, this rank's part of it; the training loader by default.
-        forward: Runs a batch that is on the device: ``forward(module, batch)``; by default the
-            model's ``train_step`` or the module's ``training_step`` does.
+        dataloader: This rank's part of the data; the training loader by default.
+        forward: A function ``forward(module, batch)`` that runs a batch on the device; by default
+            the model's ``train_step`` or the module's ``training_step``.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -108,12 +107,12 @@ class PreciseBNHook(Hook):
         self.forward = forward
 
     def before_run(self, runner: Any) -> None:
-        """Find out now what would fail after an epoch."""
+        """Raise now for what would fail after an epoch."""
         self._warned = frozenset()
         if isinstance(runner, IterRunner):
             raise ValueError(
                 "PreciseBNHook works after epochs, and this run is counted in iterations; "
-                "call lightning_hooks.update_bn_stats(model, batches) where it shall happen"
+                "call lightning_hooks.update_bn_stats(model, batches) yourself"
             )
         owned = getattr(runner.model, "wrap_outputs", None) is not None
         if self.forward is None and not (runner.module.automatic_optimization or owned):
@@ -121,36 +120,34 @@ class PreciseBNHook(Hook):
                 f"{type(runner.module).__name__}.training_step steps its optimizers by itself, "
                 "which it must not do here; give PreciseBNHook(forward=lambda module, batch: ...)"
             )
-        self._asked(runner, self._loader(runner))
+        self._batches_to_run(runner, self._loader(runner))
 
     def after_train_epoch(self, runner: Any) -> None:
         """Update the statistics every ``interval`` epochs."""
-        if self.every_n_epochs(runner, self.interval):
-            self._update(runner)
-
-    def _update(self, runner: Any) -> None:
+        if not self.every_n_epochs(runner, self.interval):
+            return
         if not bn_layers(runner.module):
             self._warn(runner, "there is no BatchNorm layer whose statistics move in training")
             return
         loader = self._loader(runner)
-        asked = self._asked(runner, loader)
+        wanted = self._batches_to_run(runner, loader)
         forward = self.forward or _training_step(runner)
 
         def run(module: Any, batch: Any) -> None:
             batch = data.prepare_batch(runner.trainer, batch)
             in_forward(runner.trainer, forward, module, batch)
 
-        with temporarily.draws(loader), _as_in_training(runner):
-            shown = with_bar(runner.trainer, islice(loader, asked), "Precise BN", asked)
+        with temporarily.randomness(loader), _as_in_training(runner):
+            shown = with_bar(runner.trainer, islice(loader, wanted), "Precise BN", wanted)
             with contextlib.closing(shown) as batches:
                 done = update_bn_stats(runner.module, batches, forward=run)
         if done == 0:
             self._warn(runner, "the loader gave no batch: the statistics stay as they are")
-        elif done < asked:
-            wanted = "" if self.num_iters else f" for num_samples={self.num_samples}"
+        elif done < wanted:
+            samples = "" if self.num_iters else f" for num_samples={self.num_samples}"
             self._warn(
                 runner,
-                f"the loader gave {done} batches and {asked} were asked for{wanted}: the "
+                f"the loader gave {done} batches and {wanted} were asked for{samples}: the "
                 "statistics are those of the fewer samples",
             )
 
@@ -163,7 +160,7 @@ class PreciseBNHook(Hook):
             )
         return loader
 
-    def _asked(self, runner: Any, loader: Any) -> int:
+    def _batches_to_run(self, runner: Any, loader: Any) -> int:
         if self.num_iters is not None:
             return self.num_iters
         sampler = getattr(loader, "batch_sampler", None)
@@ -184,7 +181,7 @@ class PreciseBNHook(Hook):
 
 @contextlib.contextmanager
 def _as_in_training(runner: Any) -> Iterator[None]:
-    """Let the module's step find the Trainer as it is in training, and leave no trace there."""
+    """Set the Trainer to training for the module's step, without side effects."""
     trainer = runner.trainer
     stage, trainer.training = trainer.state.stage, True
     try:
@@ -198,7 +195,7 @@ def _training_step(runner: Any) -> Callable[[Any, Any], Any]:
     inner = getattr(runner.model, "module", runner.model)
     if hasattr(inner, "train_step"):
         return lambda module, batch: inner.train_step(batch, runner.optimizer)
-    step: Any = type(runner.module).training_step  # the driver listens to the instance's
+    step: Any = type(runner.module).training_step  # the driver patches the instance's
     if takes_batch_idx(step):
         return lambda module, batch: step(module, batch, 0)
     return step  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What a hook changes for a while is put back after it, also after an error."""
+"""Context managers that restore what a hook changes for a while, also after an error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import nn
 from lightning_hooks.engine.driver.train_data import generators_of
 from lightning_hooks.utils import random_state
 
-__all__ = ["attributes", "buffers", "draws", "dropout_off", "uncompiled"]
+__all__ = ["attributes", "buffers", "randomness", "uncompiled", "without_dropout"]
 
 
 @contextlib.contextmanager
 def attributes(thing: object, *names: str) -> Iterator[None]:
-    """Put back an object's own attributes; those that it had only from its class go away."""
+    """Restore an object's own attributes; those that it had only from its class are removed."""
     before = {name: vars(thing)[name] for name in names if name in vars(thing)}
     try:
         yield
@@ -29,7 +29,7 @@ def attributes(thing: object, *names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def buffers(model: nn.Module) -> Iterator[None]:
-    """Put back the values of all buffers, and the buffers themselves where they were replaced."""
+    """Restore the values of all buffers, and the buffers themselves where they were replaced."""
     before = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
@@ -45,8 +45,8 @@ def buffers(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def draws(batches: Any) -> Iterator[None]:
-    """Put back the random state, and that of the generators that a loader has of its own."""
+def randomness(batches: Any) -> Iterator[None]:
+    """Restore the random state, and that of a loader's own generators."""
     before = [(generator, generator.get_state()) for generator in generators_of(batches)]
     try:
         with random_state.isolated():
@@ -57,12 +57,16 @@ def draws(batches: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def dropout_off(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off, also that inside attention and recurrent layers; put all flags back."""
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off, also in attention and recurrent layers; restore all train flags."""
     flags = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in flags:
-            if _drops(module):
+            if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+                drops = bool(module.dropout)
+            else:
+                drops = any(word in type(module).__name__ for word in ("Drop", "StochasticDepth"))
+            if drops:
                 module.training = False
         yield
     finally:
@@ -70,13 +74,7 @@ def dropout_off(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _drops(module: nn.Module) -> bool:
-    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
-        return bool(module.dropout)
-    return any(word in type(module).__name__ for word in ("Drop", "StochasticDepth"))
-
-
 def uncompiled() -> contextlib.AbstractContextManager[Any]:
-    """Run compiled models uncompiled: their graphs would not see what is changed for a while."""
+    """Run compiled models uncompiled: their graphs would miss what is changed for a while."""
     stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
     return contextlib.nullcontext() if stance is None else stance("force_eager")
