@@ -26,7 +26,7 @@ FLOORS = (
     ("engine.lightning_api",),
     ("engine.runner",),
     ("engine.driver",),
-    ("engine.hook",),
+    ("engine.hook", "engine"),
     ("schedules",),
     ("hooks", "loggers"),
     ("dialects",),

@@ -72,13 +72,13 @@ class Driver(Callback):
     state_key = "Driver"
     """A constant, as Lightning reads it at each event."""
 
+    _runner: Runner  # from the first fit on
     # of the fit that goes on, or of the last one
     _ownership: Ownership
     _step: StepCapture
     _cycle: EpochCycle
 
     def __init__(self) -> None:
-        self._runner: Runner | None = None
         self._had_fit = False  # whether the three attributes above are set
         self._hosted = HostedHooks()
         self._in_run = self._failed = False
@@ -95,9 +95,13 @@ class Driver(Callback):
         Raises:
             RuntimeError: before the first fit.
         """
-        if self._runner is None:
+        if not self._has_runner:
             raise RuntimeError("there is no runner before Trainer.fit()")
         return self._runner
+
+    @property
+    def _has_runner(self) -> bool:
+        return hasattr(self, "_runner")
 
     @property
     def ownership(self) -> Ownership:
@@ -122,7 +126,7 @@ class Driver(Callback):
     def work_dir(trainer: L.Trainer) -> str:
         """Return the directory that the Trainer's hooks write to, before the first fit too."""
         for callback in callbacks_of(trainer):
-            if isinstance(callback, Driver) and callback._runner is not None:
+            if isinstance(callback, Driver) and callback._has_runner:
                 return callback._runner.work_dir
         return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
@@ -154,7 +158,7 @@ class Driver(Callback):
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
         options = self._options
-        if self._runner is None:
+        if not self._has_runner:
             self._runner = make_runner(trainer, pl_module, options)
             self._calls = Calls(self._runner)
         runner = self._runner
@@ -227,7 +231,7 @@ class Driver(Callback):
         """Call ``before_train_iter``."""
         if self._batches_are_new:
             self._begin_batches()
-        self.runner.data_batch = batch
+        self._runner.data_batch = batch
         if self._cycle.acts_in_batches:
             self._cycle.begin_batch(batch_idx)
         self._calls.in_batch("before_train_iter")
@@ -243,7 +247,7 @@ class Driver(Callback):
         """Call ``after_train_iter``, or what is left of it after the training step."""
         if batch is None:  # the loader gave none: no step has run
             return
-        runner = self.runner
+        runner = self._runner
         runner.data_batch = batch
         if self._step.fills_log_buffer:
             self._step.fill_log_buffer(outputs)
@@ -381,7 +385,7 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Write the run's counters, mmcv's meta and the random states."""
-        if self._runner is not None:
+        if self._has_runner:
             in_epoch = self._had_fit and self._cycle.in_epoch
             resume.write(checkpoint, self._runner, in_epoch=in_epoch, alone=self._failed)
             self._buffers.take_out(pl_module, checkpoint)  # here too: it may be after the fit

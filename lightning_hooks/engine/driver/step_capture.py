@@ -89,7 +89,8 @@ class StepCapture:
             feed_log_buffer(runner, getattr(runner, "outputs", {}))
         else:
             batches = runner.trainer.accumulate_grad_batches
-            feed_log_buffer(runner, with_undivided_loss(outputs, batches))
+            undivided = outputs if batches == 1 else with_undivided_loss(outputs, batches)
+            feed_log_buffer(runner, undivided)
 
 
 def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def with_undivided_loss(outputs: dict[str, Any], batches: int) -> dict[str, Any]
     >>> with_undivided_loss({"loss": torch.tensor(0.25)}, 4)
     {'loss': tensor(1.)}
     """
-    if batches == 1 or outputs.get("loss") is None:
+    if outputs.get("loss") is None:
         return outputs
     return {**outputs, "loss": outputs["loss"] * batches}
 
