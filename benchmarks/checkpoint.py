@@ -25,9 +25,7 @@ import torch
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
 from benchmarks.measure import Bench, Figures, in_turns
-from lightning_hooks.hooks.checkpoint.retention import keep_last
-from lightning_hooks.hooks.checkpoint.writer import Target, write_note
-from lightning_hooks.storage import files
+from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.background_save import BackgroundSaver
 
 TENSORS, MIB = 800, 293
@@ -63,9 +61,9 @@ def plain(checkpoint: dict[str, Any], directory: Path) -> None:
 
 def ours(checkpoint: dict[str, Any], directory: Path) -> None:
     """Everything that CheckpointHook does: checksum, fsync, manifest, rename, old files."""
-    target = Target(str(directory), "epoch_1.pth", "run", "epoch_{}.pth")
-    write_note(checkpoint, target=target, resumable=True, done=lambda: None)
-    keep_last(str(directory), "run", "epoch_{}.pth", 1)
+    target = checkpoints.Target(str(directory), "epoch_1.pth", "run", "epoch_{}.pth")
+    keep_one = functools.partial(checkpoints.superseded, limit=1)
+    checkpoints.save(checkpoint, str(directory / "epoch_1.pth"), target, keep_one)
 
 
 class Peak:

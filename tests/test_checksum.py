@@ -33,21 +33,21 @@ def crc32_of(path: Any) -> str:
 @pytest.mark.parametrize("name", ["a.pth", "dé/epoch_1.pth"])
 def test_it_is_that_of_the_bytes(tmp_path, kind, name):
     path = tmp_path / name
-    found = []
-    atomic_save.save_announced(OBJECTS[kind], str(path), "run", lambda *args: found.append(args))
-    assert found == [(path.stat().st_size, crc32_of(path))]
+    with atomic_save.staged(OBJECTS[kind], str(path), "run") as found:
+        assert not path.exists()
+    assert found == (path.stat().st_size, crc32_of(path))
     assert checksum.checksum(str(path)) == crc32_of(path)
 
 
 def test_without_the_checksums_of_torch(tmp_path):
     path = tmp_path / "a.pth"
-    found = []
     torch.serialization.set_crc32_options(False)
     try:
-        atomic_save.save_announced(SHARED, str(path), "run", lambda *args: found.append(args))
+        with atomic_save.staged(SHARED, str(path), "run") as found:
+            pass
     finally:
         torch.serialization.set_crc32_options(True)
-    assert found == [(path.stat().st_size, crc32_of(path))]
+    assert found == (path.stat().st_size, crc32_of(path))
 
 
 def test_parts_in_a_row():
@@ -87,8 +87,9 @@ def test_a_disk_that_fails_leaves_no_file(tmp_path, monkeypatch, when):
 
     monkeypatch.setattr(files, "sync", fail_once)
     if when == "in the middle":
-        monkeypatch.setattr(atomic_save, "PAUSE", 0)
+        monkeypatch.setattr(atomic_save, "SYNC_INTERVAL", 0)
     obj = Waits() if when == "in the middle" else SHARED
-    with pytest.raises(OSError, match="Input/output error"):
-        atomic_save.save_announced(obj, str(tmp_path / "a.pth"), "run", lambda *args: None)
+    staged = atomic_save.staged(obj, str(tmp_path / "a.pth"), "run")
+    with pytest.raises(OSError, match="Input/output error"), staged:
+        pass
     assert [*tmp_path.iterdir()] == []

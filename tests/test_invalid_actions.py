@@ -314,13 +314,13 @@ def test_a_file_that_is_still_being_written_is_not_gone_back_to(
     with torch.no_grad():
         other.net.weight.fill_(100.0)
     fit(other, batches(2))  # leaves an iter_2.pth
-    write, bad_step_is_read = atomic_save.save_announced, threading.Event()
+    write, bad_step_is_read = atomic_save.staged, threading.Event()
 
-    def wait(*args: Any) -> None:
+    def wait(*args: Any) -> Any:
         bad_step_is_read.wait(timeout=30)
-        write(*args)
+        return write(*args)
 
-    monkeypatch.setattr(atomic_save, "save_announced", wait)
+    monkeypatch.setattr(atomic_save, "staged", wait)
     hook = CheckInvalidLossHook(interval=3, action=action)
     fit(wanted, batches(3, {2: LOSS}), hook, Late())
     assert wanted.net.weight.abs().max() < 10

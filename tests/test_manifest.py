@@ -17,9 +17,8 @@ import torch
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
-from lightning_hooks.engine.runner.mmcv_checkpoint import link_latest
-from lightning_hooks.hooks.checkpoint.retention import superseded
 from lightning_hooks.storage import atomic_save, manifest
+from lightning_hooks.storage.checkpoints import link_latest, superseded
 from lightning_hooks.storage.files import locked
 from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
@@ -224,7 +223,9 @@ def test_a_template_with_a_directory(tmp_path):
 def add_many(directory: str, run_id: str) -> None:
     for i in range(25):
         new = Entry(f"{run_id}_{i}.pth", 1, "0", i, i, "", run_id, "s")
-        manifest.update(directory, lambda entries, new=new: [*entries, new])
+        with manifest.opened(directory) as table:
+            table.entries.append(new)
+            table.write()
 
 
 def test_processes_and_threads_do_not_lose_each_others_entries(tmp_path):
@@ -252,7 +253,8 @@ def test_two_link_the_latest_at_once_and_touch_nothing_else(tmp_path):
     assert (tmp_path / "latest.pth.tmp").read_text() == "mine"
     (tmp_path / "latest.pth.0123abcd.tmp").symlink_to("epoch_9.pth")  # a kill has left it
     (tmp_path / "latest.pth.0123abce.tmp").write_text("mine")
-    manifest.remove_temporaries(str(tmp_path))
+    with manifest.opened(str(tmp_path)) as table:
+        table.remove_temporaries()
     assert {path.name for path in tmp_path.glob("latest*")} == {
         *("latest.pth", "latest.pth.tmp", "latest.pth.0123abce.tmp"),
     }
@@ -268,23 +270,27 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
             os._exit(0)
         return pid
 
-    pids: list[int] = []
-    manifest.update(str(tmp_path), lambda entries: pids.append(fork()) or entries)
+    with manifest.opened(str(tmp_path)):
+        pid = fork()
     try:  # as a loader's workers are while a thread saves
         with locked(str(tmp_path), wait=False) as held:
             assert held
     finally:
-        os.kill(pids[0], signal.SIGKILL)
-        os.waitpid(pids[0], 0)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 # -- what a killed process leaves --------------------------------------------------------------
 
 
 def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
-    manifest.begin(directory, run_id)
+    with manifest.opened(directory) as table:
+        table.begun.append(run_id)
+        table.write()
     path = os.path.join(directory, "epoch_1.pth")
-    atomic_save.save_announced({}, path, run_id, lambda *_: (pipe.send(0), time.sleep(60)))
+    with atomic_save.staged({}, path, run_id):
+        pipe.send(0)
+        time.sleep(60)
 
 
 @pytest.mark.parametrize("resumes", [False, True], ids=["another run", "the same run"])

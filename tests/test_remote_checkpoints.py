@@ -13,7 +13,7 @@ from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, newest_valid
 from lightning_hooks.storage import manifest
-from lightning_hooks.storage.atomic_save import save_announced
+from lightning_hooks.storage.atomic_save import staged
 from lightning_hooks.storage.verification import DamagedCheckpointError
 
 pytestmark = [
@@ -144,26 +144,18 @@ def test_a_hosted_hooks_work_dir(tmp_path, remote):
 
 
 def test_the_manifest_knows_a_file_before_it_is_there(remote):
-    path, seen = f"{remote}/a.pth", []
-
-    def announce(size: int, crc32: str) -> None:
-        seen.append((size, crc32, fsspec.core.url_to_fs(path)[0].exists(path)))
-
-    save_announced({"x": 1}, path, "run", announce)
-    ((size, crc32, there),) = seen
-    assert not there
+    path = f"{remote}/a.pth"
     fs, target = fsspec.core.url_to_fs(path)
+    with staged({"x": 1}, path, "run") as (size, crc32):
+        assert not fs.exists(target)
     assert fs.info(target)["size"] == size
     assert manifest.checksum(path) == crc32
 
 
 def test_an_error_leaves_no_file(remote):
-    with pytest.raises(Exception, match="pickle"):
-        save_announced({"x": lambda: 0}, f"{remote}/b.pth", "run", print)
-
-    def fail(size: int, crc32: str) -> None:
+    path = f"{remote}/b.pth"
+    with pytest.raises(Exception, match="pickle"), staged({"x": lambda: 0}, path, "run"):
+        pass
+    with pytest.raises(KeyboardInterrupt), staged({"x": 1}, path, "run"):
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        save_announced({"x": 1}, f"{remote}/b.pth", "run", fail)
     assert not fsspec.core.url_to_fs(remote)[0].exists(f"{remote}/b.pth")

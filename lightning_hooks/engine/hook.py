@@ -66,6 +66,9 @@ class Hook(JoinsTrainer):
     They are in it when the batch ends, and cost less than the step itself.
     """
 
+    key_arguments: Sequence[str] | None = None
+    """Attributes that tell two stateful hooks of a class apart; None for all plain arguments."""
+
     # -- the ten points --------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:

@@ -1,11 +1,11 @@
-"""``torch.save`` whose size and checksum are known before the file has its name."""
+"""Write checkpoints whose size and checksum are known before they appear."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,36 +13,36 @@ import torch
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import ChecksumWriter, archive_checksum, checksum
-from lightning_hooks.storage.files import locked
 
-__all__ = ["remove_temporaries", "save_announced"]
+__all__ = ["remove_temporaries", "staged"]
 
-PAUSE = 0.05
+SYNC_INTERVAL = 0.05
 """Seconds from one sync of a growing file to the next: some dozen MiB."""
 
 
-def save_announced(obj: Any, path: str, tag: str, announce: Callable[[int, str], None]) -> None:
-    """Write a whole file or none.
+@contextlib.contextmanager
+def staged(obj: Any, path: str, tag: str) -> Iterator[tuple[int, str]]:
+    """Write an object with ``torch.save``, yield size and CRC-32, and let the file appear after.
+
+    The bytes are on the disk when the block begins; if it raises, no file appears.
 
     Args:
-        obj: What ``torch.save`` takes.
-        path: Where to, local or fsspec's.
-        tag: What a local file is called meanwhile, ``<path>.<tag>.tmp``.
-        announce: Is given the size and the CRC-32 when the bytes are on the disk and before the
-            file is there under its name: what it notes is true from the rename on.
+        obj: The object to write.
+        path: The local or remote path of the file.
+        tag: A part of a local file's temporary path, ``<path>.<tag>.tmp``.
     """
     if files.is_local(path):
-        # locked until it has its name: what nobody holds is left of a process that was killed
+        # a temporary file that no process has locked was left by a process that was killed
         with contextlib.ExitStack() as lock, files.atomic_path(path, tag) as temporary:
-            lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
+            lock.enter_context(files.locked(temporary, os.O_RDWR | os.O_CREAT))
             crc32 = _save_synced(obj, temporary)
-            announce(os.path.getsize(temporary), crc32)
+            yield os.path.getsize(temporary), crc32
         return
     with files.atomic_write(path) as file:
         checked = ChecksumWriter(file)
         torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
         file.close()  # all is sent, and appears with the end of the block
-        announce(checked.size, checked.crc32)
+        yield checked.size, checked.crc32
 
 
 def _save_synced(obj: Any, path: str) -> str:
@@ -50,32 +50,34 @@ def _save_synced(obj: Any, path: str) -> str:
     open(path, "wb").close()  # for the other thread to find
     written = threading.Event()
     with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
-        syncing = pool.submit(_keep_synced, path, written)
+        syncing = pool.submit(_sync_while_written, path, written)
         try:
             torch.save(obj, path)  # by name: it need not go through Python's buffers
         finally:
             written.set()
-        # torch writes the records' own, unless it is told not to
+        # torch stores a CRC-32 with each record unless that is switched off
         has_crc32 = torch.serialization.get_crc32_options()
         crc32 = archive_checksum(path) if has_crc32 else checksum(path)
         syncing.result()
     return crc32
 
 
-def _keep_synced(path: str, written: threading.Event) -> None:
-    """Have the disk take what there is of a file while it is written, and all of it then."""
-    while not written.wait(PAUSE):
+def _sync_while_written(path: str, written: threading.Event) -> None:
+    """Sync a file again and again while it is written, and once when it is complete."""
+    while not written.wait(SYNC_INTERVAL):
         files.sync(path)
     files.sync(path)
 
 
 def remove_temporaries(directory: str, tags: Collection[str], own: str) -> None:
-    """Delete what killed processes have left of :func:`save_announced` in a local directory.
+    """Delete the temporary files that killed processes have left in a local directory.
+
+    A file that a process is writing stays.
 
     Args:
-        directory: It and those in it.
-        tags: Whose; a file that a process is writing stays.
-        own: The one of these that is nobody else's, also where there are no locks to tell.
+        directory: The directory; its subdirectories are searched too.
+        tags: The tags of the files, see :func:`staged`.
+        own: The tag that no other process uses; its files go even where there are no locks.
     """
     if not (files.is_local(directory) and os.path.isdir(directory)):
         return
@@ -85,6 +87,6 @@ def remove_temporaries(directory: str, tags: Collection[str], own: str) -> None:
             if name.endswith(".tmp") and tag in tags:
                 path = os.path.join(folder, name)
                 # not there any more, or not ours to open: no reason to end a run
-                with contextlib.suppress(OSError), locked(path, wait=False) as held:
-                    if held or (held is None and tag == own):
+                with contextlib.suppress(OSError), files.locked(path, wait=False) as is_locked:
+                    if is_locked or (is_locked is None and tag == own):
                         os.unlink(path)

@@ -7,6 +7,7 @@ import errno
 import os
 import posixpath
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 from uuid import uuid4
@@ -27,6 +28,7 @@ __all__ = [
     "as_name",
     "atomic_path",
     "atomic_write",
+    "exclusive",
     "exists",
     "filesystem",
     "inner_path",
@@ -38,6 +40,7 @@ __all__ = [
     "make_directory",
     "modified",
     "release",
+    "read_bytes",
     "remove",
     "require_writable",
     "save_state_dict",
@@ -85,6 +88,16 @@ def size_of(path: str) -> int | None:
     fs, target = filesystem(path)
     info = fs.info(target)
     return None if info["type"] == "directory" else int(info["size"])
+
+
+def read_bytes(path: str) -> bytes | None:
+    """Return the contents of a local or remote file, None if there is none."""
+    fs, target = filesystem(path)
+    try:
+        contents: bytes = fs.cat_file(target)
+    except FileNotFoundError:
+        return None
+    return contents
 
 
 def modified(path: str) -> float:
@@ -300,3 +313,17 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
         if is_locked:
             release(descriptor)
         os.close(descriptor)
+
+
+_THREADS = threading.Lock()
+
+
+@contextlib.contextmanager
+def exclusive(directory: str) -> Iterator[None]:
+    """Exclude other threads, and other processes in a local directory, from blocks like this."""
+    with _THREADS, contextlib.ExitStack() as stack:
+        if is_local(directory):
+            directory = os.path.abspath(directory.removeprefix("file://"))
+            make_directory(directory)
+            stack.enter_context(locked(directory))
+        yield

@@ -1,7 +1,7 @@
-"""The list of the checkpoints in a directory: what was written, by whom, with its checksum.
+"""Find and verify the checkpoints of a directory by the list beside them.
 
-It is one JSON file beside the checkpoints. A file that is not in it is not ours, and is never
-deleted; one that differs from what it says is never loaded.
+The list, ``checkpoints.json``, has an entry for each file that was written here. A file without
+an entry is never deleted; one that differs from its entry is never loaded.
 """
 
 from __future__ import annotations
@@ -13,32 +13,25 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import checksum
-from lightning_hooks.storage.files import locked
 
 __all__ = [
     "LATEST",
     "NAME",
     "Entry",
-    "begin",
+    "Manifest",
     "flaw",
     "is_run",
     "newest_valid",
     "read",
-    "remove_temporaries",
-    "runs",
-    "update",
-    "without",
 ]
 
 NAME = "checkpoints.json"
 LATEST = "latest.pth"
-"""The link beside it."""
-
-_ONE_AT_A_TIME = threading.Lock()  # the threads of a process; processes lock the directory
+"""The symbolic link to the newest file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +40,14 @@ class Entry:
 
     Args:
         name: Its path from the directory.
-        size: Its bytes; None for what another writer than ours has made.
+        size: Its bytes; None for a file that another writer has made.
         crc32: The checksum of all its bytes, eight hexadecimal digits; None as above.
         epoch: Epochs done.
         iter: Iterations done.
         time: When it was written, ISO 8601.
-        run: Which run has written it; a run that is resumed keeps its name.
-        series: Which of the run's hooks has, for which key: old files of a series make room.
-        resumable: Whether a run can go on from it, or it is for loading weights.
+        run: The run that has written it; a run that is resumed keeps its name.
+        series: The hook, and the key, within the run: files of one series supersede each other.
+        resumable: Whether a run can be resumed from it, or it is for loading weights.
     """
 
     name: str
@@ -68,129 +61,123 @@ class Entry:
     resumable: bool = True
 
 
+class Manifest:
+    """The list of a directory, to be changed inside :func:`files.exclusive` only.
+
+    Args:
+        path: The path of the file.
+        contents: What is in it; None if it does not exist.
+    """
+
+    def __init__(self, path: str, contents: bytes | None) -> None:
+        self.path = path
+        self.entries: list[Entry] = []
+        self.begun: list[str] = []
+        """Runs that have no entry yet."""
+        if contents is not None:
+            self._parse(contents)
+
+    @classmethod
+    def of(cls, directory: str) -> Manifest:
+        """Read the list of a directory."""
+        path = files.join(directory, NAME)
+        return cls(path, files.read_bytes(path))
+
+    def _parse(self, contents: bytes) -> None:
+        try:
+            table = json.loads(contents)
+            entries = [Entry(**entry) for entry in table["files"]]
+            # these files are deleted one day, and the list may have come from a stranger
+            self.entries = [entry for entry in entries if files.is_inside(entry.name)]
+            self.begun = [run for run in table.get("begun", ()) if is_run(run)]
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            self.entries = []
+            warnings.warn(
+                f"{self.path} is no list of checkpoints ({error!r}): the files that "
+                "it named are neither found by it nor deleted any more",
+                stacklevel=4,
+            )
+
+    def path_of(self, entry: Entry) -> str:
+        """Return the path of a file."""
+        return files.join(self.path.removesuffix(NAME), entry.name)
+
+    def runs(self) -> set[str]:
+        """Return the names of the runs that have written here, or have begun to."""
+        return {*self.begun, *filter(is_run, (entry.run for entry in self.entries))}
+
+    def write(self) -> None:
+        """Replace the file."""
+        runs = [entry.run for entry in self.entries]
+        table = {
+            "version": 1,
+            "files": [dataclasses.asdict(entry) for entry in self.entries],
+            "begun": [run for run in self.begun if run not in runs],
+        }
+        with files.atomic_write(self.path) as file:
+            file.write(json.dumps(table, indent=1).encode())
+
+    def delete(self, old: Sequence[Entry]) -> None:
+        """Delete entries and their files.
+
+        A file stays if a newer entry has its name, or if its size is not that of the entry:
+        somebody has put another one there.
+        """
+        if not old:
+            return
+        going = {id(entry) for entry in old}  # two may be equal: a file that was written twice
+        self.entries = [entry for entry in self.entries if id(entry) not in going]
+        names = {entry.name for entry in self.entries}
+        for entry in old:
+            path = self.path_of(entry)
+            with contextlib.suppress(FileNotFoundError):
+                if entry.name not in names and entry.size in (files.size_of(path), None):
+                    files.remove(path)
+        self.write()
+
+    def series(self, run: str, series: str, *, check: bool) -> tuple[list[Entry], list[Entry]]:
+        """Return the entries of a series that have files, and those that are out of date.
+
+        Args:
+            run: The run.
+            series: The series in it.
+            check: Whether to look for the files, or to take them to exist.
+        """
+        own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
+        existing = own
+        if check:
+            existing = [e for e in own if files.exists(self.path_of(e))]
+        if not existing:
+            return [], []
+        newest = existing[-1]
+        # entries after the newest are of files that a writer of the user's has not finished
+        older = own[: own.index(newest)]
+        outdated = [e for e in older if e not in existing or e.name == newest.name]
+        # the newest may have replaced another run's file
+        return existing, outdated + [
+            e for e in self.entries if e.name == newest.name and e not in own
+        ]
+
+
 def read(directory: str) -> list[Entry]:
-    """Return the entries, oldest first; none where there is no manifest.
+    """Return the entries, oldest first; none where there is no list.
 
-    One that cannot be understood costs a warning: its files are then nobody's.
+    One that cannot be parsed is warned of; its files are then neither found nor deleted.
     """
-    return _read(directory)[0]
-
-
-def _read(directory: str) -> tuple[list[Entry], list[str]]:
-    """Return the entries, and the runs that have none yet."""
-    fs, target = files.filesystem(files.join(directory, NAME))
-    try:
-        with fs.open(target, "rb") as file:
-            table = json.load(file)
-        entries = [Entry(**entry) for entry in table["files"]]
-        # what is named here is deleted one day, and the file may have come with a stranger's run
-        inside = [entry for entry in entries if files.is_inside(entry.name)]
-        return inside, [run for run in table.get("begun", ()) if is_run(run)]
-    except FileNotFoundError:
-        return [], []
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        warnings.warn(
-            f"{files.join(directory, NAME)} is no list of checkpoints ({error!r}): the files that "
-            "it named are neither found by it nor deleted any more",
-            stacklevel=3,
-        )
-        return [], []
-
-
-def _write(directory: str, entries: list[Entry], begun: list[str]) -> None:
-    table = {
-        "version": 1,
-        "files": [dataclasses.asdict(entry) for entry in entries],
-        "begun": [run for run in begun if all(entry.run != run for entry in entries)],
-    }
-    with files.atomic_write(files.join(directory, NAME)) as file:
-        file.write(json.dumps(table, indent=1).encode())
-
-
-def update(directory: str, change: Callable[[list[Entry]], list[Entry]]) -> None:
-    """Replace the entries by what ``change`` makes of them; others wait meanwhile.
-
-    Processes exclude each other in a local directory only: a remote one is for one run at a time.
-    """
-    with _alone(directory):
-        before, begun = _read(directory)
-        after = change(before)
-        if after != before:
-            _write(directory, after, begun)
-
-
-def begin(directory: str, run: str) -> None:
-    """Note a run before its first file: what is left if it is killed in that is known by it."""
-    if run not in runs(directory):
-        with _alone(directory):
-            entries, begun = _read(directory)
-            _write(directory, entries, [*begun, run])
-
-
-def runs(directory: str) -> set[str]:
-    """Return the names of the runs that have written here, or have begun to."""
-    entries, begun = _read(directory)
-    return {*begun, *filter(is_run, (entry.run for entry in entries))}
+    return Manifest.of(directory).entries
 
 
 def is_run(name: object) -> bool:
-    """Whether this may be a run's name: files are known by it, and deleted."""
+    """Return whether this may be a run's name, by which its files are found and deleted."""
     return isinstance(name, str) and re.fullmatch("[0-9a-f]{12}", name) is not None
 
 
-def remove_temporaries(directory: str) -> None:
-    """Delete what processes that were killed have left of this list and of links to the latest."""
-    if files.is_local(directory) and os.path.isdir(directory):
-        with _alone(directory):  # so that nobody else is about to write one
-            for name in os.listdir(directory):
-                path = os.path.join(directory, name)
-                found = re.fullmatch(r"(.+)\.[0-9a-f]{8}\.tmp", name)
-                if found and (found[1] == NAME or (found[1] == LATEST and os.path.islink(path))):
-                    os.unlink(path)
-
-
-@contextlib.contextmanager
-def _alone(directory: str) -> Iterator[None]:
-    """Exclude other threads, and other processes where the directory is local."""
-    with _ONE_AT_A_TIME, contextlib.ExitStack() as stack:
-        if files.is_local(directory):
-            directory = os.path.abspath(directory.removeprefix("file://"))
-            files.make_directory(directory)
-            stack.enter_context(locked(directory))
-        yield
-
-
-def without(directory: str, entries: Sequence[Entry], old: Sequence[Entry]) -> list[Entry]:
-    """Delete the files of old entries, which are among the entries, and return the others.
-
-    A file that has not the size of its entry is another one by now, and stays.
-    """
-    going = {id(entry) for entry in old}  # two may be equal: a file that was written twice
-    left = [entry for entry in entries if id(entry) not in going]
-    for entry in old:
-        path = files.join(directory, entry.name)
-        again = any(entry.name == other.name for other in left)  # written anew
-        size = -1 if again else _size(path)
-        if size != -1 and entry.size in (size, None):
-            files.remove(path)
-    return left
-
-
-def _size(path: str) -> int | None:
-    """The bytes of a file; None for a directory, and -1 where there is nothing."""
-    fs, target = files.filesystem(path)
-    try:
-        info = fs.info(target)
-    except FileNotFoundError:
-        return -1
-    return None if info["type"] == "directory" else int(info["size"])
-
-
 def flaw(directory: str, entry: Entry) -> str:
-    """Say what is wrong with a file, an empty string if nothing."""
+    """Describe how a file differs from its entry; return an empty string if it does not."""
     path = files.join(directory, entry.name)
-    size = _size(path)
-    if size == -1:
+    try:
+        size = files.size_of(path)
+    except FileNotFoundError:
         return "is missing"
     if size is None or entry.size is None:
         return ""
@@ -208,7 +195,7 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
     Newer ones that are damaged or missing are warned of.
 
     Args:
-        directory: Where a ``CheckpointHook`` has written.
+        directory: The directory in which a ``CheckpointHook`` has written.
         resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
     """
     directory = os.fspath(directory)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint that may be damaged, or not what it is taken for."""
+"""Read checkpoints that may be damaged, or of the wrong kind."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = [
     "DamagedCheckpointError",
     "WeightsOnlyError",
     "load",
-    "look_at",
     "require_resumable",
+    "verify",
 ]
 
 
 class DamagedCheckpointError(RuntimeError):
-    """A checkpoint is not what was written; the message names the newest valid one."""
+    """A checkpoint is not as it was written; the message names the newest valid one."""
 
 
 class WeightsOnlyError(KeyError):
-    """A run cannot go on from a file of weights (Lightning raises a KeyError there too)."""
+    """A run cannot be resumed from a file of weights; Lightning raises a KeyError there too."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -43,28 +43,28 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
         raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
     try:
         checkpoint: dict[str, Any] = files.load_torch(path, map_location, weights_only)
-    except (EOFError, RuntimeError) as error:  # what torch says of half a file
+    except (EOFError, RuntimeError) as error:  # torch raises these for half a file
         raise DamagedCheckpointError(f"{path} cannot be read: {error}{_advice(path)}") from error
     return checkpoint
 
 
-def look_at(path: str, for_fit: bool, weights_only: bool = True) -> None:
-    """Look at a checkpoint that a strategy with shards is about to read by itself.
+def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
+    """Check a checkpoint that a strategy with shards is about to read by itself.
 
-    Of a directory at what is in it beside the shards.
+    In a directory, only the file beside the shards is checked.
 
     Raises:
         FileNotFoundError: if there is none.
         DamagedCheckpointError: if it is not as it was written.
         pickle.UnpicklingError: if there is more in it than tensors and plain types.
-        WeightsOnlyError: if a run is to go on from it and cannot.
+        WeightsOnlyError: if a run is to be resumed from it and cannot be.
     """
     if not os.path.isdir(path):
         checkpoint = load(path, "meta", weights_only)
         if for_fit:
             require_resumable(path, checkpoint)
         return
-    beside = os.path.join(path, "meta.pt")  # without it the strategy takes it for no checkpoint
+    beside = os.path.join(path, "meta.pt")  # without it, it is no checkpoint to the strategy
     if os.path.exists(beside):
         rest = files.load_torch(beside, "cpu", weights_only)
         if for_fit and "lr_schedulers" not in rest:
@@ -77,10 +77,10 @@ def look_at(path: str, for_fit: bool, weights_only: bool = True) -> None:
 
 
 def require_resumable(path: str, checkpoint: dict[str, Any]) -> None:
-    """Refuse a checkpoint without the state of the optimizers, or with it as mmcv has it.
+    """Raise unless a checkpoint has the optimizers' states, in Lightning's layout.
 
     Raises:
-        WeightsOnlyError: says what such a file is for.
+        WeightsOnlyError: if it has not; the message names the use of such a file.
     """
     if "optimizer" in checkpoint and "meta" in checkpoint:
         raise WeightsOnlyError(
@@ -99,15 +99,15 @@ def require_resumable(path: str, checkpoint: dict[str, Any]) -> None:
 
 
 def _flaw(path: str) -> str:
-    """What the manifest says against a file; nothing if it does not know it."""
-    directory, name = _known(path)
+    """Describe how a file differs from its entry in the manifest; empty if it has none."""
+    directory, name = _listed_at(path)
     entries = [entry for entry in manifest.read(directory) if entry.name == name]
     problems = [manifest.flaw(directory, entry) for entry in entries]
     return "" if "" in problems or not problems else problems[-1]
 
 
-def _known(path: str) -> tuple[str, str]:
-    """The directory whose manifest knows a file, and the file's name there."""
+def _listed_at(path: str) -> tuple[str, str]:
+    """Return the directory whose manifest lists a file, and the file's name there."""
     local = files.is_local(path)
     paths: Any = os.path if local else posixpath
     if local:  # a link to the latest, too
@@ -120,6 +120,6 @@ def _known(path: str) -> tuple[str, str]:
 
 def _advice(path: str) -> str:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of this very file
-        newest = manifest.newest_valid(_known(path)[0])
+        warnings.simplefilter("ignore")  # about this very file
+        newest = manifest.newest_valid(_listed_at(path)[0])
     return f"; the newest valid checkpoint beside it is {newest}" if newest else ""

@@ -10,14 +10,12 @@ import os
 import re
 import time
 from typing import Any
-from uuid import uuid4
 
 import torch
 
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizer_steps import start_at
-from lightning_hooks.storage import files, manifest, verification
-from lightning_hooks.storage.files import locked
+from lightning_hooks.storage import checkpoints, files, manifest, verification
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -85,15 +83,7 @@ def save(
         )
     files.save_torch(checkpoint, files.join(out_dir, filename))
     if create_symlink and files.is_local(out_dir):
-        link_latest(os.path.abspath(out_dir), filename)
-
-
-def link_latest(directory: str, filename: str, name: str = manifest.LATEST) -> None:
-    """Point a symlink at a file of the same directory, replacing the old one in one step."""
-    temporary = os.path.join(directory, f"{name}.{uuid4().hex[:8]}.tmp")
-    with locked(directory):  # a link that is there without it is left of a killed process
-        os.symlink(filename, temporary)
-        os.replace(temporary, os.path.join(directory, name))
+        checkpoints.link_latest(os.path.abspath(out_dir), filename)
 
 
 def load(

@@ -13,7 +13,6 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.engine.runner.mmcv_checkpoint import link_latest
 from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.hooks.checkpoint.paths import (
     checked_out_dir,
@@ -21,10 +20,10 @@ from lightning_hooks.hooks.checkpoint.paths import (
     make_early,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.checkpoint.retention import keep_last
-from lightning_hooks.hooks.checkpoint.writer import Target, check_strategy
+from lightning_hooks.hooks.checkpoint.writer import check_strategy
 from lightning_hooks.hooks.evaluation.eval import EvalHook
-from lightning_hooks.storage import atomic_save, files, manifest
+from lightning_hooks.storage import checkpoints, files
+from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.dtensors import is_sharded
 
@@ -117,6 +116,7 @@ class CheckpointHook(ModelCheckpointHook):
     """
 
     reads_step = False
+    key_arguments = ("out_dir", "filename_tmpl")
     best: EvalHook | None = None
     """The hook that keeps the best, with ``save_best``."""
     _saved_at: int | None = None
@@ -160,7 +160,7 @@ class CheckpointHook(ModelCheckpointHook):
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
         self.create_symlink = create_symlink
-        self._write_by(background, on_saved)
+        self._init_writing(background, on_saved)
         if save_best is not None:
             self.best = EvalHook(
                 None,
@@ -190,7 +190,7 @@ class CheckpointHook(ModelCheckpointHook):
         self._has_run = True
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        directory = self.directory(runner)
+        directory = self._directory = self.directory(runner)
         check_strategy(runner.trainer, directory, self.save_optimizer)
         make_early(runner, directory)
         runner.logger.info("Checkpoints will be saved to %s", directory)
@@ -199,15 +199,14 @@ class CheckpointHook(ModelCheckpointHook):
         self._clean_up(runner, resumed_at=runner.iter)
 
     def _clean_up(self, runner: Any, resumed_at: int) -> None:
-        if runner.rank != 0:
-            return
-        directory, run, series = self.directory(runner), runner.run_id, self.filename_tmpl
-        earlier = manifest.runs(directory) if files.is_local(directory) else set()
-        manifest.remove_temporaries(directory)
-        if earlier or resumed_at > 0:
-            atomic_save.remove_temporaries(directory, {*earlier, run}, own=run)
-        if resumed_at > 0:
-            keep_last(directory, run, series, self.max_keep_ckpts, resumed_at=resumed_at)
+        if runner.rank == 0:
+            directory, series = self.directory(runner), self.filename_tmpl
+            checkpoints.clean_up(directory, runner.run_id, series, self._choose_old(), resumed_at)
+
+    def _choose_old(self) -> checkpoints.ChooseOld | None:
+        if self.max_keep_ckpts == -1:
+            return None
+        return partial(checkpoints.superseded, limit=self.max_keep_ckpts)
 
     def after_train_epoch(self, runner: Any) -> None:
         """Decide by epoch."""
@@ -225,6 +224,7 @@ class CheckpointHook(ModelCheckpointHook):
 
     def _decide(self, runner: Any, number: int, unit: str) -> None:
         self._due = number
+        self._saved_at = runner.iter if self.by_epoch else number
         runner.logger.info("Saving checkpoint at %d %s", number, unit)
         if self.sync_buffer:
             for buffer in runner.module.buffers():
@@ -240,7 +240,7 @@ class CheckpointHook(ModelCheckpointHook):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, where training has ended before it was due; wait for the thread."""
-        runner = Driver.of(trainer).runner
+        runner = self._runner
         if self.save_last and self._saved_at != runner.iter:
             self._due = runner.epoch if self.by_epoch else runner.iter
             self._write(trainer)
@@ -256,23 +256,17 @@ class CheckpointHook(ModelCheckpointHook):
         number, self._due = self._due, None
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        runner = Driver.of(trainer).runner
-        directory = self.directory(runner)
+        runner, choose_old = self._runner, self._choose_old()
         name = os.path.normpath(self.filename_tmpl.format(number)).replace(os.sep, "/")
-        target = Target(directory, name, runner.run_id, self.filename_tmpl)
-        # before the file, which names itself
-        self._saved_at = runner.iter + progress.batch_is_open(trainer)
-        if runner.meta is not None:
-            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
-        self._write_file(trainer, target, partial(self._make_room, target), self.save_optimizer)
-
-    def _make_room(self, target: Target) -> None:
-        if files.is_local(target.directory) and self.create_symlink is not False:
-            link_latest(target.directory, target.name)
-        keep_last(target.directory, target.run, target.series, self.max_keep_ckpts)
-
-    # -- state -----------------------------------------------------------------------------
-
-    def state_arguments(self) -> dict[str, Any]:
-        """What tells two apart: where their files are."""
-        return {"out_dir": self.out_dir, "filename_tmpl": self.filename_tmpl}
+        path = files.join(self._directory, name)
+        if runner.meta is not None:  # before the file is written, which has its own path in it
+            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
+        target = Target(
+            self._directory,
+            name,
+            runner.run_id,
+            series=self.filename_tmpl,
+            resumable=self.save_optimizer,
+            is_latest=self.create_symlink is not False,
+        )
+        self._write_file(trainer, path, target, choose_old)

@@ -1,4 +1,4 @@
-"""Hooks that are to Lightning a ``ModelCheckpoint``: it finds their files, and adds no own."""
+"""Present a hook to Lightning as a ``ModelCheckpoint``: it finds the files, and adds no own."""
 
 from __future__ import annotations
 
@@ -19,48 +19,45 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.storage import files, manifest, verification
-from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, replaced
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, is_replaceable
 from lightning_hooks.utils.fsdp import has_slices
 
 __all__ = ["ModelCheckpointHook", "is_lightnings_default"]
 
 
 class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[misc]  # every_n_epochs
-    """A ``ModelCheckpoint`` by its attributes and for ``ckpt_path``, a hook in what it does.
+    """A ``ModelCheckpoint`` by its attributes and for ``ckpt_path``, a hook in what it does."""
 
-    A subclass sets ``out_dir``.
-    """
-
-    # what a ModelCheckpoint does by itself
+    # not what a ModelCheckpoint does
     on_train_start = Callback.on_train_start
     state_dict = Callback.state_dict
     load_state_dict = Callback.load_state_dict
 
-    # what others read from one
+    # attributes that others read from one
     monitor = filename = current_score = best_model_score = None
     mode, save_top_k, save_weights_only, verbose = "min", -1, False, False
     save_last: Any = None
     kth_best_model_path = ""
 
-    out_dir: str | None = None
     _runner: Any = None
-    _told_best: str = ""
-    _take_back: Sequence[Callable[[], None]] = ()
+    _best_path_override: str = ""
+    _restore: Sequence[Callable[[], None]] = ()
     _warned = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Have the Trainer read checkpoints as they were written, or not at all."""
-        # once for all such hooks: taken back in their order, the first's would stay for good
-        strategy = trainer.strategy
-        by_itself = strategy.restore_checkpoint_after_setup
-        if by_itself and "load_checkpoint" not in vars(strategy):
-            look = partial(_look_at, trainer)
-            listening = MethodPatch(strategy, "load_checkpoint", look)
-            self._take_back = (*self._take_back, listening.remove)
-        if not getattr(strategy.checkpoint_io, "knows_fit", False):
-            io = AtomicCheckpointIO(for_fit=lambda: trainer.state.fn == TrainerFn.FITTING)
-            restore = replaced(strategy, io)
-            self._take_back = (*self._take_back, *([] if restore is None else [restore]))
+        """Have the Trainer verify checkpoints when it reads them."""
+        # by one of these hooks: with two, the first to restore would restore the other's
+        strategy, own_io = trainer.strategy, trainer.strategy.checkpoint_io
+        reads_itself = strategy.restore_checkpoint_after_setup
+        if reads_itself and "load_checkpoint" not in vars(strategy):
+            patch = MethodPatch(strategy, "load_checkpoint", partial(_verify, trainer))
+            self._restore = (*self._restore, patch.remove)
+        if is_replaceable(own_io) and getattr(own_io, "for_fit", None) is None:
+            strategy.checkpoint_io = AtomicCheckpointIO(
+                for_fit=lambda: trainer.state.fn == TrainerFn.FITTING
+            )
+            restore_io = partial(setattr, strategy, "checkpoint_io", own_io)
+            self._restore = (*self._restore, restore_io)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         beside = any(map(is_lightnings_default, callbacks))
         if self.hosted_at is not None and beside and not self._warned:
@@ -75,26 +72,26 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Give the Trainer its own reader back."""
-        self._restore_io()
+        """Restore the Trainer's own reader."""
+        self._restore_strategy()
         super().on_exception(trainer, pl_module, exception)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Give the Trainer its own reader back."""
-        self._restore_io()
+        """Restore the Trainer's own reader."""
+        self._restore_strategy()
         super().teardown(trainer, pl_module, stage)
 
-    def _restore_io(self) -> None:
-        for restore in self._take_back:
+    def _restore_strategy(self) -> None:
+        for restore in self._restore:
             restore()
-        self._take_back = ()
+        self._restore = ()
 
     def before_run(self, runner: Any) -> None:
-        """Remember the run: its directory is asked for after it."""
+        """Keep the run: its files are looked for after it too."""
         self._runner = runner
-        self._told_best = ""
+        self._best_path_override = ""
 
-    # -- what is there ---------------------------------------------------------------------
+    # -- the files --------------------------------------------------------------------------
 
     @property
     def last_checkpoint(self) -> str:
@@ -111,10 +108,10 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     ) -> None:
         """Write the weights of the inner model alone, for ``load_state_dict`` and mmcv's loader.
 
-        Of sharded parameters the whole: all ranks call this then, rank 0 writes.
+        Sharded parameters are gathered: all ranks must call this then, and rank 0 writes.
 
         Args:
-            path: Where to, local or fsspec's.
+            path: A local path, or fsspec's.
             model: The model, or a function that picks it from the LightningModule of the fit; by
                 default what ``runner.model`` holds.
 
@@ -137,15 +134,11 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
     # -- where files are -------------------------------------------------------------------
 
-    def directory(self, runner: Any) -> str:
-        """Where the files go, by mmcv's rule for ``out_dir``."""
-        return directory_of(self.out_dir, runner.work_dir)
-
     def last_directory(self, work_dir: str | None = None) -> str:
-        """Where the files of the last fit are; before any, where they will be.
+        """Return the directory of the last fit's files; before any fit, that of the next.
 
         Args:
-            work_dir: The work directory that the fit will have; the current one by default.
+            work_dir: The work directory of the next fit; the current one by default.
         """
         if self._runner is not None:
             return self.directory(self._runner)
@@ -166,12 +159,12 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
     @property
     def best_model_path(self) -> str:
-        """What ``ckpt_path="best"`` takes: the best of the run by the first key, else the last."""
-        return self._told_best or self._messages().get("best_ckpt") or self.last_model_path
+        """The file for ``ckpt_path="best"``: the run's best by the first key, else its last."""
+        return self._best_path_override or self._messages().get("best_ckpt") or self.last_model_path
 
     @best_model_path.setter
     def best_model_path(self, path: str) -> None:
-        self._told_best = path  # by a launcher, after a fit in another process
+        self._best_path_override = path  # a launcher sets it after a fit in another process
 
     @property
     def best_k_models(self) -> dict[str, Any]:  # type: ignore[override]  # an attribute there
@@ -185,26 +178,26 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         return found
 
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
-        """What Lightning chooses from for ``ckpt_path="last"``, also before any fit."""
+        """Return the file for ``ckpt_path="last"``, also before any fit."""
         directory = directory_of(self.out_dir, Driver.work_dir(trainer))
         fitting = trainer.state.fn == TrainerFn.FITTING
         newest = manifest.newest_valid(directory, resumable=fitting)
-        if fitting and newest is None:  # to be told that it is for loading weights
+        if fitting and newest is None:  # the error says that it is for loading weights
             newest = manifest.newest_valid(directory)
         return {newest} if newest else set()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_runner", "_take_back")
+        mine = ("_runner", "_restore")
         return {k: v for k, v in super().__getstate__().items() if k not in mine}
 
 
-def _look_at(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:
-    """Have rank 0 look at a checkpoint before all ranks read it, and all raise what it finds."""
+def _verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:
+    """Verify a checkpoint on rank 0 before all ranks read it; all raise what is found."""
     found: Exception | None = None
     if trainer.is_global_zero:
         for_fit = trainer.state.fn == TrainerFn.FITTING
         try:
-            verification.look_at(os.fspath(path), for_fit, weights_only is not False)
+            verification.verify(os.fspath(path), for_fit, weights_only is not False)
         except Exception as error:
             found = error
     found = trainer.strategy.broadcast(found)
@@ -213,7 +206,7 @@ def _look_at(trainer: L.Trainer, path: Any, weights_only: bool | None = None) ->
 
 
 def is_lightnings_default(callback: Callback) -> bool:
-    """Whether a callback is what Lightning adds by itself."""
+    """Return whether a callback is the one that Lightning adds by itself."""
     if type(callback) is not ModelCheckpoint:
         return False
     return callback.monitor is callback.filename is callback.save_last is None

@@ -1,13 +1,12 @@
-"""When and how a native hook writes a checkpoint: where a resume from it loses nothing."""
+"""Write checkpoints at the moments from which a resumed run loses nothing."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 
@@ -15,79 +14,14 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.method_patch import patched
-from lightning_hooks.storage import atomic_save, files, manifest
+from lightning_hooks.hooks.checkpoint.paths import directory_of
+from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.background_save import BackgroundSaver
-from lightning_hooks.storage.checkpoint_io import wait_for_writer, writes_atomically
+from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
+from lightning_hooks.storage.checkpoints import ChooseOld, Target
 from lightning_hooks.utils.fsdp import shares_state
 
-__all__ = ["CheckpointWriter", "Target", "check_strategy", "write_checkpoint", "write_note"]
-
-
-class Target(NamedTuple):
-    """Where a checkpoint goes and what it belongs to."""
-
-    directory: str
-    name: str
-    """The path from the directory, with ``/``."""
-    run: str
-    series: str
-    """See :class:`~lightning_hooks.storage.manifest.Entry`."""
-
-    @property
-    def path(self) -> str:
-        """The file."""
-        return files.join(self.directory, self.name)
-
-
-def write_checkpoint(
-    trainer: L.Trainer,
-    target: Target,
-    *,
-    save_optimizer: bool = True,
-    done: Callable[[], None],
-    background: BackgroundSaver | None = None,
-) -> None:
-    """Write a checkpoint of Lightning's with mmcv's ``meta``, on all ranks together.
-
-    Args:
-        trainer: The Trainer, in a fit.
-        target: Where to.
-        save_optimizer: Whether a run can be resumed from the file.
-        done: Called on rank 0 when the file is on the disk and in the manifest.
-        background: What writes a copy beside the training.
-    """
-    own: list[str] = []
-
-    def write(checkpoint: dict[str, Any], path: str) -> None:
-        own.append(path)
-        job = partial(write_note, target=target, resumable=save_optimizer, done=done)
-        if background is None:
-            job(checkpoint)
-        else:
-            background.save(checkpoint, job, path)
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(writes_atomically(trainer.strategy, write))
-        if not save_optimizer:  # Lightning then leaves callbacks out, and so mmcv's meta
-            module = trainer.lightning_module
-            add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
-            stack.enter_context(patched(module, "on_save_checkpoint", add))
-        trainer.save_checkpoint(target.path, weights_only=not save_optimizer)
-    if trainer.is_global_zero and not own:
-        # a CheckpointIO of the user's, or a strategy with a file per rank, has written it
-        wait_for_writer(trainer.strategy)
-        if background is not None:
-            writer = type(trainer.strategy.checkpoint_io).__name__
-            warnings.warn(
-                f"background=True has no effect: {type(trainer.strategy).__name__} with {writer} "
-                "writes the checkpoints, while the training waits",
-                stacklevel=2,
-            )
-        meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
-        _note(target, meta, save_optimizer, None, None)
-        done()
-    if precision.writes_directories(trainer.strategy):  # before that no rank finds it
-        trainer.strategy.barrier("write_checkpoint")
+__all__ = ["CheckpointWriter", "check_strategy"]
 
 
 def check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> None:
@@ -113,29 +47,6 @@ def check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> 
         )
 
 
-def write_note(
-    checkpoint: dict[str, Any], *, target: Target, resumable: bool, done: Callable[[], None]
-) -> None:
-    """Write a file, with its entry in the manifest before it appears."""
-    note = partial(_note, target, checkpoint["meta"], resumable)
-    if files.is_local(target.directory):
-        manifest.begin(target.directory, target.run)
-    atomic_save.save_announced(checkpoint, target.path, target.run, note)
-    done()
-
-
-def _note(
-    target: Target, meta: dict[str, Any], resumable: bool, size: int | None, crc32: str | None
-) -> None:
-    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    entry = manifest.Entry(
-        *(target.name, size, crc32, meta["epoch"], meta["iter"], now, target.run, target.series),
-        resumable=resumable,
-    )
-    # an older file of the name stays in it: until the rename it is the one that is there
-    manifest.update(target.directory, lambda entries: [*entries, entry])
-
-
 class CheckpointWriter(Hook):
     """A hook that decides at mmcv's points what is due, and writes it when that is safe.
 
@@ -143,23 +54,20 @@ class CheckpointWriter(Hook):
     end of the batch, or of the validation that follows the batch, and where the batch is the
     last of its epoch at the end of the epoch.
 
-    A subclass writes with ``_write_file``, and calls ``_write_by`` with the arguments of its
-    constructor that say how.
+    A subclass sets ``_due``, defines ``_write``, which calls ``_write_file``, and calls
+    ``_init_writing`` in its constructor.
     """
 
     by_epoch: bool = True
+    out_dir: str | None = None
+    save_optimizer: bool = True
     on_saved: Callable[[str], object] | None = None
     _due: Any = None
-    """What is to be written, None for nothing; ``_write`` takes it."""
+    """The files to be written, None for none."""
     _background: BackgroundSaver | None = None
 
-    def _write_by(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
-        """Check and take the arguments.
-
-        Args:
-            background: Whether a thread writes.
-            on_saved: Called with the path of each file when all is done, where it was written.
-        """
+    def _init_writing(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
+        """Check and set the arguments of these names."""
         if not isinstance(background, bool):
             raise TypeError(f"background must be a bool, got {background!r}")
         if not (on_saved is None or callable(on_saved)):
@@ -173,8 +81,12 @@ class CheckpointWriter(Hook):
         return self._background is not None
 
     def is_writing(self, path: str) -> bool:
-        """Whether the thread is not done with this file, or has failed to write it."""
+        """Return whether the thread has still to write this file, or has failed to."""
         return self._background is not None and self._background.is_writing(path)
+
+    def directory(self, runner: Any) -> str:
+        """Return the directory of the files, by mmcv's rule for ``out_dir``."""
+        return directory_of(self.out_dir, runner.work_dir)
 
     def _write(self, trainer: L.Trainer) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
@@ -182,24 +94,63 @@ class CheckpointWriter(Hook):
     def _write_file(
         self,
         trainer: L.Trainer,
+        path: str,
         target: Target,
-        done: Callable[[], None],
-        save_optimizer: bool = True,
+        choose_old: ChooseOld | None = None,
+        on_written: Callable[[list[str]], None] | None = None,
     ) -> None:
-        """Write a file as the constructor was told to; see :func:`write_checkpoint`."""
+        """Write a checkpoint of Lightning's with mmcv's ``meta``, on all ranks together.
 
-        def finish() -> None:
-            done()
-            if self.on_saved is not None and files.exists(target.path):
-                self.on_saved(target.path)
+        Args:
+            trainer: The Trainer, in a fit.
+            path: The path of the target.
+            target: The directory, the name and the series.
+            choose_old: Chooses the files to delete when this one is complete.
+            on_written: Called on rank 0 with the names of these.
+        """
+        strategy, background = trainer.strategy, self._background
+        written: list[str] = []
 
-        write_checkpoint(
-            trainer,
-            target,
-            save_optimizer=save_optimizer,
-            done=finish,
-            background=self._background,
-        )
+        def report(old: list[str]) -> None:
+            if on_written is not None:
+                on_written(old)
+            if self.on_saved is not None and files.exists(path):
+                self.on_saved(path)
+
+        def save(checkpoint: dict[str, Any]) -> None:
+            old = checkpoints.save(checkpoint, path, target, choose_old)
+            if on_written or self.on_saved:
+                report(old)
+
+        def write(checkpoint: dict[str, Any], path: str) -> None:
+            written.append(path)
+            if background is None:
+                save(checkpoint)
+            else:
+                background.save(checkpoint, save, path)
+
+        with contextlib.ExitStack() as stack:
+            own_io = replace_writer(strategy, write)
+            stack.callback(setattr, strategy, "checkpoint_io", own_io)
+            if not target.resumable:  # Lightning then skips callbacks, which add mmcv's meta
+                module = trainer.lightning_module
+                add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
+                stack.enter_context(patched(module, "on_save_checkpoint", add))
+            trainer.save_checkpoint(path, weights_only=not target.resumable)
+        if trainer.is_global_zero and not written:
+            # a CheckpointIO of the user's, or a strategy with a file per rank, has written it
+            wait_for_writer(strategy)
+            if background is not None:
+                warnings.warn(
+                    f"background=True has no effect: {type(strategy).__name__} with "
+                    f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
+                    "training waits",
+                    stacklevel=2,
+                )
+            meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
+            report(checkpoints.record(target, meta, choose_old))
+        if precision.writes_directories(strategy):  # before that no rank finds it
+            strategy.barrier("write_checkpoint")
 
     # -- Lightning's events ----------------------------------------------------------------
 
@@ -216,9 +167,7 @@ class CheckpointWriter(Hook):
             self._background.raise_error()
         if self._due is None or progress.validates_next(trainer):
             return
-        if not progress.is_last_batch(
-            trainer
-        ):  # from there Lightning would resume into the old pass
+        if not progress.is_last_batch(trainer):  # there a resume would go back to the old pass
             self._write(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -129,7 +129,7 @@ class EvalHook(TimedEvaluation):
         self.interval = interval
         self.by_epoch = by_epoch
         self._compare_by(save_best, rule, greater_keys, less_keys, keep_best)
-        self._write_by(background, on_saved)
+        self._init_writing(background, on_saved)
         self.test_fn = test_fn or single_gpu_test
         if isinstance(eval_kwargs.get("metric"), (Metric, MetricCollection)):
             self.metric = eval_kwargs.pop("metric")

@@ -16,11 +16,12 @@ from lightning_hooks.hooks.checkpoint.model_checkpoint import (
     ModelCheckpointHook,
     is_lightnings_default,
 )
-from lightning_hooks.hooks.checkpoint.paths import directory_of, make_early
-from lightning_hooks.hooks.checkpoint.retention import delete_files
-from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter, Target, check_strategy
+from lightning_hooks.hooks.checkpoint.paths import make_early
+from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter, check_strategy
 from lightning_hooks.hooks.evaluation.best_rule import BestRules, best_name, number, ranked
 from lightning_hooks.storage import files
+from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.manifest import Entry
 
 __all__ = ["BestCheckpoints"]
 
@@ -49,9 +50,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
     A subclass sets ``out_dir`` and calls ``_compare_by`` and, with every score, ``_save_ckpt``.
     """
 
-    out_dir: str | None = None
     best_ckpt_path: str | None = None
-    save_optimizer = True
     _due: list[_Due] | None = None
     _deleted: set[str]  # by whoever writes, perhaps a thread; until the ranking has it
 
@@ -73,10 +72,6 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         if self.out_dir:
             make_early(runner, self.directory(runner))
             runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))
-
-    def directory(self, runner: Any) -> str:
-        """Where the files go, by mmcv's rule for ``out_dir``."""
-        return directory_of(self.out_dir, runner.work_dir)
 
     def _others(self, runner: Any) -> list[Any]:
         return [h for h in runner.hooks if isinstance(h, BestCheckpoints) and h.save_best]
@@ -166,32 +161,47 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             return
         runner = Driver.of(trainer).runner
         for one in due:
-            name = os.path.basename(one.path)
-            target = Target(self.directory(runner), name, runner.run_id, f"best {one.key}")
+            directory, name = self.directory(runner), os.path.basename(one.path)
+            series = f"best {one.key}"
+            target = Target(directory, name, runner.run_id, series, self.save_optimizer)
             ranking = self._ranking(runner, one.key)
-            done = partial(self._report_and_delete, runner, target, one, ranking)
-            self._write_file(trainer, target, done, self.save_optimizer)
+            beside = files.join(directory, "")
+            old = {path for _, path in ranking[self.keep_best :] if path.startswith(beside)}
+            names = {path.removeprefix(beside) for path in old}
+
+            def choose_old(
+                existing: list[Entry], name: str = name, names: set[str] = names
+            ) -> list[Entry]:
+                # a writer of the user's may not have finished
+                is_written = any(entry.name == name for entry in existing)
+                return [entry for entry in existing if is_written and entry.name in names]
+
+            report = partial(self._report, runner, one, ranking, beside, old)
+            self._write_file(trainer, one.path, target, choose_old, report)
         self._forget_deleted(runner)
 
-    def _report_and_delete(
-        self, runner: Any, target: Target, one: _Due, ranking: list[list[Any]]
+    def _report(
+        self,
+        runner: Any,
+        one: _Due,
+        ranking: list[list[Any]],
+        beside: str,
+        old: set[str],
+        deleted: list[str],
     ) -> None:
-        """Say that a file is there, and delete what is no longer among the best."""
+        """Log that a file has been written, and others deleted."""
+        name = one.path.removeprefix(beside)
         best, path = ranking[0]
         if path == one.path:
-            runner.logger.info("Now best checkpoint is saved as %s.", target.name)
+            runner.logger.info("Now best checkpoint is saved as %s.", name)
             runner.logger.info("Best %s is %0.4f at %s.", one.key, best, one.when)
         else:
             among = f"Checkpoint among the best {self.keep_best}"
-            runner.logger.info("%s is saved as %s.", among, target.name)
-        if not files.exists(one.path):  # a writer of the user's may not have finished
-            return
-        beside = files.join(target.directory, "")
-        old = {path for _, path in ranking[self.keep_best :] if path.startswith(beside)}
-        names = [path.removeprefix(beside) for path in old]
-        for name in delete_files(target.directory, target.run, names, target.name):
+            runner.logger.info("%s is saved as %s.", among, name)
+        for name in deleted:
             runner.logger.info("The previous best checkpoint %s was removed", beside + name)
-        self._deleted |= old
+        if files.exists(one.path):
+            self._deleted |= old
 
     def _forget_deleted(self, runner: Any) -> None:
         """Take what was deleted out of the rankings, on the training's thread alone."""

@@ -16,7 +16,7 @@ import torch
 
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, link_latest
+from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.standin.runner.checkpoint import load_checkpoint, save_checkpoint
@@ -25,7 +25,7 @@ from lightning_hooks.standin.runner.register_hooks import HookRegistration
 from lightning_hooks.standin.runner.seed import get_host_info
 from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
-from lightning_hooks.storage import files
+from lightning_hooks.storage import checkpoints, files
 
 __all__ = ["BaseRunner"]
 
@@ -302,7 +302,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         optimizer = self.optimizer if save_optimizer else None
         save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
         if create_symlink and files.is_local(out_dir):
-            link_latest(os.path.abspath(out_dir), filename)
+            checkpoints.link_latest(os.path.abspath(out_dir), filename)
 
     def load_checkpoint(
         self,

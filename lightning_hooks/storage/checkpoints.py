@@ -1,0 +1,162 @@
+"""Save checkpoints in a directory, and delete those that they supersede."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from lightning_hooks.storage import atomic_save, files
+from lightning_hooks.storage.manifest import LATEST, NAME, Entry, Manifest
+
+__all__ = ["ChooseOld", "Target", "clean_up", "link_latest", "record", "save", "superseded"]
+
+
+class Target(NamedTuple):
+    """The place of a new checkpoint; see :class:`Entry`."""
+
+    directory: str
+    name: str
+    run: str
+    series: str
+    resumable: bool = True
+    is_latest: bool = False
+    """Whether the link ``latest.pth`` is to point at it."""
+
+
+ChooseOld = Callable[[list[Entry]], list[Entry]]
+"""Choose, of the existing files of a series, oldest first, those to delete."""
+
+
+def save(
+    checkpoint: dict[str, Any], path: str, target: Target, choose_old: ChooseOld | None = None
+) -> list[str]:
+    """Write a checkpoint, then delete those that it supersedes; return the names of these.
+
+    A kill at any moment leaves every listed file complete: the run is listed before it writes,
+    so that the next process can delete what is left of its temporary file; the entry before the
+    file has its name; and the older files until it has.
+
+    Args:
+        checkpoint: The contents.
+        path: The path of the target.
+        target: The place and what belongs to its entry.
+        choose_old: Chooses the files to delete; None keeps all.
+    """
+    with files.exclusive(target.directory):
+        manifest = Manifest.of(target.directory)
+        if target.run not in manifest.runs():
+            manifest.begun.append(target.run)
+            manifest.write()
+    with contextlib.ExitStack() as writing:
+        found = writing.enter_context(atomic_save.staged(checkpoint, path, target.run))
+        return record(target, checkpoint["meta"], choose_old, found, publish=writing.close)
+
+
+def record(
+    target: Target,
+    meta: Mapping[str, Any],
+    choose_old: ChooseOld | None = None,
+    size_crc32: tuple[int | None, str | None] = (None, None),
+    publish: Callable[[], object] = lambda: None,
+) -> list[str]:
+    """List a checkpoint and delete those that it supersedes; return the names of these.
+
+    Args:
+        target: The place and what belongs to its entry.
+        meta: The epochs and iterations done: ``epoch``, ``iter``.
+        choose_old: Chooses the files to delete; None keeps all.
+        size_crc32: The file's size and CRC-32, if known.
+        publish: Gives the file its name.
+    """
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    done = (meta["epoch"], meta["iter"])
+    of_run = (target.run, target.series, target.resumable)
+    with files.exclusive(target.directory):
+        manifest = Manifest.of(target.directory)
+        # an older entry of the name stays: until the file is renamed it is the one that is there
+        manifest.entries.append(Entry(target.name, *size_crc32, *done, now, *of_run))
+        manifest.write()
+        publish()
+        if target.is_latest and files.is_local(target.directory):
+            _link(os.path.dirname(manifest.path), target.name)
+        old = _delete_old(manifest, target.run, target.series, choose_old)
+    return [entry.name for entry in old]
+
+
+def _delete_old(
+    manifest: Manifest,
+    run: str,
+    series: str,
+    choose_old: ChooseOld | None,
+    resumed_at: int | None = None,
+) -> list[Entry]:
+    existing, outdated = manifest.series(run, series, check=choose_old is not None)
+    if not existing or resumed_at not in (None, existing[-1].iter):
+        return []
+    old = [] if choose_old is None else choose_old(existing)
+    manifest.delete([*old, *outdated])
+    return old
+
+
+def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
+    """Return the entries that make room for the last ``limit`` names, or for a newer file.
+
+    A name that was written twice counts where it was written last; -1 is no limit.
+    """
+    kept: dict[str, Entry] = {}
+    for entry in reversed(entries):
+        if limit < 1 or len(kept) < limit:
+            kept.setdefault(entry.name, entry)
+    return [entry for entry in entries if kept.get(entry.name) is not entry]
+
+
+def clean_up(
+    directory: str, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int
+) -> None:
+    """Delete what killed processes have left in a directory in which a run begins.
+
+    Args:
+        directory: The directory of the run's checkpoints.
+        run: The run.
+        series: The series in it whose superseded files are deleted.
+        choose_old: Chooses these; None keeps all.
+        resumed_at: The iterations done in the file that the run is resumed from, 0 for none.
+            Where newer files are listed they may be damaged, and nothing is superseded.
+    """
+    is_local = files.is_local(directory)
+    if not (os.path.isdir(directory.removeprefix("file://")) if is_local else resumed_at > 0):
+        return
+    with files.exclusive(directory):
+        manifest = Manifest.of(directory)
+        earlier = manifest.runs()
+        if is_local:
+            _remove_temporaries(directory.removeprefix("file://"))
+        _delete_old(manifest, run, series, choose_old, resumed_at)
+    if earlier or resumed_at > 0:
+        atomic_save.remove_temporaries(directory, {*earlier, run}, own=run)
+
+
+def _remove_temporaries(directory: str) -> None:
+    """Delete what killed processes have left of the list and of links to the latest."""
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        found = re.fullmatch(r"(.+)\.[0-9a-f]{8}\.tmp", name)
+        if found and (found[1] == NAME or (found[1] == LATEST and os.path.islink(path))):
+            os.unlink(path)
+
+
+def link_latest(directory: str, name: str) -> None:
+    """Point ``latest.pth`` at a file of the same local directory, in one step."""
+    with files.locked(directory):  # a temporary link without a lock was left by a kill
+        _link(directory, name)
+
+
+def _link(directory: str, name: str) -> None:
+    temporary = os.path.join(directory, f"{LATEST}.{uuid4().hex[:8]}.tmp")
+    os.symlink(name, temporary)
+    os.replace(temporary, os.path.join(directory, LATEST))
