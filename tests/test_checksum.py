@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks.storage import atomic_save, checksum, files
+from lightning_hooks.storage import atomic_save, checkpoints, checksum, files, manifest
 
 SHARED = torch.arange(10.0)
 OBJECTS: dict[str, Any] = {
@@ -33,8 +33,8 @@ def crc32_of(path: Any) -> str:
 @pytest.mark.parametrize("name", ["a.pth", "dé/epoch_1.pth"])
 def test_it_is_that_of_the_bytes(tmp_path, kind, name):
     path = tmp_path / name
-    with atomic_save.staged(OBJECTS[kind], str(path), "run") as found:
-        assert not path.exists()
+    path.parent.mkdir(exist_ok=True)
+    found = atomic_save.write_synced(OBJECTS[kind], str(path))
     assert found == (path.stat().st_size, crc32_of(path))
     assert checksum.checksum(str(path)) == crc32_of(path)
 
@@ -43,8 +43,7 @@ def test_without_the_checksums_of_torch(tmp_path):
     path = tmp_path / "a.pth"
     torch.serialization.set_crc32_options(False)
     try:
-        with atomic_save.staged(SHARED, str(path), "run") as found:
-            pass
+        found = atomic_save.write_synced(SHARED, str(path))
     finally:
         torch.serialization.set_crc32_options(True)
     assert found == (path.stat().st_size, crc32_of(path))
@@ -85,11 +84,13 @@ def test_a_disk_that_fails_leaves_no_file(tmp_path, monkeypatch, when):
             assert failed.wait(60)
             return dict, ()
 
+    path = tmp_path / manifest.NAME
+    manifest.Manifest(str(path), b'{"files": [], "begun": ["0123456789ab"]}').write()
     monkeypatch.setattr(files, "sync", fail_once)
     if when == "in the middle":
         monkeypatch.setattr(atomic_save, "SYNC_INTERVAL", 0)
     obj = Waits() if when == "in the middle" else SHARED
-    staged = atomic_save.staged(obj, str(tmp_path / "a.pth"), "run")
-    with pytest.raises(OSError, match="Input/output error"), staged:
-        pass
-    assert [*tmp_path.iterdir()] == []
+    target = checkpoints.Target(str(tmp_path), "a.pth", "0123456789ab", "series")
+    with pytest.raises(OSError, match="Input/output error"):
+        checkpoints.save({"meta": obj}, str(tmp_path / "a.pth"), target)
+    assert [path.name for path in tmp_path.iterdir()] == [manifest.NAME]

@@ -40,7 +40,7 @@ from lightning_hooks import (
     InvalidLossError,
     OptimizerHook,
 )
-from lightning_hooks.storage import atomic_save
+from lightning_hooks.storage import checkpoints
 
 KINDS = pytest.mark.parametrize("kind", [LOSS, GRADIENTS, INPUT], ids=["loss", "grad", "input"])
 BOTH = pytest.mark.parametrize("action", ["stop", "restore"])
@@ -314,13 +314,13 @@ def test_a_file_that_is_still_being_written_is_not_gone_back_to(
     with torch.no_grad():
         other.net.weight.fill_(100.0)
     fit(other, batches(2))  # leaves an iter_2.pth
-    write, bad_step_is_read = atomic_save.staged, threading.Event()
+    write, bad_step_is_read = checkpoints.save, threading.Event()
 
     def wait(*args: Any) -> Any:
         bad_step_is_read.wait(timeout=30)
         return write(*args)
 
-    monkeypatch.setattr(atomic_save, "staged", wait)
+    monkeypatch.setattr(checkpoints, "save", wait)
     hook = CheckInvalidLossHook(interval=3, action=action)
     fit(wanted, batches(3, {2: LOSS}), hook, Late())
     assert wanted.net.weight.abs().max() < 10

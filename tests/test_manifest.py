@@ -17,10 +17,10 @@ import torch
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
-from lightning_hooks.storage import atomic_save, manifest
-from lightning_hooks.storage.checkpoints import link_latest, superseded
+from lightning_hooks.storage import checkpoints, files, manifest
+from lightning_hooks.storage.checkpoints import clean_up, link_latest, superseded
 from lightning_hooks.storage.files import locked
-from lightning_hooks.storage.manifest import Entry
+from lightning_hooks.storage.manifest import Entry, Manifest
 from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -223,7 +223,9 @@ def test_a_template_with_a_directory(tmp_path):
 def add_many(directory: str, run_id: str) -> None:
     for i in range(25):
         new = Entry(f"{run_id}_{i}.pth", 1, "0", i, i, "", run_id, "s")
-        with manifest.opened(directory) as table:
+        path = os.path.join(directory, manifest.NAME)
+        with files.exclusive(path) as contents:
+            table = Manifest(path, contents)
             table.entries.append(new)
             table.write()
 
@@ -253,8 +255,7 @@ def test_two_link_the_latest_at_once_and_touch_nothing_else(tmp_path):
     assert (tmp_path / "latest.pth.tmp").read_text() == "mine"
     (tmp_path / "latest.pth.0123abcd.tmp").symlink_to("epoch_9.pth")  # a kill has left it
     (tmp_path / "latest.pth.0123abce.tmp").write_text("mine")
-    with manifest.opened(str(tmp_path)) as table:
-        table.remove_temporaries()
+    clean_up(str(tmp_path), "0123456789ab", "epoch_{}.pth", None, resumed_at=0)
     assert {path.name for path in tmp_path.glob("latest*")} == {
         *("latest.pth", "latest.pth.tmp", "latest.pth.0123abce.tmp"),
     }
@@ -270,7 +271,7 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
             os._exit(0)
         return pid
 
-    with manifest.opened(str(tmp_path)):
+    with files.exclusive(str(tmp_path / manifest.NAME)):
         pid = fork()
     try:  # as a loader's workers are while a thread saves
         with locked(str(tmp_path), wait=False) as held:
@@ -284,13 +285,13 @@ def test_a_process_forked_meanwhile_does_not_keep_the_lock(tmp_path):
 
 
 def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
-    with manifest.opened(directory) as table:
-        table.begun.append(run_id)
-        table.write()
-    path = os.path.join(directory, "epoch_1.pth")
-    with atomic_save.staged({}, path, run_id):
+    def wait(*_: Any) -> None:
         pipe.send(0)
         time.sleep(60)
+
+    checkpoints.record = wait  # type: ignore[assignment]  # in this process only
+    target = checkpoints.Target(directory, "epoch_1.pth", run_id, "series")
+    checkpoints.save({"meta": {}}, os.path.join(directory, "epoch_1.pth"), target)
 
 
 @pytest.mark.parametrize("resumes", [False, True], ids=["another run", "the same run"])

@@ -28,6 +28,7 @@ from lightning_hooks import (
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.standin.runner import checkpoint
 from lightning_hooks.storage import manifest
+from lightning_hooks.storage.checksum import checksum
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*weights_only.*:UserWarning")
 
@@ -76,15 +77,14 @@ def forge(path: Path, fired: Path) -> None:
     content = {**content, "ema_state_dict": Payload(fired), "batch": Payload(fired)}
     torch.save(content, path)
     directory = str(path.parent)
-
-    def mend(entries: list[Any]) -> list[Any]:
-        size, crc32 = path.stat().st_size, manifest.checksum(str(path))
-        return [
-            dataclasses.replace(e, size=size, crc32=crc32) if e.name == path.name else e
-            for e in entries
-        ]
-
-    manifest.update(directory, mend)
+    size, crc32 = path.stat().st_size, checksum(str(path))
+    listed_at = os.path.join(directory, manifest.NAME)
+    table = manifest.Manifest(listed_at, Path(listed_at).read_bytes())
+    table.entries = [
+        dataclasses.replace(e, size=size, crc32=crc32) if e.name == path.name else e
+        for e in table.entries
+    ]
+    table.write()
 
 
 def test_the_payload_would_fire(bad: Path, fired: Path) -> None:

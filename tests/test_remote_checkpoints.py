@@ -12,8 +12,8 @@ import pytest
 from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, newest_valid
-from lightning_hooks.storage import manifest
-from lightning_hooks.storage.atomic_save import staged
+from lightning_hooks.storage import checkpoints, manifest
+from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.verification import DamagedCheckpointError
 
 pytestmark = [
@@ -143,19 +143,34 @@ def test_a_hosted_hooks_work_dir(tmp_path, remote):
     assert again.last_checkpoint == f"{remote}/work/epoch_1.pth"
 
 
-def test_the_manifest_knows_a_file_before_it_is_there(remote):
-    path = f"{remote}/a.pth"
-    fs, target = fsspec.core.url_to_fs(path)
-    with staged({"x": 1}, path, "run") as (size, crc32):
-        assert not fs.exists(target)
-    assert fs.info(target)["size"] == size
-    assert manifest.checksum(path) == crc32
+def test_the_manifest_knows_a_file_before_it_is_there(remote, monkeypatch):
+    path, seen = f"{remote}/a.pth", []
+    fs, there = fsspec.core.url_to_fs(path)
+    write = manifest.Manifest.write
+
+    def note(self: Any) -> None:
+        write(self)
+        seen.append((len(self.entries), fs.exists(there)))
+
+    monkeypatch.setattr(manifest.Manifest, "write", note)
+    target = checkpoints.Target(remote, "a.pth", "0123456789ab", "series")
+    checkpoints.save({"meta": {"epoch": 1, "iter": 1}}, path, target)
+    assert seen == [(1, False)]
+    (entry,) = manifest.read(remote)
+    assert fs.info(there)["size"] == entry.size
+    assert checksum(path) == entry.crc32
 
 
-def test_an_error_leaves_no_file(remote):
+def test_an_error_leaves_no_file(remote, monkeypatch):
     path = f"{remote}/b.pth"
-    with pytest.raises(Exception, match="pickle"), staged({"x": lambda: 0}, path, "run"):
-        pass
-    with pytest.raises(KeyboardInterrupt), staged({"x": 1}, path, "run"):
+    target = checkpoints.Target(remote, "b.pth", "0123456789ab", "series")
+    with pytest.raises(Exception, match="pickle"):
+        checkpoints.save({"meta": lambda: 0}, path, target)
+
+    def fail(*_: Any) -> None:
         raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "record", fail)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save({"meta": {}}, path, target)
     assert not fsspec.core.url_to_fs(remote)[0].exists(f"{remote}/b.pth")

@@ -1,52 +1,27 @@
-"""Write checkpoints whose size and checksum are known before they appear."""
+"""Write checkpoints, with the size and the checksum known before they have their name."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import ChecksumWriter, archive_checksum, checksum
 
-__all__ = ["remove_temporaries", "staged"]
+__all__ = ["remove_temporaries", "write_synced", "write_to"]
 
 SYNC_INTERVAL = 0.05
 """Seconds from one sync of a growing file to the next: some dozen MiB."""
 
 
-@contextlib.contextmanager
-def staged(obj: Any, path: str, tag: str) -> Iterator[tuple[int, str]]:
-    """Write an object with ``torch.save``, yield size and CRC-32, and let the file appear after.
-
-    The bytes are on the disk when the block begins; if it raises, no file appears.
-
-    Args:
-        obj: The object to write.
-        path: The local or remote path of the file.
-        tag: A part of a local file's temporary path, ``<path>.<tag>.tmp``.
-    """
-    if files.is_local(path):
-        # a temporary file that no process has locked was left by a process that was killed
-        with contextlib.ExitStack() as lock, files.atomic_path(path, tag) as temporary:
-            lock.enter_context(files.locked(temporary, os.O_RDWR | os.O_CREAT))
-            crc32 = _save_synced(obj, temporary)
-            yield os.path.getsize(temporary), crc32
-        return
-    with files.atomic_write(path) as file:
-        checked = ChecksumWriter(file)
-        torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
-        file.close()  # all is sent, and appears with the end of the block
-        yield checked.size, checked.crc32
-
-
-def _save_synced(obj: Any, path: str) -> str:
-    """Write a local file, wait until it is on the disk, and return its CRC-32."""
+def write_synced(obj: Any, path: str) -> tuple[int, str]:
+    """Write a local file with ``torch.save``, sync it, and return its size and CRC-32."""
     open(path, "wb").close()  # for the other thread to find
     written = threading.Event()
     with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
@@ -59,7 +34,15 @@ def _save_synced(obj: Any, path: str) -> str:
         has_crc32 = torch.serialization.get_crc32_options()
         crc32 = archive_checksum(path) if has_crc32 else checksum(path)
         syncing.result()
-    return crc32
+    return os.path.getsize(path), crc32
+
+
+def write_to(obj: Any, file: IO[bytes]) -> tuple[int, str]:
+    """Write to an open file with ``torch.save``, close it, and return its size and CRC-32."""
+    checked = ChecksumWriter(file)
+    torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
+    file.close()
+    return checked.size, checked.crc32
 
 
 def _sync_while_written(path: str, written: threading.Event) -> None:
@@ -76,7 +59,7 @@ def remove_temporaries(directory: str, tags: Collection[str], own: str) -> None:
 
     Args:
         directory: The directory; its subdirectories are searched too.
-        tags: The tags of the files, see :func:`staged`.
+        tags: The tags of the files, see :func:`files.locked_path`.
         own: The tag that no other process uses; its files go even where there are no locks.
     """
     if not (files.is_local(directory) and os.path.isdir(directory)):

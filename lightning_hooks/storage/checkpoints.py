@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from lightning_hooks.storage import atomic_save, files
-from lightning_hooks.storage.manifest import LATEST, NAME, Entry, Manifest
+from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
-__all__ = ["ChooseOld", "Target", "clean_up", "link_latest", "record", "save", "superseded"]
+__all__ = ["Target", "clean_up", "link_latest", "record", "save", "superseded"]
 
 
 class Target(NamedTuple):
@@ -26,10 +26,6 @@ class Target(NamedTuple):
     resumable: bool = True
     is_latest: bool = False
     """Whether the link ``latest.pth`` is to point at it."""
-
-
-ChooseOld = Callable[[list[Entry]], list[Entry]]
-"""Choose, of the existing files of a series, oldest first, those to delete."""
 
 
 def save(
@@ -47,21 +43,28 @@ def save(
         target: The place and what belongs to its entry.
         choose_old: Chooses the files to delete; None keeps all.
     """
-    with files.exclusive(target.directory):
-        manifest = Manifest.of(target.directory)
-        if target.run not in manifest.runs():
-            manifest.begun.append(target.run)
-            manifest.write()
     with contextlib.ExitStack() as writing:
-        found = writing.enter_context(atomic_save.staged(checkpoint, path, target.run))
-        return record(target, checkpoint["meta"], choose_old, found, publish=writing.close)
+        if files.is_local(path):
+            listed_at = files.join(target.directory, NAME)
+            with files.exclusive(listed_at) as contents:
+                manifest = Manifest(listed_at, contents)
+                if target.run not in manifest.runs():
+                    manifest.begun.append(target.run)
+                    manifest.write()
+            temporary = writing.enter_context(files.locked_path(path, target.run))
+            size, crc32 = atomic_save.write_synced(checkpoint, temporary)
+        else:
+            file = writing.enter_context(files.atomic_write(path))
+            size, crc32 = atomic_save.write_to(checkpoint, file)
+        return record(target, checkpoint["meta"], choose_old, size, crc32, writing.close)
 
 
 def record(
     target: Target,
     meta: Mapping[str, Any],
     choose_old: ChooseOld | None = None,
-    size_crc32: tuple[int | None, str | None] = (None, None),
+    size: int | None = None,
+    crc32: str | None = None,
     publish: Callable[[], object] = lambda: None,
 ) -> list[str]:
     """List a checkpoint and delete those that it supersedes; return the names of these.
@@ -70,37 +73,23 @@ def record(
         target: The place and what belongs to its entry.
         meta: The epochs and iterations done: ``epoch``, ``iter``.
         choose_old: Chooses the files to delete; None keeps all.
-        size_crc32: The file's size and CRC-32, if known.
+        size: The bytes of the file, if known.
+        crc32: The file's checksum, if known.
         publish: Gives the file its name.
     """
+    directory, name, run, series, resumable, is_latest = target
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    done = (meta["epoch"], meta["iter"])
-    of_run = (target.run, target.series, target.resumable)
-    with files.exclusive(target.directory):
-        manifest = Manifest.of(target.directory)
+    new = Entry(name, size, crc32, meta["epoch"], meta["iter"], now, run, series, resumable)
+    listed_at = files.join(directory, NAME)
+    with files.exclusive(listed_at) as contents:
+        manifest = Manifest(listed_at, contents)
         # an older entry of the name stays: until the file is renamed it is the one that is there
-        manifest.entries.append(Entry(target.name, *size_crc32, *done, now, *of_run))
+        manifest.entries.append(new)
         manifest.write()
         publish()
-        if target.is_latest and files.is_local(target.directory):
-            _link(os.path.dirname(manifest.path), target.name)
-        old = _delete_old(manifest, target.run, target.series, choose_old)
-    return [entry.name for entry in old]
-
-
-def _delete_old(
-    manifest: Manifest,
-    run: str,
-    series: str,
-    choose_old: ChooseOld | None,
-    resumed_at: int | None = None,
-) -> list[Entry]:
-    existing, outdated = manifest.series(run, series, check=choose_old is not None)
-    if not existing or resumed_at not in (None, existing[-1].iter):
-        return []
-    old = [] if choose_old is None else choose_old(existing)
-    manifest.delete([*old, *outdated])
-    return old
+        if is_latest and files.is_local(directory):
+            _link(directory.removeprefix("file://"), name)
+        return manifest.prune(run, series, choose_old)
 
 
 def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
@@ -131,12 +120,13 @@ def clean_up(
     is_local = files.is_local(directory)
     if not (os.path.isdir(directory.removeprefix("file://")) if is_local else resumed_at > 0):
         return
-    with files.exclusive(directory):
-        manifest = Manifest.of(directory)
+    listed_at = files.join(directory, NAME)
+    with files.exclusive(listed_at) as contents:
+        manifest = Manifest(listed_at, contents)
         earlier = manifest.runs()
         if is_local:
             _remove_temporaries(directory.removeprefix("file://"))
-        _delete_old(manifest, run, series, choose_old, resumed_at)
+        manifest.prune(run, series, choose_old, resumed_at)
     if earlier or resumed_at > 0:
         atomic_save.remove_temporaries(directory, {*earlier, run}, own=run)
 

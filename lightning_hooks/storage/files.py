@@ -37,10 +37,11 @@ __all__ = [
     "join",
     "load_torch",
     "locked",
+    "locked_path",
     "make_directory",
     "modified",
-    "release",
     "read_bytes",
+    "release",
     "remove",
     "require_writable",
     "save_state_dict",
@@ -169,6 +170,17 @@ def atomic_path(path: str, tag: str = "") -> Iterator[str]:
             os.unlink(temporary)
         raise
     sync(directory)  # the rename itself
+
+
+@contextlib.contextmanager
+def locked_path(path: str, tag: str) -> Iterator[str]:
+    """Yield a path as :func:`atomic_path` does, with a lock on the temporary file.
+
+    A temporary file without a lock was left by a process that was killed.
+    """
+    with contextlib.ExitStack() as lock, atomic_path(path, tag) as temporary:
+        lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
+        yield temporary
 
 
 @contextlib.contextmanager
@@ -319,11 +331,14 @@ _THREADS = threading.Lock()
 
 
 @contextlib.contextmanager
-def exclusive(directory: str) -> Iterator[None]:
-    """Exclude other threads, and other processes in a local directory, from blocks like this."""
+def exclusive(path: str) -> Iterator[bytes | None]:
+    """Exclude other writers of a file from the block; yield its contents, None if there is none.
+
+    Threads exclude each other, and processes where the file is local: they lock its directory.
+    """
     with _THREADS, contextlib.ExitStack() as stack:
-        if is_local(directory):
-            directory = os.path.abspath(directory.removeprefix("file://"))
+        if is_local(path):
+            directory = os.path.dirname(os.path.abspath(path.removeprefix("file://")))
             make_directory(directory)
             stack.enter_context(locked(directory))
-        yield
+        yield read_bytes(path)

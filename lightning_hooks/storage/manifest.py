@@ -11,9 +11,8 @@ import dataclasses
 import json
 import os
 import re
-import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import checksum
@@ -21,6 +20,7 @@ from lightning_hooks.storage.checksum import checksum
 __all__ = [
     "LATEST",
     "NAME",
+    "ChooseOld",
     "Entry",
     "Manifest",
     "flaw",
@@ -61,12 +61,16 @@ class Entry:
     resumable: bool = True
 
 
+ChooseOld = Callable[[list[Entry]], list[Entry]]
+"""Choose, of the existing files of a series, oldest first, those to delete."""
+
+
 class Manifest:
     """The list of a directory, to be changed inside :func:`files.exclusive` only.
 
     Args:
-        path: The path of the file.
-        contents: What is in it; None if it does not exist.
+        path: The path of the list.
+        contents: What is in the file; None if it does not exist.
     """
 
     def __init__(self, path: str, contents: bytes | None) -> None:
@@ -76,12 +80,6 @@ class Manifest:
         """Runs that have no entry yet."""
         if contents is not None:
             self._parse(contents)
-
-    @classmethod
-    def of(cls, directory: str) -> Manifest:
-        """Read the list of a directory."""
-        path = files.join(directory, NAME)
-        return cls(path, files.read_bytes(path))
 
     def _parse(self, contents: bytes) -> None:
         try:
@@ -98,10 +96,6 @@ class Manifest:
                 stacklevel=4,
             )
 
-    def path_of(self, entry: Entry) -> str:
-        """Return the path of a file."""
-        return files.join(self.path.removesuffix(NAME), entry.name)
-
     def runs(self) -> set[str]:
         """Return the names of the runs that have written here, or have begun to."""
         return {*self.begun, *filter(is_run, (entry.run for entry in self.entries))}
@@ -117,10 +111,40 @@ class Manifest:
         with files.atomic_write(self.path) as file:
             file.write(json.dumps(table, indent=1).encode())
 
-    def delete(self, old: Sequence[Entry]) -> None:
+    def prune(
+        self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
+    ) -> list[str]:
+        """Delete old files of a series, and entries that are out of date.
+
+        Args:
+            run: The run.
+            series: The series in it.
+            choose_old: Chooses the files to delete; None keeps all, and does not look for them.
+            resumed_at: The iterations done in the file that a run is resumed from; nothing is
+                deleted if that is not the newest: newer ones may be damaged.
+
+        Returns:
+            The names that were chosen.
+        """
+        own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
+        existing = own
+        if choose_old is not None:
+            existing = [entry for entry in own if files.exists(self._path_of(entry))]
+        if not existing or resumed_at not in (None, existing[-1].iter):
+            return []
+        newest = existing[-1]
+        old = [] if choose_old is None else choose_old(existing)
+        # entries after the newest are of files that a writer of the user's has not finished
+        missing = [e for e in own[: own.index(newest)] if e not in existing]
+        # the newest may have replaced an older file, also of another run
+        replaced = [e for e in self.entries if e.name == newest.name and e is not newest]
+        self._delete([*old, *missing, *replaced])
+        return [entry.name for entry in old]
+
+    def _delete(self, old: Sequence[Entry]) -> None:
         """Delete entries and their files.
 
-        A file stays if a newer entry has its name, or if its size is not that of the entry:
+        A file stays if another entry has its name, or if its size is not that of the entry:
         somebody has put another one there.
         """
         if not old:
@@ -129,34 +153,14 @@ class Manifest:
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}
         for entry in old:
-            path = self.path_of(entry)
+            path = self._path_of(entry)
             with contextlib.suppress(FileNotFoundError):
                 if entry.name not in names and entry.size in (files.size_of(path), None):
                     files.remove(path)
         self.write()
 
-    def series(self, run: str, series: str, *, check: bool) -> tuple[list[Entry], list[Entry]]:
-        """Return the entries of a series that have files, and those that are out of date.
-
-        Args:
-            run: The run.
-            series: The series in it.
-            check: Whether to look for the files, or to take them to exist.
-        """
-        own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
-        existing = own
-        if check:
-            existing = [e for e in own if files.exists(self.path_of(e))]
-        if not existing:
-            return [], []
-        newest = existing[-1]
-        # entries after the newest are of files that a writer of the user's has not finished
-        older = own[: own.index(newest)]
-        outdated = [e for e in older if e not in existing or e.name == newest.name]
-        # the newest may have replaced another run's file
-        return existing, outdated + [
-            e for e in self.entries if e.name == newest.name and e not in own
-        ]
+    def _path_of(self, entry: Entry) -> str:
+        return files.join(self.path.removesuffix(NAME), entry.name)
 
 
 def read(directory: str) -> list[Entry]:
@@ -164,7 +168,8 @@ def read(directory: str) -> list[Entry]:
 
     One that cannot be parsed is warned of; its files are then neither found nor deleted.
     """
-    return Manifest.of(directory).entries
+    path = files.join(os.fspath(directory), NAME)
+    return Manifest(path, files.read_bytes(path)).entries
 
 
 def is_run(name: object) -> bool:

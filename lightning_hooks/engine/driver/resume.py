@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.train_data import generators_of, resume_warning
+from lightning_hooks.engine.driver.train_data import generator_states, generators_of, resume_warning
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
@@ -44,18 +44,17 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
         in_epoch: See above.
         alone: Whether this rank writes without the others, after an error.
     """
-    done = runner.iter + progress.batch_is_open(runner.trainer)
+    trainer = runner.trainer
     closed = runner.counts_epochs and not in_epoch
-    meta = mmcv_checkpoint.run_meta(runner)
-    meta.update(epoch=runner.epoch + (not closed), iter=done)
-    checkpoint["meta"] = meta
+    done, epoch = runner.iter, runner.epoch + (not closed)
+    done += progress.batch_is_open(trainer)
+    checkpoint["meta"] = mmcv_checkpoint.run_meta(runner, epoch, done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     states: list[Any] = [random_state.get_rng_state()]
-    if runner.world_size > 1 and not alone:
-        states = [None] * runner.world_size
+    if trainer.world_size > 1 and not alone:
+        states = [None] * trainer.world_size
         torch.distributed.all_gather_object(states, random_state.get_rng_state())
-    generators = [g for x in data.train_loaders(runner.trainer) for g in generators_of(x)]
     checkpoint[KEY] = {
         "iter": done,
         "in_epoch": in_epoch,
@@ -64,7 +63,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
         "log_buffer": runner.log_buffer.state_dict(),
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
-        "data": [g.get_state() for g in generators],
+        "data": generator_states(data.train_loaders(trainer)),
     }
 
 

@@ -11,7 +11,7 @@ then; one with a state of its own may stand in mid-epoch. Of those the first ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from lightning.fabric.utilities.data import sized_len
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["DeferredLoader", "TrainData", "generators_of", "resume_warning"]
+__all__ = ["DeferredLoader", "TrainData", "generator_states", "generators_of", "resume_warning"]
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
@@ -39,6 +39,14 @@ def generators_of(loader: Any) -> list[torch.Generator]:
         if isinstance(generator, torch.Generator) and not any(g is generator for g in found):
             found.append(generator)
     return found
+
+
+def generator_states(loaders: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the states of the loaders' own generators."""
+    states = []
+    for loader in loaders:
+        states += [generator.get_state() for generator in generators_of(loader)]
+    return states
 
 
 def _iterates_once(loader: Any) -> bool:

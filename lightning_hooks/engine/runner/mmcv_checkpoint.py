@@ -26,14 +26,16 @@ LAYOUT = "1.7.2"
 """The version of mmcv whose layout the files have."""
 
 
-def run_meta(runner: Any, own: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return mmcv's ``meta``: the caller's entries, the runner's, and the run's counters."""
+def run_meta(
+    runner: Any, epoch: int, iteration: int, own: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return mmcv's ``meta``: the caller's entries, the runner's, then the run's counters."""
     meta = {**(own or {}), **(runner.meta or {})}
     classes = getattr(unwrap(runner.model), "CLASSES", None)
     if classes is not None:
         meta["CLASSES"] = classes
     meta["mmcv_version"] = LAYOUT
-    meta.update(epoch=runner.epoch + 1, iter=runner.iter, time=time.asctime())
+    meta.update(epoch=epoch, iter=iteration, time=time.asctime())
     return plain(meta)  # type: ignore[no-any-return]
 
 
@@ -71,7 +73,7 @@ def save(
         raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
     _refuse_parts(runner, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
     checkpoint: dict[str, Any] = {
-        "meta": run_meta(runner, meta),
+        "meta": run_meta(runner, runner.epoch + 1, runner.iter, meta),
         "state_dict": files.to_cpu(unwrap(runner.model).state_dict()),
     }
     optimizer = runner.optimizer

@@ -24,6 +24,7 @@ from lightning_hooks.hooks.checkpoint.writer import check_strategy
 from lightning_hooks.hooks.evaluation.eval import EvalHook
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.dtensors import is_sharded
 
@@ -203,7 +204,7 @@ class CheckpointHook(ModelCheckpointHook):
             directory, series = self.directory(runner), self.filename_tmpl
             checkpoints.clean_up(directory, runner.run_id, series, self._choose_old(), resumed_at)
 
-    def _choose_old(self) -> checkpoints.ChooseOld | None:
+    def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:
             return None
         return partial(checkpoints.superseded, limit=self.max_keep_ckpts)

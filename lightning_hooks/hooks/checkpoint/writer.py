@@ -18,7 +18,8 @@ from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
-from lightning_hooks.storage.checkpoints import ChooseOld, Target
+from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.fsdp import shares_state
 
 __all__ = ["CheckpointWriter", "check_strategy"]
