@@ -13,7 +13,7 @@ import pytest
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, replace_writer
 from lightning_hooks.utils.plain_types import plain
 
@@ -46,31 +46,31 @@ def test_appears_only_when_complete_in_a_directory_that_is_made(tmp_path):
 
 def test_an_object_that_cannot_be_saved_leaves_no_file(tmp_path):
     with pytest.raises(Exception, match="pickle"):
-        files.save_torch({"a": lambda: 0}, str(tmp_path / "a.pth"))
+        torch_files.save_torch({"a": lambda: 0}, str(tmp_path / "a.pth"))
     assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     path = str(tmp_path / "a.pth")
-    files.save_torch({"a": 1}, path)
+    torch_files.save_torch({"a": 1}, path)
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        files.save_torch({"a": 2}, path)
-    assert files.load_torch(path) == {"a": 1}
+        torch_files.save_torch({"a": 2}, path)
+    assert torch_files.load_torch(path) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.pth"]
 
 
 def test_remote_paths():
     path = "memory://test_files/deep/a.pth"
-    files.save_torch({"a": torch.ones(2)}, path)
-    assert files.load_torch(path)["a"].tolist() == [1, 1]
+    torch_files.save_torch({"a": torch.ones(2)}, path)
+    assert torch_files.load_torch(path)["a"].tolist() == [1, 1]
     with pytest.raises(KeyboardInterrupt):
         write_half(path)
-    assert files.load_torch(path)["a"].tolist() == [1, 1]
+    assert torch_files.load_torch(path)["a"].tolist() == [1, 1]
     fs = fsspec.filesystem("memory")
     assert [Path(x["name"]).name for x in fs.ls("/test_files/deep")] == ["a.pth"]
 
@@ -85,8 +85,8 @@ def test_plain_is_what_weights_only_loads(tmp_path):
         "set": {1},
         3: torch.ones(1),
     }
-    files.save_torch(plain(value), str(tmp_path / "a.pth"))
-    loaded = files.load_torch(str(tmp_path / "a.pth"))
+    torch_files.save_torch(plain(value), str(tmp_path / "a.pth"))
+    loaded = torch_files.load_torch(str(tmp_path / "a.pth"))
     assert loaded.pop(3).tolist() == [1]
     assert loaded == {
         "numpy": 0.5,
@@ -117,7 +117,7 @@ def test_a_strategy_writes_atomically_and_the_users_own_writer_stays():
 
     for io, replaced in ((TorchCheckpointIO(), AtomicCheckpointIO), (Own(), Own)):
         strategy: Any = Strategy(io)
-        assert replace_writer(strategy, files.save_torch) is io
+        assert replace_writer(strategy, torch_files.save_torch) is io
         assert type(strategy.checkpoint_io) is replaced
 
 

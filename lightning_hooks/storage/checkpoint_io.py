@@ -9,7 +9,7 @@ from typing import Any
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, CheckpointIO, TorchCheckpointIO
 from lightning.pytorch.strategies import Strategy
 
-from lightning_hooks.storage import files, verification
+from lightning_hooks.storage import torch_files, verification
 
 __all__ = ["AtomicCheckpointIO", "is_replaceable", "replace_writer", "wait_for_writer"]
 
@@ -21,7 +21,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     uses it for every checkpoint of a Trainer.
 
     Args:
-        write: Writes a checkpoint to a path; by default :func:`files.save_torch`.
+        write: Writes a checkpoint to a path; by default :func:`torch_files.save_torch`.
         for_fit: Returns, when a file is read, whether a run is to be resumed from it.
 
     Note:
@@ -32,7 +32,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def __init__(
         self,
-        write: Callable[[dict[str, Any], str], None] = files.save_torch,
+        write: Callable[[dict[str, Any], str], None] = torch_files.save_torch,
         for_fit: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__()

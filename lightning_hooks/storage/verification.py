@@ -7,7 +7,7 @@ import posixpath
 import warnings
 from typing import Any
 
-from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage import files, manifest, torch_files
 
 __all__ = [
     "DamagedCheckpointError",
@@ -42,7 +42,7 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
     if problem:
         raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
     try:
-        checkpoint: dict[str, Any] = files.load_torch(path, map_location, weights_only)
+        checkpoint: dict[str, Any] = torch_files.load_torch(path, map_location, weights_only)
     except (EOFError, RuntimeError) as error:  # torch raises these for half a file
         raise DamagedCheckpointError(f"{path} cannot be read: {error}{_advice(path)}") from error
     return checkpoint
@@ -66,7 +66,7 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
         return
     beside = os.path.join(path, "meta.pt")  # without it, it is no checkpoint to the strategy
     if os.path.exists(beside):
-        rest = files.load_torch(beside, "cpu", weights_only)
+        rest = torch_files.load_torch(beside, "cpu", weights_only)
         if for_fit and "lr_schedulers" not in rest:
             raise WeightsOnlyError(
                 f"{path}: this checkpoint contains only the model (save_optimizer=False), a run "

@@ -14,7 +14,7 @@ from lightning_hooks.dialects.mmengine.message_hub import MessageHub
 from lightning_hooks.dialects.mmengine.optim import OptimWrapper, OptimWrapperDict, Visualizer
 from lightning_hooks.dialects.mmengine.runtime_info import RuntimeInfo
 from lightning_hooks.engine.lightning_api import validation
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, torch_files
 
 __all__ = ["RunnerFacade"]
 
@@ -159,7 +159,7 @@ class RunnerFacade(Facade):
         meta["time"] = time.strftime("%Y%m%d_%H%M%S")
         if self.train_loop.metainfo is not None:
             meta["dataset_meta"] = self.train_loop.metainfo
-        checkpoint = {"meta": meta, "state_dict": files.to_cpu(self.model.state_dict())}
+        checkpoint = {"meta": meta, "state_dict": torch_files.to_cpu(self.model.state_dict())}
         if save_optimizer:
             checkpoint["optimizer"] = self.optim_wrapper.state_dict()
         self.save(checkpoint)
@@ -167,7 +167,7 @@ class RunnerFacade(Facade):
             checkpoint.pop("param_schedulers", None)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
         if self._runner.rank == 0:
-            files.save_torch(checkpoint, files.join(out_dir, filename))
+            torch_files.save_torch(checkpoint, files.join(out_dir, filename))
 
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Put message hub and schedulers into a checkpoint, where mmengine has them."""

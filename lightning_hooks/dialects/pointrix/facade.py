@@ -11,7 +11,7 @@ from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.pointrix.writers import Nowhere, TensorboardWriter
 from lightning_hooks.engine.lightning_api import logged_values, validation
-from lightning_hooks.storage.files import save_torch
+from lightning_hooks.storage.torch_files import save_torch
 
 __all__ = ["TrainerFacade"]
 

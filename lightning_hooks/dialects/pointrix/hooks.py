@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_hooks.dialects.pointrix.registry import HOOK_REGISTRY
 from lightning_hooks.engine.usage_errors import HostedOnly
-from lightning_hooks.storage.files import save_torch, to_cpu
+from lightning_hooks.storage.torch_files import save_torch, to_cpu
 
 __all__ = ["CheckPointHook", "Hook", "LogHook", "ProgressHook"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.engine.runner.model_wrapper import unwrap
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, torch_files
 
 __all__ = ["Checkpointer"]
 
@@ -73,9 +73,9 @@ class Checkpointer:
         """Save now, with whatever is given besides."""
         if not self.save_dir or not self._saves():
             return
-        state: dict[str, Any] = {"model": files.to_cpu(self.model.state_dict())}
+        state: dict[str, Any] = {"model": torch_files.to_cpu(self.model.state_dict())}
         state.update({key: one.state_dict() for key, one in self.checkpointables.items()})
-        files.save_torch({**state, **kwargs}, files.join(self.save_dir, f"{name}.pth"))
+        torch_files.save_torch({**state, **kwargs}, files.join(self.save_dir, f"{name}.pth"))
         self.tag_last_checkpoint(f"{name}.pth")
 
     def _saves(self) -> bool:
@@ -93,7 +93,7 @@ class Checkpointer:
         """
         if not path:
             return {}
-        state: dict[str, Any] = files.load_torch(path)
+        state: dict[str, Any] = torch_files.load_torch(path)
         self.model.load_state_dict(state.pop("model"), strict=False)
         for key in self.checkpointables if checkpointables is None else checkpointables:
             if key in state:

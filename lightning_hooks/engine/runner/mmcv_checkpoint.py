@@ -15,7 +15,7 @@ import torch
 
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizer_steps import start_at
-from lightning_hooks.storage import checkpoints, files, manifest, verification
+from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -74,7 +74,7 @@ def save(
     _refuse_parts(runner, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
     checkpoint: dict[str, Any] = {
         "meta": run_meta(runner, runner.epoch + 1, runner.iter, meta),
-        "state_dict": files.to_cpu(unwrap(runner.model).state_dict()),
+        "state_dict": torch_files.to_cpu(unwrap(runner.model).state_dict()),
     }
     optimizer = runner.optimizer
     if save_optimizer and optimizer is not None:
@@ -83,7 +83,7 @@ def save(
             if isinstance(optimizer, dict)
             else plain_groups(optimizer.state_dict())
         )
-    files.save_torch(checkpoint, files.join(out_dir, filename))
+    torch_files.save_torch(checkpoint, files.join(out_dir, filename))
     if create_symlink and files.is_local(out_dir):
         checkpoints.link_latest(os.path.abspath(out_dir), filename)
 

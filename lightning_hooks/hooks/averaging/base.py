@@ -20,7 +20,7 @@ from lightning_hooks.hooks.averaging.checkpoint_keys import (
     write_average,
 )
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
-from lightning_hooks.storage import files
+from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
 
 __all__ = ["AveragingHook"]
@@ -121,7 +121,7 @@ class AveragingHook(Hook):
 
         The whole average, also of sharded parameters: all ranks call this then, rank 0 writes.
         """
-        files.save_state_dict(self.ema_state_dict(), path)
+        torch_files.save_state_dict(self.ema_state_dict(), path)
 
     # -- evaluation ------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.hooks.averaging.base import AveragingHook
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
-from lightning_hooks.storage import files
+from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
 __all__ = ["StepAverageHook", "check_momentum"]
@@ -135,7 +135,7 @@ class StepAverageHook(AveragingHook):
         trainer = runner.trainer
         if self.resume_from is not None and self._loaded is None and runner.iter == 0:
             runner.resume(self.resume_from)
-            checkpoint = files.load_torch(self.resume_from)
+            checkpoint = torch_files.load_torch(self.resume_from)
             self._load(trainer, checkpoint)
             self.load_state_dict(checkpoint.get("callbacks", {}).get(self.state_key, {}))
         average = self.start(runner.module, goes_on=runner.iter > 0)

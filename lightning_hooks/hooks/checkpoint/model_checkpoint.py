@@ -18,7 +18,7 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
-from lightning_hooks.storage import files, manifest, verification
+from lightning_hooks.storage import manifest, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, is_replaceable
 from lightning_hooks.utils.fsdp import has_slices
 
@@ -130,7 +130,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
                 "export() cannot gather parameters that FSDP has flattened: call "
                 "trainer.save_checkpoint(path, weights_only=True) on all ranks"
             )
-        files.save_state_dict(model.state_dict(), os.fspath(path))
+        torch_files.save_state_dict(model.state_dict(), os.fspath(path))
 
     # -- where files are -------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.hooks.invalid_loss.loss_history import Step, values_of
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, torch_files
 
 __all__ = ["dump_batch", "load_batch"]
 
@@ -43,7 +43,7 @@ def dump_batch(step: Step, directory: str, rank: int) -> str:
         "rank": rank,
         "rng_state": step.rng_state,
     }
-    files.save_torch(content, path)
+    torch_files.save_torch(content, path)
     return path
 
 
@@ -58,5 +58,5 @@ def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
     Raises:
         pickle.UnpicklingError: if ``weights_only`` and the batch has other objects.
     """
-    found: dict[str, Any] = files.load_torch(path, weights_only=weights_only)
+    found: dict[str, Any] = torch_files.load_torch(path, weights_only=weights_only)
     return found

@@ -17,7 +17,7 @@ from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT
 from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.standin.utils.logging import print_log
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.plain_types import plain, plain_groups
 
 __all__ = [
@@ -73,7 +73,7 @@ def _load_local(filename: str, map_location: Any = None) -> Any:
     filename = os.path.expanduser(filename)
     if files.is_local(filename) and not os.path.isfile(filename):
         raise FileNotFoundError(f"{filename} can not be found.")
-    return files.load_torch(filename, map_location)
+    return torch_files.load_torch(filename, map_location)
 
 
 def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
@@ -84,7 +84,7 @@ def _load_http(filename: str, map_location: Any = None, model_dir: str | None = 
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
         torch.hub.download_url_to_file(filename, path, progress=False)
-    return files.load_torch(path, map_location)
+    return torch_files.load_torch(path, map_location)
 
 
 def _load_torchvision(filename: str, map_location: Any = None) -> Any:
@@ -256,7 +256,7 @@ def save_checkpoint(
         meta["CLASSES"] = inner.CLASSES
     checkpoint = {
         "meta": plain(meta),
-        "state_dict": files.to_cpu(get_state_dict(model)),
+        "state_dict": torch_files.to_cpu(get_state_dict(model)),
     }
     if isinstance(optimizer, dict):
         checkpoint["optimizer"] = {
@@ -264,4 +264,4 @@ def save_checkpoint(
         }
     elif optimizer is not None:
         checkpoint["optimizer"] = plain_groups(optimizer.state_dict())
-    files.save_torch(checkpoint, filename)
+    torch_files.save_torch(checkpoint, filename)
