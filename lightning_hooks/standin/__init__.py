@@ -1,4 +1,4 @@
-"""mmcv 1.x without mmcv: old files import from it, and find this package's hooks and runners.
+"""Make ``import mmcv`` work without mmcv 1.x, with this package's hooks and runners.
 
 ::
 

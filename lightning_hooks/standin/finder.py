@@ -1,4 +1,4 @@
-"""The finder at the end of ``sys.meta_path`` that knows mmcv's modules.
+"""Find and make mmcv's modules: a finder for the end of ``sys.meta_path``.
 
 The stand-in's modules: empty until a name is asked for.
 """
@@ -19,7 +19,7 @@ __all__ = ["Finder", "StandinModule", "has_lost_names"]
 
 
 class _Loader(importlib.abc.Loader):
-    """Makes the modules of the table, and says of others what there is instead."""
+    """Load a module of the name table; for any other, raise an error with the alternative."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """Make an empty module."""
@@ -30,11 +30,11 @@ class _Loader(importlib.abc.Loader):
         return StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing is run: names are looked up when they are asked for."""
+        """Run nothing: names are looked up on access."""
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds ``mmcv`` and all below it, where nobody else has."""
+    """Find ``mmcv`` and the modules below it, after all other finders."""
 
     def find_spec(
         self,
@@ -42,7 +42,7 @@ class Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a spec for a module of mmcv; for one that is not offered, one that says why."""
+        """Return a spec for a module of mmcv; loading one that is not offered raises why."""
         if fullname.partition(".")[0] != "mmcv":
             return None
         top = sys.modules.get("mmcv")
@@ -56,7 +56,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class StandinModule(types.ModuleType):
-    """A module whose names come from the table, each when it is first asked for.
+    """A module whose names are looked up in the name table on first access.
 
     Args:
         name: Its name: ``mmcv.runner``.
@@ -80,7 +80,7 @@ class StandinModule(types.ModuleType):
         if attribute.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
         if f"{self.__name__}.{attribute}" in PACKAGES:
-            # a module that nobody has imported yet: real mmcv's packages import theirs
+            # real mmcv's packages import their modules
             import importlib
 
             return importlib.import_module(f"{self.__name__}.{attribute}")

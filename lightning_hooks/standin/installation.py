@@ -1,4 +1,4 @@
-"""Switching the stand-in on and off."""
+"""Switch the stand-in on and off."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATCHED = ("mmcv", "mmcv.utils", "mmcv.cnn")
 
 
 def install() -> None:
-    """Make ``mmcv`` 1.x importable; once is enough, and more does no harm.
+    """Make ``mmcv`` 1.x importable; a second call changes nothing.
 
     A finder goes to the end of ``sys.meta_path``, so that an installed mmcv is found before.
     What mmcv 2.x no longer has is added to it.
@@ -32,7 +32,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Take the stand-in away again, and its modules out of ``sys.modules``.
+    """Remove the stand-in, and its modules from ``sys.modules``.
 
     Objects that were imported from it go on working.
     """
@@ -53,7 +53,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Have the stand-in in the block; one that was there before stays."""
+    """Install the stand-in for the block; one that was installed before stays."""
     before = _finder()
     install()
     try:
@@ -68,7 +68,7 @@ def _finder() -> Finder | None:
 
 
 def _fill_mmcv_2() -> None:
-    """Let the modules that mmcv 2.x has answer for the names that it has lost."""
+    """Add the names that mmcv 2.x has lost to the modules that it has."""
     if not _is_mmcv_2():
         return
     for name in PATCHED:

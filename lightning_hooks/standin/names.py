@@ -1,4 +1,4 @@
-"""The name table: what each module of mmcv 1.x has, and where it comes from.
+"""The name table: the names of each module of mmcv 1.x, and their sources.
 
 ``TABLE[mmcv's module][our module]`` are names, with ``mmcv's=ours`` where they differ. A package
 has what its modules have (``PACKAGES``), as in mmcv.
@@ -272,14 +272,14 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 
 
 class Source(NamedTuple):
-    """Where a name comes from."""
+    """The module and name that a name of mmcv is imported from."""
 
     module: str
     name: str
     is_public: bool
 
     def load(self) -> Any:
-        """Return what has the name."""
+        """Import and return the object."""
         found = importlib.import_module(self.module)
         return getattr(found, self.name)
 
@@ -301,7 +301,7 @@ def names_of(module: str) -> dict[str, Source]:
 
 @functools.cache
 def _homes() -> dict[str, Source]:
-    """Where each name is at home."""
+    """Return the source of each name, whichever module defines it."""
     return {name: source for module in TABLE for name, source in _own_names(module).items()}
 
 

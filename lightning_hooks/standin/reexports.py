@@ -1,4 +1,4 @@
-"""What the files of mmcv 1.x import from one another: old code takes such names from there too.
+"""Names that mmcv 1.x's files import from one another: old code imports them from there, too.
 
 ``from mmcv.runner.hooks.ema import HOOKS, Hook`` works, for ``ema.py`` has both.
 """

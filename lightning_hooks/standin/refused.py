@@ -1,6 +1,7 @@
-"""What of mmcv 1.x the stand-in does not offer, and what to take instead.
+"""List what of mmcv 1.x the stand-in does not offer, with the alternatives.
 
-Hooks of mmcv's that this version of the package does not have: they say so when made.
+Hooks that this version of the package does not have import as placeholders, which raise an error
+when they are made.
 
 Old files import them beside others, and are not stopped by that.
 """
@@ -123,13 +124,13 @@ _REFUSED = (
     ),
 )
 NOT_OFFERED = {name: advice for names, advice in _REFUSED for name in names.split()}
-"""What old code may ask for in vain, by its name, and what it can do."""
+"""The names that are not offered, each with the advice for code that imports it."""
 
 _BY_LAST = {name.rpartition(".")[2]: name for name in NOT_OFFERED}
 
 
 def advice_for(full: str) -> str | None:
-    """Return what to do instead of a name that is refused; None for one that is not."""
+    """Return the advice for a name that is not offered; None for any other."""
     for refused, advice in NOT_OFFERED.items():
         if full == refused or full.startswith(f"{refused}."):
             return advice
@@ -138,7 +139,7 @@ def advice_for(full: str) -> str | None:
 
 
 def hint_for(module: str, name: str) -> str:
-    """Say that a module has no such name, what it has, and what to do."""
+    """Return the error message for a name that a module lacks, with similar names and advice."""
     full = f"{module}.{name}" if module else name
     advice = advice_for(full)
     if advice is not None:

@@ -1,4 +1,4 @@
-"""mmcv's BaseModule: a module whose config says how its weights begin."""
+"""mmcv's BaseModule: a module with a config for the initialisation of its weights."""
 
 from __future__ import annotations
 

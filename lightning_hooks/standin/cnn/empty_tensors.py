@@ -1,4 +1,4 @@
-"""What mmcv's wrapped layers, and copies of them, do with tensors without elements."""
+"""Run layers on tensors without elements, as mmcv's wrapped layers do."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class FsspecBackend(BaseStorageBackend):
 
     @contextlib.contextmanager
     def get_local_path(self, filepath: Any) -> Iterator[str]:
-        """Have a local copy of a file in the block."""
+        """Yield the path of a local copy of a file, which lasts for the block."""
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, os.path.basename(str(filepath)))
             Path(path).write_bytes(self.get(filepath))
@@ -131,7 +131,7 @@ class HardDiskBackend(FsspecBackend):
 
     @contextlib.contextmanager
     def get_local_path(self, filepath: Any) -> Iterator[str]:
-        """Give the path itself."""
+        """Yield the path itself."""
         yield str(filepath)
 
     def list_files(self, directory: str, suffix: Any = None) -> list[str]:

@@ -63,7 +63,7 @@ class CheckpointHook(native.CheckpointHook):
         self._out_dir_given = self.out_dir
 
     def before_run(self, runner: Any) -> None:
-        """Find out where files go."""
+        """Choose the directory of the files."""
         if not writes_mmcv_files(runner):
             super().before_run(runner)
             return

@@ -96,7 +96,7 @@ class CyclicMomentumUpdaterHook(_CyclicPhases, lightning_hooks.CyclicMomentumUpd
 
 
 class _OneCyclePhases(_Phases, OneCycle):
-    """What each of the phases is, and the iteration at which it ends."""
+    """The phases of one cycle, each with the iteration at which it ends."""
 
     total_steps: int | None = None
 
@@ -155,7 +155,7 @@ class OneCycleMomentumUpdaterHook(_OneCyclePhases, lightning_hooks.OneCycleMomen
     use_beta1: bool
 
     def before_run(self, runner: Any) -> None:
-        """The same, and tell whether a momentum is the first of an optimizer's betas."""
+        """The same; also note whether a momentum is the first of an optimizer's betas."""
         super().before_run(runner)
         for _, optimizer in optimizers_of(runner.optimizer):
             self.use_beta1 = "betas" in optimizer.defaults

@@ -25,7 +25,7 @@ class EvalHook(eval.EvalHook):
     file_client: Any = None
 
     def before_run(self, runner: Any) -> None:
-        """Find out where files go, and what the best is so far."""
+        """Choose the directory of the files; read the best score so far."""
         if writes_mmcv_files(runner):
             out_dir: str = self.out_dir or runner.work_dir
             self.file_client = FileClient.infer_client(self.file_client_args, out_dir)

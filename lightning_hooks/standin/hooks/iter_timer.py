@@ -1,4 +1,4 @@
-"""``IterTimerHook`` by the clock that old subclasses compare its ``t`` with."""
+"""``IterTimerHook`` with ``time.time()``, the clock that old subclasses compare ``t`` with."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EXACT = {
 
 
 class _Hooks(Registry):
-    """The hooks by name. What is registered here is found by ``HookAdapter`` too."""
+    """The hooks by name, shared with ``HookAdapter``."""
 
     def __init__(self) -> None:
         super().__init__("hook", scope="mmcv")

@@ -1,4 +1,4 @@
-"""mmcv's loggers of experiments: for an old subclass, the client is there and has all at once."""
+"""mmcv's experiment loggers: an old subclass has the client, and delivers at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _AtOnce(TrackerHook):
 
     @property
     def at_once(self) -> bool:  # type: ignore[override]
-        """Whether it is a subclass from elsewhere."""
+        """Whether it is a user's subclass."""
         return not is_ours(self)
 
 

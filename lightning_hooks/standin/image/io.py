@@ -1,4 +1,4 @@
-"""Images from and to files, as mmcv reads them: arrays (height, width, 3) in the order B, G, R.
+"""Read and write images as mmcv does: arrays (height, width, 3) in the order B, G, R.
 
 OpenCV does it where it is installed, as in mmcv, else Pillow.
 """
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 supported_backends = ["cv2", "pillow"]
-"""What images are read with; mmcv's turbojpeg and tifffile are not offered."""
+"""The packages that read images; mmcv's turbojpeg and tifffile are not offered."""
 
 _FLAGS = (
     "color",

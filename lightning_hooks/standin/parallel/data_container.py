@@ -1,4 +1,4 @@
-"""mmcv's DataContainer: what is batched in another way than by stacking."""
+"""mmcv's DataContainer: fields of a sample that are batched otherwise than by stacking."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assert_tensor_type(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DataContainer:
-    """Wraps a sample's field, and says how it is batched and moved.
+    """A sample's field with the rules for batching it and moving it to a device.
 
     Args:
         data: The field.

@@ -1,4 +1,4 @@
-"""mmcv's wrappers around a model: they take containers apart and have the two steps."""
+"""mmcv's model wrappers: they unpack containers and pass on ``train_step`` and ``val_step``."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class MMDistributedDataParallel(DistributedDataParallel):
         return self._through_forward(self.module.val_step, inputs, kwargs)
 
     def _through_forward(self, method: Callable[..., Any], inputs: Any, kwargs: Any) -> Any:
-        """Run a method where ``forward`` is run: that is what torch's class listens to."""
+        """Run a method through ``forward``, which torch's class synchronises."""
         self.__dict__["_method"] = method
         return self(*inputs, **kwargs)
 

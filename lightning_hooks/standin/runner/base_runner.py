@@ -1,4 +1,4 @@
-"""``BaseRunner``: mmcv's runner, with a ``lightning.Trainer`` as its engine."""
+"""mmcv's runner, with a ``lightning.Trainer`` as its engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["BaseRunner"]
 
 
 class _Twins(ABCMeta):
-    """Makes ``isinstance(runner, EpochBasedRunner)`` true for what an adapter's hooks see too."""
+    """Make ``isinstance(runner, EpochBasedRunner)`` true for the runner in a Trainer, too."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         twin = vars(cls).get("stands_for")
@@ -40,7 +40,7 @@ class _Twins(ABCMeta):
         )
 
     def register(cls, subclass: Any) -> Any:
-        """Register a virtual subclass; the class stood for is known already."""
+        """Register a virtual subclass, but for the class that this one stands for."""
         return subclass if subclass is vars(cls).get("stands_for") else super().register(subclass)
 
 
@@ -167,11 +167,11 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         return self.model.val_step(data_batch, self.optimizer, **kwargs)
 
     def batches(self) -> Iterator[Any]:
-        """The training batches of one of Lightning's epochs."""
+        """Yield the training batches of one of Lightning's epochs."""
         raise NotImplementedError(f"{type(self).__name__} must define batches()")
 
     def number_of_batches(self) -> int:
-        """How many they are."""
+        """Return the number of those batches."""
         raise NotImplementedError(f"{type(self).__name__} must define number_of_batches()")
 
     def _check_workflow(self, data_loaders: Any, workflow: Any) -> None:
@@ -199,7 +199,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
         wait_for_threads()
 
     def announce(self) -> None:
-        """Log where, with which hooks and how long is trained."""
+        """Log the host, the hooks, the workflow and the length of the run."""
         work_dir = self.work_dir if self.work_dir is not None else "NONE"
         self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), work_dir)
         super().announce()
@@ -267,7 +267,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
 
     @property
     def world_size(self) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return get_dist_info()[1]
 
     def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
@@ -354,7 +354,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
 
 
 def _loops_itself(run: Any) -> bool:
-    """Whether a ``run`` calls the hooks in place of ours: it names them, and no ``run``."""
+    """Whether a ``run`` loops itself: its code names points of hooks, and no ``run``."""
     names = getattr(getattr(inspect.unwrap(run), "__code__", None), "co_names", ())
     return "call_hook" in names and "run" not in names
 

@@ -131,13 +131,13 @@ def load_state_dict(
     strict: bool = False,
     logger: logging.Logger | None = None,
 ) -> None:
-    """Load weights into a model, in a wrapper or not; say what does not fit.
+    """Load weights into a model, in a wrapper or not; report keys that do not fit.
 
     Args:
         module: The model.
         state_dict: The weights.
         strict: Whether what does not fit is an error.
-        logger: Where it is said; printed without one.
+        logger: Logs the report; printed without one.
 
     Raises:
         RuntimeError: with ``strict``.
@@ -189,7 +189,7 @@ def load_checkpoint(
         filename: A path; see :class:`CheckpointLoader`.
         map_location: As for :func:`torch.load`.
         strict: Whether keys and shapes must agree.
-        logger: Where it is said what does not.
+        logger: Logs the keys that do not fit.
         revise_keys: ``(pattern, replacement)`` for the keys; the prefix ``module.`` goes by
             default.
     """
@@ -244,7 +244,7 @@ def save_checkpoint(
         filename: Where to, local or fsspec's.
         optimizer: An optimizer, or a dict of them.
         meta: What is to be known; the version and the time are added.
-        file_client_args: mmcv's choice of a storage; the path says it here.
+        file_client_args: mmcv's choice of a storage; ignored, as the path has it.
     """
     if not (meta is None or isinstance(meta, dict)):
         raise TypeError(f"meta must be a dict or None, got {type(meta)}")

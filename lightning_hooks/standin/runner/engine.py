@@ -1,4 +1,4 @@
-"""What drives a ``lightning.Trainer`` through a workflow of mmcv's."""
+"""Drive a ``lightning.Trainer`` through a workflow of mmcv's."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def make_trainer(
         given: Further arguments, which win.
 
     Raises:
-        ValueError: for an argument that is the runner's own to say.
+        ValueError: for an argument that the runner sets itself.
     """
     taken = [name for name in OWN[1:] if name in given]
     if taken:
         raise ValueError(
             f"trainer_kwargs must not have {', '.join(taken)}: the runner's max_epochs or "
-            "max_iters, and its hooks, say how long is trained and how gradients accumulate"
+            "max_iters, and its hooks, set the length of the run and how gradients accumulate"
         )
     arguments = {
         "max_epochs": -1,
@@ -59,7 +59,7 @@ def make_trainer(
         "callbacks": [engine, *given.get("callbacks", [])],
     }
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*available but not used")  # the model says where
+        warnings.filterwarnings("ignore", ".*available but not used")  # the model is on its device
         return L.Trainer(**arguments)
 
 
@@ -110,7 +110,7 @@ class RunnerModule(TrainStepModule):
 
 
 class Batches:
-    """What Lightning iterates for training: the runner's own batches, one epoch of Lightning's.
+    """The training loader for Lightning: the runner's own batches, as one epoch of Lightning's.
 
     It is no DataLoader, so that Lightning leaves samplers alone; and nothing is iterated before
     the first batch is asked for, when the hooks have seen to their data.
@@ -127,7 +127,7 @@ class Batches:
 
 
 class Portion:
-    """What Lightning iterates for one validation: a loader, or so many batches of an iterator."""
+    """The loader of one validation: a whole loader, or so many batches of an iterator."""
 
     def __init__(self, runner: Any, number: int | None = None) -> None:
         self._runner = runner
@@ -146,7 +146,7 @@ class Portion:
             yield next(loader)
 
     def finish(self) -> None:
-        """Let the loader come to its end, as a ``for`` does."""
+        """Exhaust the loader, as a ``for`` does."""
         next(self._rest, None)
 
 
@@ -171,11 +171,11 @@ class Engine(JoinsTrainer):
         return RunnerOptions(runner=self._runner, owns_backward=True if others else None)
 
     def fit(self) -> None:
-        """Run."""
+        """Run the whole workflow."""
         runner = self._runner
         devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
         with warnings.catch_warnings():
-            # a model that is only validated needs none, and the workflow says when to validate
+            # a model that is only validated needs none, and the workflow has the validations
             warnings.filterwarnings("ignore", ".*configure_optimizers.*returned `None`")
             warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
             runner.trainer.fit(runner.module, train_dataloaders=Batches(runner))

@@ -1,4 +1,4 @@
-"""``EpochBasedRunner``: mmcv's runner that counts epochs."""
+"""mmcv's runner that counts epochs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
     begin_workflow = go_on
 
     def batches(self) -> Iterator[Any]:
-        """The batches of the epoch."""
+        """Yield the batches of the epoch."""
         self._rest = iter(self.data_loader)
         self._taken = 0
         for batch in self._rest:
@@ -104,13 +104,13 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
             yield batch
 
     def end_epoch(self) -> None:
-        """Let the loader come to its end, as a ``for`` does: samplers may draw there once more."""
+        """Exhaust the loader, as a ``for`` does: samplers may draw there once more."""
         if self._taken == self.number_of_batches():
             next(self._rest, None)
         self._rest = iter(())
 
     def number_of_batches(self) -> int:
-        """How many they are."""
+        """Return the number of batches."""
         return len(self.data_loader)
 
 

@@ -1,4 +1,4 @@
-"""``IterBasedRunner``: mmcv's runner that counts iterations."""
+"""mmcv's runner that counts iterations."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self._step_kwargs = kwargs
         self._fit(workflow, f"{self._max_iters} iters")
 
-    # -- what the driver tells ---------------------------------------------------------------
+    # -- called by the driver ----------------------------------------------------------------
 
     def announce(self) -> None:
         """Log what is about to be run; a resumed run shows its iterations until the first."""
@@ -99,28 +99,28 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self._parts = [(part, IterLoader(loader)) for part, loader in self._parts]
 
     def begin_batch(self, batch_idx: int) -> None:
-        """The counters are those of the workflow."""
+        """Do nothing: the workflow counts."""
 
     def end_run(self) -> None:
-        """The counters are those of the workflow."""
+        """Do nothing: the workflow counts."""
 
     def ends_with_batch(self) -> bool:
-        """Whether a batch is the run's last thing to do: the workflow says it."""
+        """Return False: the workflow ends the run."""
         return False
 
     # -- the workflow ------------------------------------------------------------------------
 
     def begin_workflow(self) -> None:
-        """Nothing: the batches are the workflow."""
+        """Do nothing: the batches follow the workflow."""
 
     go_on = begin_workflow
 
     def number_of_batches(self) -> int:
-        """More than there will be: the workflow ends them."""
+        """Return more than there will be: the workflow ends them."""
         return max(int(self._max_iters) - self.iter, 0) + 1
 
     def batches(self) -> Iterator[Any]:
-        """The training batches by the workflow; validation is run where it belongs, between."""
+        """Yield the training batches of the workflow, and validate in between."""
         trains = any(mode == "train" for (mode, _), _ in self._parts)
         while self.iter < self._max_iters:
             for (mode, times), loader in self._parts:

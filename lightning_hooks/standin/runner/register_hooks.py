@@ -1,4 +1,4 @@
-"""How mmcv's runners take hooks: from configs, at the priority of each family."""
+"""Register hooks on mmcv's runners: from configs, at the priority of each family."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class HookRegistration:
         self._register(_policy(momentum_config, "MomentumUpdaterHook"), "HIGH")
 
     def register_optimizer_hook(self, optimizer_config: Any) -> None:
-        """Add what does backward and step."""
+        """Add the hook that runs backward and step."""
         self._register(optimizer_config, "ABOVE_NORMAL", type="OptimizerHook")
 
     def register_checkpoint_hook(self, checkpoint_config: Any) -> None:
-        """Add what writes checkpoints."""
+        """Add the hook that writes checkpoints."""
         self._register(checkpoint_config, "NORMAL", type="CheckpointHook")
 
     def register_logger_hooks(self, log_config: Mapping[str, Any] | None) -> None:

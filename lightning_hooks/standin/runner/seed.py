@@ -1,4 +1,4 @@
-"""mmcv's odds and ends around a run: seeds, the host's name, the time, objects from dicts."""
+"""mmcv's helpers for a run: seeds, the host's name, the time, objects from dicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning beside a model that is already in mmcv's DistributedDataParallel."""
+"""Run Lightning in a process group, on a model in mmcv's DistributedDataParallel, that exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ProcessGroup(ClusterEnvironment):
 
     @property
     def creates_processes_externally(self) -> bool:
-        """Whether others have started the processes: they have."""
+        """Return True: the processes exist."""
         return True
 
     @property
@@ -41,7 +41,7 @@ class ProcessGroup(ClusterEnvironment):
         return dist.is_available() and dist.is_initialized()
 
     def world_size(self) -> int:
-        """How many ranks."""
+        """The number of ranks."""
         return dist.get_world_size()
 
     def set_world_size(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What the machine and the installation are like."""
+"""Describe the machine and the installation."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def is_rocm_pytorch() -> bool:
 
 
 def get_build_config() -> str:
-    """How torch was built."""
+    """Return torch's build configuration."""
     return torch.__config__.show()
 
 

@@ -34,7 +34,7 @@ class _Initialized(MutableMapping[str, bool]):
 
 
 logger_initialized = _Initialized()
-"""Which loggers :func:`get_logger` leaves as they are: those named here, and those below."""
+"""The loggers that :func:`get_logger` leaves as they are, with those below them."""
 
 
 def get_logger(

@@ -1,4 +1,4 @@
-"""mmcv's checks for tests: they return whether something holds."""
+"""mmcv's checks for tests, which return a bool."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ __all__ = ["Timer", "TimerError", "check_time"]
 
 
 class TimerError(Exception):
-    """A timer was asked that does not run."""
+    """Raised for a timer that does not run."""
 
 
 class Timer:

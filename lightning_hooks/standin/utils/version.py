@@ -7,7 +7,7 @@ import subprocess
 __all__ = ["MMCV_VERSION", "digit_version", "get_git_hash", "parse_version_info", "version_info"]
 
 MMCV_VERSION = "1.7.2"
-"""The mmcv that the stand-in says to be."""
+"""The version of mmcv that the stand-in reports."""
 
 version_info = (1, 7, 2)
 
