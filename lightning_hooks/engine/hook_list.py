@@ -10,6 +10,7 @@ from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import arranged
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.priority import default_priority, priority_name
+from lightning_hooks.engine.registry import ORDER_KEYS
 
 __all__ = ["HookList", "hook_info", "method_at", "triggered_stages"]
 
@@ -128,10 +129,11 @@ class HookList(list[Any]):
         while index and self.priority_of(self[index - 1]) > priority:
             index -= 1
         self.insert(index, hook)
-        by_priority = sorted(self, key=self.priority_of)
-        order = arranged(by_priority)
-        if order is not by_priority and any(a is not b for a, b in zip(order, self, strict=True)):
-            self[:] = order
+        own = [getattr(one, "foreign_hook", one) for one in self]
+        if any(getattr(one, key, ()) != () for one in own for key in ORDER_KEYS):
+            order = arranged(sorted(self, key=self.priority_of))
+            if any(old is not new for old, new in zip(self, order, strict=True)):
+                self[:] = order
 
 
 def _restore(hooks: list[Any], priorities: list[int]) -> HookList:

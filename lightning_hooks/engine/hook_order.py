@@ -24,10 +24,8 @@ from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 __all__ = ["arranged", "check_order"]
 
 
-def arranged(hooks: list[Any]) -> list[Any]:
+def arranged(hooks: Sequence[Any]) -> list[Any]:
     """Return hooks in the order of their ``run_before`` and ``run_after``.
-
-    It is the list itself if no hook names another.
 
     Args:
         hooks: The hooks in the order of their priorities.
@@ -42,14 +40,13 @@ def arranged(hooks: list[Any]) -> list[Any]:
     ['Second', 'First']
     """
     before, after = ([_targets(hook, key, hooks) for hook in hooks] for key in ORDER_KEYS)
-    if not any(before) and not any(after):
-        return hooks
     earlier: dict[int, set[int]] = {i: set(after[i]) for i in range(len(hooks))}
     for i, targets in enumerate(before):
         for target in targets:
             earlier[target].add(i)
+    graph = graphlib.TopologicalSorter(earlier)
     try:
-        graphlib.TopologicalSorter(earlier).prepare()
+        graph.prepare()
     except graphlib.CycleError as error:
         circle = " before ".join(class_name(hooks[i]) for i in error.args[1])
         raise ValueError(f"run_before and run_after of hooks go in a circle: {circle}") from None
@@ -65,8 +62,6 @@ def arranged(hooks: list[Any]) -> list[Any]:
         return places[i]
 
     order: list[Any] = []
-    graph = graphlib.TopologicalSorter(earlier)
-    graph.prepare()
     ready: list[tuple[int, int]] = []
     while graph.is_active():
         for i in graph.get_ready():

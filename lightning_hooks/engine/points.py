@@ -1,4 +1,4 @@
-"""The ten points of an mmcv training run, and the loop that reaches them."""
+"""The ten points of an mmcv training run, in the loop that reaches them."""
 
 from __future__ import annotations
 
@@ -55,4 +55,4 @@ GENERIC: dict[str, str] = {
     for mode in ("train", "val")
     for span in ("epoch", "iter")
 }
-"""The eight specific points and the generic method that each falls back to."""
+"""The generic method of each of the eight specific points."""

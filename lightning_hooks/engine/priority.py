@@ -1,4 +1,4 @@
-"""mmcv's hook priorities, and the default of each family."""
+"""mmcv's hook priorities by name, and the default of each family of hooks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FAMILIES: dict[str, Priority] = {
     "EvalHook": Priority.LOW,
     "LoggerHook": Priority.VERY_LOW,
 }
-"""The priority at which mmcv registers each family, by the name of the family's base class."""
+"""The priority of each family in mmcv, by the name of its base class."""
 
 
 def get_priority(priority: int | str | Priority) -> int:
-    """Return the value of a priority given by name (in any case), by value or as a member.
+    """Return the value of a priority, from its name in any case, its value or its member.
 
     Raises:
         UnknownNameError: if the name is unknown.
@@ -74,15 +74,14 @@ def priority_name(value: int) -> str | int:
 
 
 def is_family(hook: object, *names: str) -> bool:
-    """Whether a hook's class is of one of these names, or derived from one, mmcv's or ours."""
+    """Whether a hook's class, or one of its bases, has one of these names, in mmcv or here."""
     return any(base.__name__ in names for base in type(hook).__mro__)
 
 
 def default_priority(hook: object) -> int:
-    """Return the priority of a hook that was given none: its own, its family's, or NORMAL.
+    """Return a hook's own priority, else its family's, else NORMAL.
 
-    The family is told by the names of the hook's base classes, so that mmcv's own classes and
-    ours get the same answer.
+    The family is decided by the names of the base classes, equal for mmcv's classes and ours.
     """
     own = getattr(hook, "priority", None)
     if isinstance(own, (int, str, Priority)):

@@ -1,4 +1,4 @@
-"""mmcv's Registry: classes by name, built from config dicts."""
+"""mmcv's ``Registry``: a table of classes by name, built from config dicts."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Registry:
     """A table of classes by name.
 
     Args:
-        name: What is registered; used in error messages.
-        gives_way: Whether a class under a name is replaced by the next that is registered under
-            it, instead of an error; by default none is, as in mmcv.
-        homes: The modules of classes that are not imported yet, by name. Each registers its own.
+        name: The kind of the classes, for error messages.
+        gives_way: Function of a name and its class: whether another class may be registered under
+            the name without ``force``; by default none may, as in mmcv.
+        homes: Modules that register classes when they are imported, by the classes' names.
 
     >>> SHAPES = Registry("shape")
     >>> @SHAPES.register_module()
@@ -86,7 +86,7 @@ class Registry:
 
     @property
     def name(self) -> str:
-        """What is registered."""
+        """The kind of the classes."""
         return self._name
 
     @property
@@ -120,13 +120,14 @@ class Registry:
             module: The class, when not used as a decorator.
 
         Raises:
-            KeyError: if a class that does not give way has the name, and ``force`` is false.
-            TypeError: if what is registered is not a class, or the name is not a string.
+            KeyError: if the name is taken, and ``force`` is false.
+            TypeError: if ``module`` is not a class, or the name is not a string.
         """
         if inspect.isclass(name):  # the bare decorator: @REGISTRY.register_module
             return self._register(name, None, force)
-        names = name
-        if not (names is None or isinstance(names, str) or _is_list_of_str(names)):
+        names = [name] if isinstance(name, str) else name
+        is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
+        if not (names is None or is_list):
             raise TypeError(f"name must be a str or a list of str, got {name!r}")
         if module is not None:
             return self._register(module, names, force)
@@ -139,22 +140,16 @@ class Registry:
     def _register(self, cls: T, names: Any, force: bool) -> T:
         if not inspect.isclass(cls):
             raise TypeError(f"only classes can be registered as a {self._name}, got {cls!r}")
-        for name in [names] if isinstance(names, str) else names or [cls.__name__]:
-            taken = self.get(name)  # which is imported before it is replaced, not behind it
-            if taken is not None and not (force or self._yields(name, taken)):
+        for name in names or [cls.__name__]:
+            taken = self.get(name)  # imports it: a later import would replace the new class
+            gives_way = self._gives_way is not None and taken and self._gives_way(name, taken)
+            if taken is not None and not (force or gives_way):
                 raise KeyError(
                     f"{name} is already registered as a {self._name} "
                     f"({taken.__module__}); pass force=True to replace it"
                 )
             self._module_dict[name] = cls
         return cls
-
-    def _yields(self, name: str, cls: type) -> bool:
-        return self._gives_way is not None and self._gives_way(name, cls)
-
-
-def _is_list_of_str(names: object) -> bool:
-    return isinstance(names, list) and all(isinstance(n, str) for n in names)
 
 
 def build_from_cfg(
@@ -164,13 +159,13 @@ def build_from_cfg(
 
     Args:
         cfg: The config; ``type`` is a registered name or a class (or callable) itself.
-        registry: Where the name is looked up.
-        default_args: Arguments for those that ``cfg`` leaves out, ``type`` included.
+        registry: The registry of the name.
+        default_args: Default arguments, ``type`` included.
 
     Raises:
         TypeError: if ``cfg`` is not a dict with a usable ``type``.
-        UnknownNameError: if the name is not registered; the message says what is close.
-        Exception: the constructor's own, with a note that names the class.
+        UnknownNameError: if the name is not registered, with the closest name.
+        Exception: from the constructor, with a note that names the class.
     """
     if not isinstance(cfg, Mapping):
         raise TypeError(f"a {registry.name} config must be a dict, got {cfg!r}")
@@ -225,12 +220,11 @@ HOOKS = Registry(
     gives_way=_is_beyond_mmcv,
     homes={name: home for name, home in HOMES.items() if name.endswith("Hook")},
 )
-"""Every hook class by name: what ``dict(type="EMAHook", ...)`` finds.
+"""Every hook class by name, for ``dict(type="EMAHook", ...)``.
 
-A name of mmcv's own registry is taken, as there, and so is one of the project's: it is not given to
-another class without ``force=True``.
+A registered name is taken, mmcv's or the project's own: another class needs ``force=True``.
 
 Note:
-    Departure from mmcv: what is here beyond mmcv gives way. A project that registers its own
+    Departure from mmcv: the hooks beyond mmcv give way. A project that registers its own
     ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets its own.
 """
