@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # for those who read the code; it is names.py that finds them when it runs
+if TYPE_CHECKING:  # for type checkers and editors; at run time _exports imports each on first use
     from lightning_hooks import schedules as schedules
     from lightning_hooks import standin as standin
     from lightning_hooks.adapter import HookAdapter as HookAdapter

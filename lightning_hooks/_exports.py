@@ -1,7 +1,7 @@
-"""Where the public names are: a module is imported when a name of it is first asked for.
+"""The modules of the public names, which are imported on first use (PEP 562).
 
-``import lightning_hooks`` imports nothing else: its names come by PEP 562, and ``HOOKS`` finds
-classes by the same table.
+``import lightning_hooks`` imports nothing else. ``HOOKS`` finds classes by the same table. Type
+checkers and editors read the imports in ``__init__.py`` instead; a test compares the two.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ PUBLIC = [*HOMES, "schedules", "standin"]
 
 
 def find(name: str) -> Any:
-    """Return what the package has under a name, or a module of the package.
+    """Return a public name of the package, or one of its modules.
 
     Raises:
-        AttributeError: if there is none, with what was meant.
-        ImportError: the same, where ``from lightning_hooks import ...`` has asked.
+        AttributeError: for an unknown name, with the closest one.
+        ImportError: the same, in ``from lightning_hooks import ...``.
     """
     if name in HOMES:
         found = getattr(importlib.import_module(HOMES[name]), name)
@@ -100,18 +100,18 @@ def find(name: str) -> Any:
         found = importlib.import_module(f"{PACKAGE}.{name}")
     else:
         raise absent(PACKAGE, name, suggest(name, PUBLIC))
-    vars(sys.modules[PACKAGE])[name] = found  # it is not asked for again
+    vars(sys.modules[PACKAGE])[name] = found  # the next time it is found without this function
     return found
 
 
 def offered() -> list[str]:
-    """Return the names that the package shows."""
+    """Return the names for ``dir(lightning_hooks)``."""
     return sorted({*vars(sys.modules[PACKAGE]), *PUBLIC})
 
 
 def absent(module: str, name: str, advice: str) -> Exception:
-    """Return the error of a module's ``__getattr__`` for a name that it does not have."""
-    # importlib asks by hasattr first, and hides what an AttributeError says
+    """Return the error for a name that a module does not have, from its ``__getattr__``."""
+    # in a from-import, importlib calls hasattr first and drops the message of an AttributeError
     by_import = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
     kind = ImportError if by_import else AttributeError
     return kind("; ".join(filter(None, [f"{module} has no {name!r}", advice])))

@@ -1,4 +1,4 @@
-"""``lightning-hooks``: the command, whose first argument says what it is to do."""
+"""``lightning-hooks``: the command line, with ``check``, ``plot``, ``convert`` and others."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command and its arguments; those of the process by default.
 
     Raises:
-        SystemExit: always; with 0, with 1 where ``check`` finds what cannot run, and with 2 and
-            one line for what cannot be done.
+        SystemExit: always; with 1 if ``check`` finds a hook that cannot run, with 2 and one line
+            for wrong input, else with 0.
     """
     for package in ("jsonargparse", "rich"):
         if importlib.util.find_spec(package) is None:

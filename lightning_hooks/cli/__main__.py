@@ -1,4 +1,4 @@
-"""``python -m lightning_hooks.cli`` is ``lightning-hooks``."""
+"""Run ``lightning-hooks`` as ``python -m lightning_hooks.cli``."""
 
 from __future__ import annotations
 

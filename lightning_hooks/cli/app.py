@@ -1,4 +1,4 @@
-"""The commands, and what they take."""
+"""The commands of ``lightning-hooks`` and their arguments."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WRONG_INPUT = (
     TypeError,
     ValueError,
 )
-"""What a config, which is code, and bad arguments raise."""
+"""Errors of a config, which is code, and of bad arguments."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, say in one line what is wrong with what it was given, return the exit code."""
+    """Run a command and return the exit code; wrong input is reported in one line."""
     parser, commands = _parser()
     given = parser.parse_args(None if arguments is None else list(arguments))
     try:
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except WRONG_INPUT as error:
         reason = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
         line = " ".join(" ".join(reason).split())
-        if given[given.command].get("json"):  # what reads it is told there too
+        if given[given.command].get("json"):  # for a program that reads the output
             print(json.dumps({"error": line}))
         print(f"lightning-hooks: {line}", file=sys.stderr)
         return 2
@@ -94,7 +94,7 @@ def _length(text: str) -> int:
 
 
 def _check(given: Any) -> int:
-    """Tell of old hook files whether they run here, and what to write where they do not."""
+    """Check whether old hook files run here, and show what to write where they do not."""
     reports = check(given.target)
     if given.json:
         print(json.dumps(as_dicts(reports), indent=2))
@@ -135,19 +135,18 @@ def _replay(given: Any) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    arguments: dict[str, Any] = {
-        name: given[name] for name in ("uri", "experiment", "log_dir") if given[name] is not None
-    }
+    names = ("uri", "experiment", "log_dir")
+    arguments: dict[str, Any] = {name: given[name] for name in names if given[name] is not None}
     if given.project is not None:
         arguments["init"] = {"project": given.project}
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("sending", total=None)
 
-        def sent(done: int, total: int) -> None:
+        def on_sent(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        count = sum(replay(path, given.to, on_sent=sent, **arguments) for path in given.paths)
+        count = sum(replay(path, given.to, on_sent=on_sent, **arguments) for path in given.paths)
     print(f"{count} records sent")
     return 0
 
@@ -160,7 +159,7 @@ def _console() -> Any:
 
 @contextlib.contextmanager
 def _project() -> Iterator[None]:
-    """Let a config import the project's own modules, and those mmcv."""
+    """Let a config import the modules of the project in the current directory, and mmcv."""
     sys.path.insert(0, "")
     try:
         with standin.installed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,11 +23,10 @@ def convert(hooks: ConfiguredHooks) -> str:
     """Return Python that makes the hooks of a config, and their Trainer.
 
     Args:
-        hooks: What :func:`~lightning_hooks.config.training_hooks.register_training_hooks` has made
-        of it.
+        hooks: The adapter that ``register_training_hooks`` or ``hooks_from_config`` returns.
 
     Raises:
-        ValueError: for a value that cannot be written down, with its key.
+        ValueError: for a value that has no literal, with its key.
 
     >>> from lightning_hooks.config import register_training_hooks
     >>> config = dict(lr_config=dict(policy="step", step=[8, 11]), total_epochs=12)
@@ -40,71 +40,65 @@ def convert(hooks: ConfiguredHooks) -> str:
     imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
     made = [_hook(config, priority, imports) for _, config, priority in hooks.configs]
     options = hooks.options()
-    arguments = [_call("", made, 4, brackets=("[", "]"))]
+    arguments = [_call("", made, indent=4, brackets="[]")]
     if not options.by_epoch:
         arguments.append("by_epoch=False")
     if options.work_dir is not None:
         arguments.append(f"work_dir={options.work_dir!r}")
     trainer = ["callbacks=[hooks]", *(f"{k}={v!r}" for k, v in hooks.trainer_kwargs.items())]
-    body = [
-        _call("hooks = HookAdapter", arguments, 0),
-        _call("trainer = L.Trainer", trainer, 0),
-    ]
+    body = [_call("hooks = HookAdapter", arguments), _call("trainer = L.Trainer", trainer)]
     return "\n".join([*_header(imports), "", *body])
 
 
 def _header(imports: Mapping[str, set[str]]) -> list[str]:
-    """Return the imports: old files find the names of mmcv's that they need by the stand-in."""
-    ours = imports[OURS]
-    others = {module: names for module, names in imports.items() if module.split(".")[0] != OURS}
-    lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in others.items()]
-    if lines:
-        ours.add("standin")
-        lines = ["", "standin.install()", *lines]
-    first = f"from {OURS} import "
-    return ["import lightning as L", _wrapped(first, sorted(ours)), *lines]
-
-
-def _wrapped(first: str, names: Sequence[str]) -> str:
-    line = first + ", ".join(names)
-    if len(line) <= WIDTH:
-        return line
-    return "\n".join([f"{first}(", *(f"    {name}," for name in names), ")"])
+    """Return the lines of imports; those of mmcv and of old files need the stand-in."""
+    names = sorted(imports[OURS])
+    old = [
+        f"from {module} import {', '.join(sorted(found))}"
+        for module, found in imports.items()
+        if module != OURS
+    ]
+    if old:
+        names = sorted([*names, "standin"])
+        old = ["", "standin.install()", *old]
+    line = f"from {OURS} import {', '.join(names)}"
+    if len(line) > WIDTH:
+        line = _call(f"from {OURS} import ", names)
+    return ["import lightning as L", line, *old]
 
 
 def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
     if not isinstance(config, Mapping):
         raise ValueError(f"{config!r} is an object already, and cannot be written as Python")
     arguments = dict(config)
-    kind = arguments.pop("type")
-    cls: Any = (HOOKS.get(kind) or EVALUATIONS[kind]) if isinstance(kind, str) else kind
+    hook_type = arguments.pop("type")
+    cls: Any = hook_type
+    if isinstance(hook_type, str):
+        cls = HOOKS.get(hook_type) or EVALUATIONS[hook_type]
     name = _imported(cls, imports)
     given = [f"{key}={_source(value, key, imports)}" for key, value in arguments.items()]
-    if arguments.keys() & {*ORDER_KEYS}:  # where it runs is said in a config dict, not to the class
-        return _call("dict", [f"type={name}", *given, f"priority={priority!r}"], 12)
-    text = _call(name, given, 12)
+    if arguments.keys() & {*ORDER_KEYS}:  # keys of a config dict, no arguments of the class
+        return _call("dict", [f"type={name}", *given, f"priority={priority!r}"], indent=12)
+    text = _call(name, given, indent=12)
     if get_priority(priority) == default_priority(cls.__new__(cls)):
         return text
     return f"({text}, {_source(priority, 'priority', imports)})"
 
 
 def _imported(value: Any, imports: dict[str, set[str]]) -> str:
-    module: str = value.__module__
-    if module == "builtins":
-        return str(value.__name__)
-    if module.split(".")[0] == OURS:
-        module = OURS
-    imports.setdefault(module, set()).add(value.__name__)
-    return str(value.__name__)
+    """Return the name of a class or function, and add it to the imports."""
+    name, module = str(value.__name__), str(value.__module__)
+    if module != "builtins":
+        module = OURS if module.split(".")[0] == OURS else module
+        imports.setdefault(module, set()).add(name)
+    return name
 
 
 def _source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
     """Return a value as Python."""
     if isinstance(value, Mapping):
-        items = [
-            f"{_source(k, key, imports)}: {_source(v, key, imports)}" for k, v in value.items()
-        ]
-        return "{" + ", ".join(items) + "}"
+        pairs = [[_source(one, key, imports) for one in pair] for pair in value.items()]
+        return "{" + ", ".join(map(": ".join, pairs)) + "}"
     if isinstance(value, (list, tuple)):
         items = [_source(item, key, imports) for item in value]
         if isinstance(value, list):
@@ -122,14 +116,11 @@ def _source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
     raise ValueError(f"{key}={value!r} cannot be written as Python")
 
 
-def _call(
-    name: str, arguments: Sequence[str], indent: int, brackets: tuple[str, str] = ("(", ")")
-) -> str:
+def _call(name: str, arguments: Sequence[str], indent: int = 0, brackets: str = "()") -> str:
     """Return a call, or a list, on one line if it fits, else with an argument on each."""
-    opening, closing = brackets
+    opening, closing = brackets[0], brackets[1]
     line = f"{name}{opening}{', '.join(arguments)}{closing}"
     if indent + len(line) <= WIDTH and "\n" not in line:
         return line
-    inner = "\n".join(f"{argument}," for argument in arguments)
-    inner = "\n".join(f"    {each}" for each in inner.splitlines())
+    inner = textwrap.indent("\n".join(f"{argument}," for argument in arguments), "    ")
     return f"{name}{opening}\n{inner}\n{closing}"

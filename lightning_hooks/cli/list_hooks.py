@@ -1,4 +1,4 @@
-"""``lightning-hooks hooks``: every hook with one line of what it does."""
+"""``lightning-hooks hooks``: a list of all hooks, with one line on each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["all_hooks", "table_of"]
 
 
 def all_hooks() -> list[dict[str, str]]:
-    """Return the name, the origin and the first line of the docstring of every hook.
+    """Return the name, the origin and the first sentence of the docstring of every hook.
 
     >>> next(one for one in all_hooks() if one["name"] == "IterTimerHook")["origin"]
     'mmcv'
@@ -30,7 +30,7 @@ def all_hooks() -> list[dict[str, str]]:
 
 
 def table_of(rows: Sequence[dict[str, str]]) -> Any:
-    """Return them as rich's table."""
+    """Return the hooks as a table for rich."""
     from rich.table import Table
 
     table = Table("hook", "of", "what it does")

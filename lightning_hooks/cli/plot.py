@@ -1,4 +1,4 @@
-"""``lightning-hooks plot``: what a config does to learning rate and momentum."""
+"""``lightning-hooks plot``: the learning rate and the momentum of a config, as curves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Curves", "curves_of", "in_terminal"]
 
 LENGTH = ("runner", "total_epochs", "total_iters")
 DRAWN = ("custom_imports", "lr_config", "momentum_config", *LENGTH)
-"""The keys of a config that the curves depend on."""
+"""Keys of a config that the curves depend on."""
 
 
 class Curves(NamedTuple):
@@ -37,15 +37,15 @@ class Curves(NamedTuple):
 def curves_of(
     path: str | Path, epochs: int | None = None, iters_per_epoch: int | None = None
 ) -> Curves:
-    """Return what of a config file can be drawn.
+    """Return the curves of a config file.
 
     Args:
         path: The config file.
         epochs: Epochs of the run; the config's by default.
-        iters_per_epoch: Iterations of each; not needed where the config counts in iterations.
+        iters_per_epoch: Iterations of an epoch; not needed if the config counts in iterations.
 
     Raises:
-        ValueError: if there is nothing to draw, or a length is not known.
+        ValueError: if there is nothing to draw, or a length is missing.
     """
     config = read_config(path)
     drawn = {key: config[key] for key in DRAWN if key in config}
@@ -63,14 +63,8 @@ def curves_of(
         raise ValueError("a config does not say how many batches there are: give --iters-per-epoch")
     optimizer = config.get("optimizer")
     optimizer = optimizer if isinstance(optimizer, Mapping) else {}
-    betas = optimizer.get("betas", [0.9])
-    return Curves(
-        hooks,
-        epochs,
-        iters_per_epoch,
-        optimizer.get("lr", 0.1),
-        optimizer.get("momentum", betas[0]),
-    )
+    momentum = optimizer.get("momentum", optimizer.get("betas", [0.9])[0])
+    return Curves(hooks, epochs, iters_per_epoch, optimizer.get("lr", 0.1), momentum)
 
 
 def in_terminal(curves: Curves, width: int, height: int = 15) -> str:
@@ -79,16 +73,15 @@ def in_terminal(curves: Curves, width: int, height: int = 15) -> str:
 
     panels = []
     for hook in curves.hooks:
-        rows = sample(hook, **curves.run)
-        every = max(1, len(rows) // (4 * width))
+        values = sample(hook, **curves.run)
+        epochs = [index / curves.iters_per_epoch for index in range(len(values))]
+        step = max(1, len(values) // (4 * width))
+        name = "momentum" if is_of_momentum(hook) else "learning rate"
         plotext.clear_figure()
         plotext.theme("clear")
         plotext.plot_size(width, height)
-        epochs = [index / curves.iters_per_epoch for index in range(len(rows))]
-        plotext.plot(epochs[::every], rows[::every], marker="braille")
-        plotext.title(
-            f"{'momentum' if is_of_momentum(hook) else 'learning rate'}: {type(hook).__name__}"
-        )
+        plotext.plot(epochs[::step], values[::step], marker="braille")
+        plotext.title(f"{name}: {type(hook).__name__}")
         plotext.xlabel("epoch")
         panels.append(plotext.uncolorize(plotext.build()))
     plotext.clear_figure()
