@@ -24,12 +24,12 @@ from helpers import TinyModule, make_loader, make_trainer
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.cli import main
+from lightning_hooks.loggers.base import peak_memory
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.loggers.delivery.sender import Delivery
+from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
 from lightning_hooks.loggers.delivery.spool import Spool, read_spool
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.log_tags import peak_memory
 from lightning_hooks.loggers.replay import read, replay
 from lightning_hooks.loggers.trackers.base import TrackerHook
 
@@ -72,7 +72,7 @@ class KeepHook(TrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         return {}
 
-    def running(self) -> Any:
+    def active_run(self) -> Any:
         def connect() -> Kept:
             self.kept = self.connect()
             return self.kept
@@ -313,7 +313,7 @@ class Clinging(Kept):
     gone: ClassVar[list[str]] = []
 
     @staticmethod
-    def let_go() -> None:
+    def on_abandoned() -> None:
         Clinging.gone.append("gone")
 
 
@@ -372,7 +372,7 @@ def test_only_the_last_records_are_kept_in_memory(tmp_path: Path) -> None:
         spool.append(0.0, i, scalars={"a": 1.0})
     assert spool.dropped == 3
     assert spool.take(1)[0].seq == 3
-    delivery = Delivery("kept", Kept, spool)
+    delivery = Sender(Kept, Kept, spool)
     delivery.close(5.0)
     assert delivery.wait()
     assert isinstance(delivery.writer, Kept)

@@ -355,7 +355,7 @@ class Fragile(TrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         return {}
 
-    def running(self) -> Any:
+    def active_run(self) -> Any:
         return self
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:

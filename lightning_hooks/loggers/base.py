@@ -1,30 +1,33 @@
-"""``LoggerHook``: when the values of a run are averaged and logged, and under which names."""
+"""``LoggerHook``: the base of all loggers, which averages values and names them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.loggers.log_tags import is_scalar, named, of_first_group
+from lightning_hooks.loggers import values
 from lightning_hooks.utils.arguments import check_bool, check_int
 
-__all__ = ["LoggerHook"]
+__all__ = ["LoggerHook", "by_group", "first_group", "peak_memory"]
 
 
 class LoggerHook(Hook):
-    """The base of hooks that log: it calls ``log(runner)`` with averages ready.
+    """The base of hooks that log: it calls ``log(runner)`` when averages are ready.
 
     Every ``interval`` iterations the last ``interval`` values of each key are averaged into
-    ``runner.log_buffer.output``; after validation all of its values are. What another hook puts
-    there (results of an evaluation) is logged as it is.
+    ``runner.log_buffer.output``; after validation all values of a key are. What another hook puts
+    there, such as the results of an evaluation, is logged as it is.
 
     Args:
-        interval: Iterations between two logs, of the epoch or, with ``by_epoch=False``, of the
-            run; 0 for none within the epoch.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten after this hook has logged them. In a run
-            that is so for the last logger, and for no other, whatever is given.
+        interval: Iterations between two logs, counted in the epoch or, with ``by_epoch=False``,
+            in the run; 0 logs nothing within the epoch.
+        ignore_last: Whether the last iterations of an epoch are not logged when they are fewer
+            than ``interval``.
+        reset_flag: Whether the averages are cleared after this hook has logged them. A run sets
+            it: true for its last logger and false for all others.
         by_epoch: Whether the run is counted in epochs.
 
     Raises:
@@ -36,16 +39,12 @@ class LoggerHook(Hook):
     Note:
         Departures from mmcv: a run without ``IterTimerHook`` logs its training values as
         ``train`` (mmcv: ``val``). Validation within an epoch is logged with the number of that
-        epoch, and what it measured is not averaged into the training that goes on. Only the
-        last logger forgets the averages, so that all see an evaluation's results; nothing in
-        ``reset_flag`` is changed for a next run. ``eval_iter_num`` is no tag. A name that has
-        the mode in front already (``val/acc``) is not given it again. 0-d tensors are scalars
-        (mmcv raises TypeError). A run without optimizer has no learning rate to log (mmcv
-        raises).
+        epoch, and its values are not averaged into the training that goes on. Only the last
+        logger clears the averages, so that all see an evaluation's results; a next run sets
+        ``reset_flag`` anew. ``eval_iter_num`` is no tag. A name that begins with the mode already
+        (``val/acc``) does not get it again. 0-d tensors are scalars (mmcv raises TypeError). A run
+        without optimizer has no learning rate to log (mmcv raises).
     """
-
-    _reset_wanted = False
-    _is_last: bool | None = None
 
     def __init__(
         self,
@@ -62,15 +61,6 @@ class LoggerHook(Hook):
         self.reset_flag = reset_flag
         self.by_epoch = by_epoch
 
-    @property
-    def reset_flag(self) -> bool:
-        """Whether the averages are forgotten after this hook; within a run: if it is the last."""
-        return self._reset_wanted if self._is_last is None else self._is_last
-
-    @reset_flag.setter
-    def reset_flag(self, value: bool) -> None:
-        self._reset_wanted = value
-
     reads_step = False
     reads_log_buffer = True
 
@@ -78,16 +68,16 @@ class LoggerHook(Hook):
         """Log what is in ``runner.log_buffer.output``."""
         raise NotImplementedError(f"{type(self).__name__} must define log(runner)")
 
-    # -- when ------------------------------------------------------------------------------
+    # -- schedule --------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Find the last logger."""
+        """Let the last logger of the run clear the averages, and no other."""
         loggers = [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
         for hook in loggers:
-            hook._is_last = hook is loggers[-1]
+            hook.reset_flag = hook is loggers[-1]
 
     def before_epoch(self, runner: Any) -> None:
-        """Forget the epoch before."""
+        """Clear the values of the epoch before."""
         runner.log_buffer.clear()
 
     def after_train_iter(self, runner: Any) -> None:
@@ -96,37 +86,35 @@ class LoggerHook(Hook):
         if every_n(runner, self.interval) or (not self.ignore_last and self.end_of_epoch(runner)):
             runner.log_buffer.average(self.interval)
         if runner.log_buffer.ready:
-            self._log_output(runner)
+            self.log(runner)
+            if self.reset_flag:
+                runner.log_buffer.clear_output()
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Log what others have put there."""
+        """Log what other hooks have put into the output."""
         if runner.log_buffer.ready:
-            self._log_output(runner)
+            self.log(runner)
+            if self.reset_flag:
+                runner.log_buffer.clear_output()
 
     def after_val_epoch(self, runner: Any) -> None:
         """Average and log the validation."""
         runner.log_buffer.average()
         self.log(runner)
         if self.reset_flag and runner.fills_log_buffer:
-            runner.log_buffer.clear_output()  # the workflow's next epoch forgets the rest
+            runner.log_buffer.clear_output()  # the workflow's next epoch clears the rest
         elif self.reset_flag:
             runner.log_buffer.clear()
 
-    def _log_output(self, runner: Any) -> None:
-        self.log(runner)
-        if self.reset_flag:
-            runner.log_buffer.clear_output()
+    # -- names and numbers -----------------------------------------------------------------
 
-    # -- what ------------------------------------------------------------------------------
-
-    is_scalar = staticmethod(is_scalar)
+    is_scalar = staticmethod(values.is_scalar)
 
     def get_mode(self, runner: Any) -> str:
         """``"train"`` if the output is an average of training steps, else ``"val"``."""
         if runner.mode == "val":
             return "val"
-        if runner.mode != "train":
-            raise ValueError(f'runner.mode should be "train" or "val", got {runner.mode!r}')
+        _check_mode(runner)
         output, steps = runner.log_buffer.output, runner.log_buffer.val_history
         if "time" in steps:  # the steps are timed, so their averages have it
             return "train" if "time" in output else "val"
@@ -134,16 +122,15 @@ class LoggerHook(Hook):
 
     def get_epoch(self, runner: Any) -> int:
         """The number of the epoch, from 1."""
-        if runner.mode == "train":
+        if runner.mode != "val":
+            _check_mode(runner)
             return int(runner.epoch) + 1
-        if runner.mode == "val":
-            # mmcv has counted the epoch by now; within one, it is still to be counted
-            trainer = getattr(runner, "trainer", None)
-            return int(runner.epoch if trainer is None else trainer.current_epoch + 1)
-        raise ValueError(f'runner.mode should be "train" or "val", got {runner.mode!r}')
+        # mmcv has counted the epoch by now; within an epoch it is not counted yet
+        trainer = getattr(runner, "trainer", None)
+        return int(runner.epoch if trainer is None else trainer.current_epoch + 1)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
-        """The number of the iteration, from 1; of that in the epoch with ``inner_iter``."""
+        """The number of the iteration, from 1; with ``inner_iter`` its number in the epoch."""
         if runner.mode == "val" and not self.by_epoch:
             return int(runner.iter)  # the validation comes after the iteration that it belongs to
         inner = self.by_epoch and inner_iter
@@ -157,11 +144,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: Any) -> dict[str, float]:
         """``learning_rate`` of the first group; of each optimizer by name if there are several."""
-        return named("learning_rate", of_first_group(runner, runner.current_lr))
+        return _as_tags("learning_rate", first_group(runner, runner.current_lr))
 
     def get_momentum_tags(self, runner: Any) -> dict[str, float]:
         """``momentum`` of the first group; of each optimizer by name if there are several."""
-        return named("momentum", of_first_group(runner, runner.current_momentum))
+        return _as_tags("momentum", first_group(runner, runner.current_momentum))
 
     def get_loggable_tags(
         self,
@@ -171,7 +158,7 @@ class LoggerHook(Hook):
         add_mode: bool = True,
         tags_to_skip: tuple[str, ...] = ("time", "data_time"),
     ) -> dict[str, Any]:
-        """Return what is to be logged by name.
+        """Return the values to log by name.
 
         ======================================  ==============================================
         key                                     value
@@ -183,19 +170,81 @@ class LoggerHook(Hook):
 
         Args:
             runner: The runner.
-            allow_scalar: Whether numbers are wanted.
-            allow_text: Whether strings are wanted.
-            add_mode: Whether the mode goes in front of the name.
-            tags_to_skip: Names that are left out.
+            allow_scalar: Whether numbers are included.
+            allow_text: Whether strings are included.
+            add_mode: Whether names begin with the mode.
+            tags_to_skip: Names to leave out.
         """
         prefix = f"{self.get_mode(runner)}/" if add_mode else ""
         tags = {}
         for name, value in runner.log_buffer.output.items():
             if name in tags_to_skip or name == "eval_iter_num":
                 continue
-            if self.is_scalar(value) and not allow_scalar:
+            if not allow_scalar and self.is_scalar(value):
                 continue
-            if isinstance(value, str) and not allow_text:
+            if not allow_text and isinstance(value, str):
                 continue
             tags[name if name.startswith(prefix) else prefix + name] = value
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
+
+
+def _check_mode(runner: Any) -> None:
+    if runner.mode not in ("train", "val"):
+        raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
+
+
+def first_group(runner: Any, read: Callable[[], Any]) -> Any:
+    """Return the first parameter group's value of those that ``read()`` returns.
+
+    With several optimizers it is a dict by optimizer name; None where there is no optimizer.
+    """
+    if runner.optimizer is None:
+        return None
+    found = read()
+    if isinstance(found, dict):
+        return {name: of_groups[0] for name, of_groups in found.items()}
+    return found[0] if found else None
+
+
+def _as_tags(tag: str, value: Any) -> dict[str, float]:
+    if isinstance(value, dict):
+        return {f"{tag}/{name}": each for name, each in value.items()}
+    return {} if value is None else {tag: value}
+
+
+def by_group(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
+    """Return what ``read()`` returns for every parameter group, by the group's name or number.
+
+    ``learning_rate/backbone``, ``learning_rate/1``; with several optimizers the name of the
+    optimizer comes before it: ``learning_rate/generator/0``.
+    """
+    if runner.optimizer is None:
+        return {}
+    optimizers = runner.optimizer
+    if not isinstance(optimizers, dict):
+        optimizers = {"": optimizers}
+    found = read()
+    tags = {}
+    for key, optimizer in optimizers.items():
+        prefix = f"{tag}/{key}/" if key else f"{tag}/"
+        for index, (group, value) in enumerate(
+            zip(optimizer.param_groups, found[key] if key else found, strict=True)
+        ):
+            tags[f"{prefix}{group.get('name', index)}"] = value
+    return tags
+
+
+def peak_memory(runner: Any) -> int | None:
+    """Return the most that torch has allocated on the module's device, in MiB.
+
+    With several ranks it is their maximum, so all ranks must call this. None without CUDA.
+    """
+    device = runner.module.device
+    if device.type != "cuda":
+        return None
+    mib = torch.cuda.max_memory_allocated(device) // 2**20
+    if runner.world_size == 1:
+        return mib  # without a collective nothing is read from the device
+    of_all = torch.tensor([mib], device=device)
+    torch.distributed.all_reduce(of_all, op=torch.distributed.ReduceOp.MAX)
+    return int(of_all.item())

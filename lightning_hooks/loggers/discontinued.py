@@ -1,4 +1,4 @@
-"""Hooks of mmcv whose services are gone: their names say what to use instead."""
+"""Loggers of mmcv for services that no longer exist: their errors name a replacement."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from lightning_hooks.loggers.base import LoggerHook
 
 __all__ = ["PaviLoggerHook", "SegmindLoggerHook"]
 
-_INSTEAD = "use TextLoggerHook, TensorboardLoggerHook, WandbLoggerHook or MlflowLoggerHook instead"
+
+class _DiscontinuedLoggerHook(LoggerHook):
+    """Raises RuntimeError when it is constructed; subclasses name the ``service``."""
+
+    service: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError(
+            f"{type(self).__name__} logged to {self.service}; use TextLoggerHook, "
+            "TensorboardLoggerHook, WandbLoggerHook or MlflowLoggerHook instead"
+        )
 
 
 @HOOKS.register_module()
-class PaviLoggerHook(LoggerHook):
-    """Logged to Pavi, a service inside the company that wrote mmcv.
+class PaviLoggerHook(_DiscontinuedLoggerHook):
+    """Logged to Pavi, an internal service of mmcv's makers.
 
     Raises:
-        RuntimeError: always; it says what to use.
+        RuntimeError: always; the message names loggers to use instead.
 
     Note:
         Departure from mmcv: it cannot be constructed.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "PaviLoggerHook logged to Pavi, an internal service of mmcv's makers that nobody else "
-            f"can reach; {_INSTEAD}"
-        )
+    service = "Pavi, an internal service of mmcv's makers that cannot be reached from outside"
 
 
 @HOOKS.register_module()
-class SegmindLoggerHook(LoggerHook):
-    """Logged to the experiment tracker of Segmind, which is offered no more.
+class SegmindLoggerHook(_DiscontinuedLoggerHook):
+    """Logged to the experiment tracker of Segmind, which is no longer offered.
 
     Raises:
-        RuntimeError: always; it says what to use.
+        RuntimeError: always; the message names loggers to use instead.
 
     Note:
         Departure from mmcv: it cannot be constructed.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            "SegmindLoggerHook logged to Segmind's experiment tracker, which is offered no more; "
-            f"{_INSTEAD}"
-        )
+    service = "Segmind's experiment tracker, which is no longer offered"

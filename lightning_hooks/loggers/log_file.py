@@ -1,4 +1,4 @@
-"""``LogFile``: a text file of a run, written line by line, that a resumed run goes on with."""
+"""``LogFile``: a text file of a run that grows line by line and that a resumed run continues."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lightning_hooks.storage import files
 
 __all__ = ["LogFile"]
 
-APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 class LogFile:
-    """Appends lines to a file in a work dir, local or fsspec's.
+    """Appends lines to a file in a work dir, local or on a file system of fsspec.
 
-    It is closed after each line, which is then out of our hands. A file that cannot be written
+    The file is closed after each line, so that a kill loses none. A file that cannot be written
     costs one warning, not the run.
 
     Args:
@@ -32,35 +32,36 @@ class LogFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._failed = False
-        self._written: tuple[int, int] | None = None  # size and CRC-32; None: not read yet
-        if files.is_local(path):
-            with contextlib.suppress(OSError):  # the first line will complain
+        self._measure: tuple[int, int] | None = None  # size and CRC-32; None: not read yet
+        self._is_local = files.is_local(path)
+        if self._is_local:
+            with contextlib.suppress(OSError):  # the first line will warn
                 os.makedirs(os.path.dirname(path), exist_ok=True)
 
     @property
     def name(self) -> str:
-        """Its name in the work dir."""
+        """The file's name in the work dir."""
         return self.path.rpartition("/" if "://" in self.path else os.sep)[2]
 
     def append(self, line: str, logger: logging.Logger) -> None:
         """Add a line.
 
         Args:
-            line: Without its end.
-            logger: Where it is told that it could not be written.
+            line: The text without a newline.
+            logger: Warns if the file cannot be written.
         """
         if self._failed:
             return
         data = line.encode() + b"\n"
         size, crc = self._measured()
         try:
-            # fsspec takes half a millisecond, which a folder on this machine need not cost
-            if files.is_local(self.path):
+            # fsspec takes half a millisecond, which a local folder need not cost
+            if self._is_local:
                 self._append_here(data)
             else:
                 with fsspec.open(self.path, "ab") as file:
                     file.write(data)
-            self._written = size + len(data), zlib.crc32(data, crc)
+            self._measure = size + len(data), zlib.crc32(data, crc)
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
             logger.warning(
@@ -69,62 +70,63 @@ class LogFile:
             )
 
     def _append_here(self, data: bytes) -> None:
-        file = os.open(self.path, APPENDING, 0o666)  # open() takes twice as many system calls
+        file = os.open(self.path, _APPENDING, 0o666)  # open() takes twice as many system calls
         try:
             written = os.write(file, data)
-            if written < len(data):  # a full disk has taken a part, which is no line
+            if written < len(data):  # a full disk took a part, which is no line
                 os.ftruncate(file, os.fstat(file).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(file)
 
     def state(self) -> dict[str, Any]:
-        """Return what is in the file now, for a checkpoint: its ``size`` and ``crc32``."""
+        """Return the file's ``size`` and ``crc32`` now, for a checkpoint."""
         size, crc = self._measured()
         return {"size": size, "crc32": crc}
 
     def _measured(self) -> tuple[int, int]:
         """Return size and CRC-32; the file is read only once, however long it grows."""
-        if self._written is None:
-            found = self._read()
-            self._written = len(found), zlib.crc32(found)
-        return self._written
+        if self._measure is None:
+            content = self._read()
+            self._measure = len(content), zlib.crc32(content)
+        return self._measure
 
     def cut_back(self, state: Mapping[str, Any], logger: logging.Logger) -> bool:
-        """Drop what was written after a checkpoint; return whether there is something left.
+        """Remove the lines written after a checkpoint; return whether the file had any content.
 
-        A file that does not begin with what the checkpoint knows is left as it is, and told of.
+        A file that does not begin with the content of the checkpoint's time stays as it is, with a
+        warning.
 
         Args:
             state: What :meth:`state` returned when the checkpoint was written.
-            logger: Where it is told.
+            logger: Warns if the file cannot be cut back.
         """
-        found = self._read()
-        kept = found[: state["size"]]
-        if len(kept) == state["size"] and zlib.crc32(kept) == state["crc32"]:
-            if len(found) > len(kept):
-                self._truncate(kept, logger)
-            self._written = None
-        elif found:
+        content = self._read()
+        start = content[: state["size"]]
+        if len(start) == state["size"] and zlib.crc32(start) == state["crc32"]:
+            if len(content) > len(start):
+                self._truncate(start, logger)
+            self._measure = None
+        elif content:
             logger.warning(
                 "%s is not what it was when the checkpoint was written: it is not cut back",
                 self.path,
             )
-        return bool(found)
+        return bool(content)
 
     def _read(self) -> bytes:
         try:
             with fsspec.open(self.path, "rb") as file:
                 return bytes(file.read())
-        except OSError:  # there is none, or none that can be read
+        except OSError:  # missing or unreadable
             return b""
 
-    def _truncate(self, kept: bytes, logger: logging.Logger) -> None:
+    def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:
-            if files.is_local(self.path):
-                os.truncate(self.path, len(kept))
+            if self._is_local:
+                os.truncate(self.path, len(start))
             else:
                 fs, target = files.filesystem(self.path)
-                fs.pipe_file(target, kept)
+                fs.pipe_file(target, start)
         except OSError as error:
             logger.warning("%s cannot be cut back: %s", self.path, error)

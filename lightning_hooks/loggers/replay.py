@@ -1,4 +1,4 @@
-"""Send what was logged but not delivered: ``lightning-hooks replay FILE``."""
+"""Send records that were logged but not delivered: ``lightning-hooks replay FILE``."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import held, read_spool
+from lightning_hooks.loggers.delivery.spool import exclusive, read_spool
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
 from lightning_hooks.loggers.trackers.packages import require, tolerant
 
-__all__ = ["WRITERS", "open_writer", "read", "replay"]
+__all__ = ["WRITERS", "open_writer", "read", "replay", "writer_class"]
 
 WRITERS: Mapping[str, str] = {
-    "clearml": "clearml.ClearMLWriter",
-    "dvclive": "dvclive.DvcliveWriter",
-    "mlflow": "mlflow.MlflowWriter",
-    "neptune": "neptune.NeptuneWriter",
-    "tensorboard": "tensorboard.TensorboardWriter",
-    "visdom": "visdom.VisdomWriter",
-    "wandb": "wandb.WandbWriter",
+    "clearml": "ClearMLWriter",
+    "dvclive": "DvcliveWriter",
+    "mlflow": "MlflowWriter",
+    "neptune": "NeptuneWriter",
+    "tensorboard": "TensorboardWriter",
+    "visdom": "VisdomWriter",
+    "wandb": "WandbWriter",
 }
-"""The writers by the names of their backends."""
+"""The writers in ``lightning_hooks.loggers.trackers`` by the names of their backends."""
+
+
+def writer_class(name: str) -> type[Writer]:
+    """Return the writer for a backend, a key of ``WRITERS``."""
+    module = importlib.import_module(f"lightning_hooks.loggers.trackers.{name}")
+    return getattr(module, WRITERS[name])  # type: ignore[no-any-return]
 
 
 def open_writer(name: str, **arguments: Any) -> Writer:
@@ -42,23 +48,19 @@ def open_writer(name: str, **arguments: Any) -> Writer:
     if name not in WRITERS:
         raise ValueError(f"to must be one of {', '.join(WRITERS)}, got {name!r}")
     require(name, "replay")
-    module, _, cls = WRITERS[name].rpartition(".")
-    writer: type[Writer] = getattr(
-        importlib.import_module(f"lightning_hooks.loggers.trackers.{module}"), cls
-    )
     with tolerant():
-        return writer.connect(**arguments)
+        return writer_class(name).connect(**arguments)
 
 
 def read(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
-    """Return what a spool or an offline run of Neptune's holds.
+    """Read a spool or an offline run of Neptune's.
 
     Args:
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
-        rest: Whether only what the spool's backend has not taken is wanted.
+        rest: Whether to return only records that the spool's backend has not taken.
 
     Returns:
-        What opens its run again, the records, and whether the run has failed.
+        The description of the run, the records, and whether the run has failed.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -81,16 +83,16 @@ def replay(
     on_sent: Callable[[int, int], None] | None = None,
     **arguments: Any,
 ) -> int:
-    """Send what was logged to a backend.
+    """Send the records of a file to a backend.
 
-    Without ``to`` the rest of a spool goes to the run that it was meant for; it is removed when
-    all of it is there. With ``to`` all records go to a run there, and nothing is removed: of a run
-    that still goes on, those that it has logged by now.
+    Without ``to`` the rest of a spool goes to the run that it was meant for; the spool is removed
+    when all of it is there. With ``to`` all records go to a run there, and nothing is removed; of
+    a run that still goes on, these are the records up to now.
 
     Args:
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
         to: A writer, which is left open, or the name of a backend.
-        on_sent: Told how many records of how many are sent, after each batch.
+        on_sent: Called with the numbers of sent and of all records after each batch.
         arguments: Those of the backend's ``connect``, such as ``uri=`` of MLflow, ``log_dir=`` of
             TensorBoard or ``init=dict(project=...)`` of W&B.
 
@@ -99,10 +101,11 @@ def replay(
 
     Raises:
         ValueError: if the file is no spool, or the backend is unknown.
-        BlockingIOError: without ``to``, if the run of the spool goes on, or it is being sent.
+        BlockingIOError: without ``to``, if the run of the spool goes on, or another process sends
+            it.
         Exception: whatever the client raises.
     """
-    with held(path) if to is None and os.path.isfile(path) else contextlib.nullcontext():
+    with exclusive(path) if to is None and os.path.isfile(path) else contextlib.nullcontext():
         return _replay(path, to, on_sent, arguments)
 
 
@@ -118,11 +121,9 @@ def _replay(
         return len(records)
     if to is None:
         if "writer" not in head:
-            raise ValueError(f"{path} does not say where it belongs: give `to`")
-        known = {**head.get("arguments", {}), **head["resume"], **arguments}
-        writer = open_writer(head["writer"], **known)
-    else:
-        writer = open_writer(to, **arguments)
+            raise ValueError(f"to must be the name of a backend for {path}, which names none")
+        arguments = {**head.get("arguments", {}), **head["resume"], **arguments}
+    writer = open_writer(head["writer"] if to is None else to, **arguments)
     try:
         with tolerant():
             _send(writer, records, on_sent)

@@ -1,4 +1,4 @@
-"""``TextLoggerHook``: lines on the console and in the work dir, to read and as JSON."""
+"""``TextLoggerHook``: a line for each log, on the console and in files of the work dir."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.delivery.record import is_image
+from lightning_hooks.loggers.base import LoggerHook, first_group, peak_memory
 from lightning_hooks.loggers.log_file import LogFile
-from lightning_hooks.loggers.log_tags import of_first_group, peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
 from lightning_hooks.loggers.upload import check_suffix, copy_files
+from lightning_hooks.loggers.values import is_image
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 
@@ -34,9 +33,9 @@ class TextLoggerHook(LoggerHook):
 
     ``Epoch [4][100/1000]\tlr: 1.000e-01, eta: 0:10:00, time: 0.250, data_time: 0.010, loss: ...``
 
-    The same as JSON goes to ``{timestamp}.log.json``. A run that is resumed from a checkpoint goes
-    on in the same files: what was written after the checkpoint is cut off, so that in the end they
-    have each iteration once.
+    The same values as JSON are appended to ``{timestamp}.log.json``. A run that is resumed from a
+    checkpoint continues both files: lines written after the checkpoint are removed, so that in the
+    end each iteration is there once.
 
     ==============  ==========================================================================
     key in JSON     value
@@ -46,30 +45,26 @@ class TextLoggerHook(LoggerHook):
                     ``val`` it is the number of its batches
     lr              of the first group; with several optimizers a dict of them by name
     memory          the most that torch has allocated, MiB, of all ranks, where there is CUDA
-    time            seconds per iteration, ``data_time`` those of waiting for the batch
+    time            seconds per iteration; ``data_time``: seconds of waiting for the batch
     anything else   what is in ``runner.log_buffer.output``
     ==============  ==========================================================================
 
-    The file's first line is ``runner.meta``, if there is something in it. A subclass whose
-    ``_round_float`` returns what it is given keeps all digits there.
+    The file's first line is ``runner.meta`` unless that is empty. A subclass whose
+    ``_round_float`` returns its argument keeps all digits there.
 
     Args:
-        by_epoch: Whether the run is counted in epochs.
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
-        interval_exp_name: Iterations after which ``runner.meta["exp_name"]`` is printed; it is
-            at the end of each epoch too.
+        by_epoch, interval, ignore_last, reset_flag: See ``LoggerHook``.
+        interval_exp_name: Iterations between two prints of ``runner.meta["exp_name"]``, which is
+            printed at the end of each epoch too.
         out_dir: A folder or URL; after the run its text files are copied into a folder there
-            that is named as the work dir.
-        out_suffix: How the names of the files to copy end.
+            with the name of the work dir.
+        out_suffix: Endings of the names of the files to copy.
         keep_local: Whether copied files stay in the work dir too.
-        file_client_args: ``backend``, a protocol of fsspec, and its storage options; told from
+        file_client_args: ``backend``, a protocol of fsspec, and its storage options; derived from
             ``out_dir`` by default.
 
     Raises:
-        ValueError: if ``file_client_args`` is given without ``out_dir``, or has an unknown
+        ValueError: if ``file_client_args`` is passed without ``out_dir``, or has an unknown
             backend.
         TypeError: if ``out_dir`` is no path or ``out_suffix`` no string or strings.
 
@@ -78,18 +73,18 @@ class TextLoggerHook(LoggerHook):
     Note:
         Departures from mmcv in the JSON: floats below 0.01 keep all digits (mmcv rounds to five
         decimals, so a learning rate of 3e-6 was 0.0), and NaN and infinity are ``null``, so that
-        strict readers read each line. A resumed run goes on in the files of the run that it resumes
-        (mmcv begins new ones), unless it was given another ``timestamp``. The ``.log`` has the
-        lines of this hook; one that the logger writes itself is left to it. Without a known end
-        there is no ETA and the total is ``?`` (mmcv raises). A file that cannot be written or
-        copied costs one warning, not the run. ``out_dir`` is not changed by a run; where the work
-        dir is the current folder, only files that bear the run's timestamp are copied.
+        strict readers read each line. A resumed run continues the files of the run that it resumes
+        (mmcv begins new ones), unless it has another ``timestamp``. The ``.log`` has the lines of
+        this hook; it is not written if the logger writes to it itself. Without a known end there
+        is no ETA and the total is ``?`` (mmcv raises). A file that cannot be written or copied
+        costs one warning, not the run. A run does not change ``out_dir``; where the work dir is
+        the current folder, only files that begin with the run's timestamp are copied.
     """
 
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
-    _resumed: Mapping[str, Any] = MappingProxyType({})
+    _resumed: Mapping[str, Any] = MappingProxyType({})  # states of the files, by their names
 
     def __init__(
         self,
@@ -105,7 +100,9 @@ class TextLoggerHook(LoggerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         if out_dir is None and file_client_args is not None:
-            raise ValueError("file_client_args has no meaning without out_dir")
+            raise ValueError(
+                f"file_client_args must be None without out_dir, got {file_client_args!r}"
+            )
         check_int("interval_exp_name", interval_exp_name)
         check_bool(keep_local=keep_local)
         self.time_sec_tot = 0.0
@@ -115,29 +112,31 @@ class TextLoggerHook(LoggerHook):
         self.keep_local = keep_local
         self.file_client_args = check_dict("file_client_args", file_client_args)
         if self.out_dir is not None:
-            self._file_system()  # complain now
+            self._file_system()  # raises for an unknown backend
+
+    # -- files -----------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Write the run's meta as the first line."""
+        """Open the files; a new one begins with the run's meta."""
         super().before_run(runner)
         self.time_sec_tot = 0.0
         self.start_iter = runner.iter
-        self._json = LogFile(self._path(runner, ".log.json"))
-        self._lines = LogFile(self._path(runner, ".log")) if self.writes_lines(runner) else None
+        self._json = LogFile(_path(runner, ".log.json"))
+        self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
         resumed, self._resumed = self._resumed, {}
         if runner.rank != 0:
             return
-        kept = [
+        continued = [
             file.cut_back(resumed[file.name], runner.logger)
             for file in self._files
             if file.name in resumed
         ]
-        if runner.meta and not any(kept):
+        if runner.meta and not any(continued):
             self._dump_log(runner.meta, runner)
 
     @property
     def json_log_path(self) -> str:
-        """The file of JSON; another one may be set."""
+        """The path of the JSON file, which may be set."""
         return "" if self._json is None else self._json.path
 
     @json_log_path.setter
@@ -148,13 +147,9 @@ class TextLoggerHook(LoggerHook):
     def _files(self) -> list[LogFile]:
         return [file for file in (self._json, self._lines) if file is not None]
 
-    @staticmethod
-    def _path(runner: Any, suffix: str) -> str:
-        return join(runner.work_dir.removeprefix("file://"), runner.timestamp + suffix)
-
     def writes_lines(self, runner: Any) -> bool:
-        """Whether the lines go to a file of their own: unless the logger writes that itself."""
-        path = os.path.abspath(self._path(runner, ".log"))
+        """Whether this hook writes the ``.log``: unless the logger writes to it itself."""
+        path = os.path.abspath(_path(runner, ".log"))
         logger: logging.Logger | None = runner.logger
         while logger is not None:
             if any(getattr(handler, "baseFilename", None) == path for handler in logger.handlers):
@@ -165,7 +160,7 @@ class TextLoggerHook(LoggerHook):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Note how far the files have come."""
+        """Add the sizes of the files to the checkpoint."""
         if self._files and trainer.is_global_zero:
             logs = checkpoint.setdefault(resume.KEY, {}).setdefault("text_logs", {})
             logs.update({file.name: file.state() for file in self._files})
@@ -173,80 +168,15 @@ class TextLoggerHook(LoggerHook):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep how far they had come until the run begins."""
+        """Read the sizes of the files from the checkpoint, for ``before_run``."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed = (checkpoint.get(resume.KEY) or {}).get("text_logs", {})
 
-    def log(self, runner: Any) -> dict[str, Any]:
-        """Print and write what is in the output."""
-        output = dict(runner.log_buffer.output)
-        record: dict[str, Any] = {
-            "mode": self.get_mode(runner),
-            "epoch": self.get_epoch(runner),
-            # an evaluation's number of batches
-            "iter": output.pop("eval_iter_num", self.get_iter(runner, inner_iter=True)),
-        }
-        lr = of_first_group(runner, runner.current_lr)
-        if lr is not None:
-            record["lr"] = lr
-        if "time" in output and torch.cuda.is_available():  # an old subclass answers without, too
-            memory = self._get_max_memory(runner)
-            if memory is not None:
-                record["memory"] = memory
-        record.update({name: value for name, value in output.items() if not is_image(value)})
-        self._log_info(record, runner)
-        self._dump_log(record, runner)
-        return record
-
-    def _log_info(self, log_dict: dict[str, Any], runner: Any) -> None:
-        """Print a record."""
-        if log_dict["mode"] == "train" and "time" in log_dict:
-            self.time_sec_tot += log_dict["time"] * self.interval
-        if runner.rank != 0:
-            return
-        if runner.meta and "exp_name" in runner.meta:
-            ends = self.by_epoch and self.end_of_epoch(runner)
-            if ends or self.every_n_iters(runner, self.interval_exp_name):
-                self._say(f"Exp name: {runner.meta['exp_name']}", runner)
-        batches, end = runner.trainer.num_training_batches, runner.max_iters
-        in_epoch = None if batches == float("inf") else int(batches)
-        done = runner.iter + 1
-        left = None
-        if end is not None and "time" in log_dict:
-            left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
-        total = in_epoch if self.by_epoch else end
-        line = console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left)
-        self._say(line, runner)
-
-    def _say(self, line: str, runner: Any) -> None:
-        runner.logger.info("%s", line)
-        if self._lines is not None:
-            now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
-            self._lines.append(f"{now} - {runner.logger.name} - INFO - {line}", runner.logger)
-
-    def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
-        """Append a record to the file."""
-        if self._json is not None and runner.rank == 0:
-            self._json.append(json_line(log_dict, self._round_float), runner.logger)
-
-    def _round_float(self, items: Any) -> Any:
-        return rounded(items)
-
-    def _get_max_memory(self, runner: Any) -> int | None:
-        return peak_memory(runner)
-
     def after_run(self, runner: Any) -> None:
         """Copy the text files to ``out_dir``."""
-        if self.out_dir is None or runner.rank != 0:
-            return
-        copy_files(
-            *(runner, self._file_system(), self.out_dir, self.out_suffix),
-            keep_local=self.keep_local,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_json", "_lines", "_resumed")
-        return {k: v for k, v in super().__getstate__().items() if k not in own}
+        if self.out_dir is not None and runner.rank == 0:
+            system = self._file_system()
+            copy_files(runner, system, self.out_dir, self.out_suffix, keep_local=self.keep_local)
 
     def _file_system(self) -> Any:
         options = dict(self.file_client_args or {})
@@ -255,3 +185,71 @@ class TextLoggerHook(LoggerHook):
             return fsspec.core.url_to_fs(self.out_dir, **options)[0]
         # mmcv's name for the local disk
         return fsspec.filesystem("file" if backend == "disk" else backend, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_json", "_lines", "_resumed")
+        return {k: v for k, v in super().__getstate__().items() if k not in own}
+
+    # -- lines -----------------------------------------------------------------------------
+
+    def log(self, runner: Any) -> dict[str, Any]:
+        """Print and write the output."""
+        output = dict(runner.log_buffer.output)
+        record: dict[str, Any] = {
+            "mode": self.get_mode(runner),
+            "epoch": self.get_epoch(runner),
+            # an evaluation's number of batches
+            "iter": output.pop("eval_iter_num", self.get_iter(runner, inner_iter=True)),
+        }
+        lr = first_group(runner, runner.current_lr)
+        if lr is not None:
+            record["lr"] = lr
+        if "time" in output and torch.cuda.is_available():  # old subclasses return one without CUDA
+            memory = self._get_max_memory(runner)
+            if memory is not None:
+                record["memory"] = memory
+        # nearly every value is a float
+        record.update({k: v for k, v in output.items() if type(v) is float or not is_image(v)})
+        self._log_info(record, runner)
+        self._dump_log(record, runner)
+        return record
+
+    def _log_info(self, log_dict: dict[str, Any], runner: Any) -> None:
+        """Print a record."""
+        if log_dict["mode"] == "train" and "time" in log_dict:
+            self.time_sec_tot += log_dict["time"] * self.interval
+        trainer = runner.trainer
+        if not trainer.is_global_zero:
+            return
+        lines = []
+        if runner.meta and "exp_name" in runner.meta:
+            ends = self.by_epoch and self.end_of_epoch(runner)
+            if ends or self.every_n_iters(runner, self.interval_exp_name):
+                lines.append(f"Exp name: {runner.meta['exp_name']}")
+        batches, end = trainer.num_training_batches, runner.max_iters
+        in_epoch = None if batches == float("inf") else int(batches)
+        done = runner.iter + 1
+        left = None
+        if end is not None and "time" in log_dict:
+            left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
+        total = in_epoch if self.by_epoch else end
+        lines.append(console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left))
+        for line in lines:
+            runner.logger.info("%s", line)
+            if self._lines is not None:
+                now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
+                self._lines.append(f"{now} - {runner.logger.name} - INFO - {line}", runner.logger)
+
+    def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
+        """Append a record to the JSON file."""
+        if self._json is not None and runner.trainer.is_global_zero:
+            self._json.append(json_line(log_dict, self._round_float), runner.logger)
+
+    _round_float = staticmethod(rounded)
+
+    def _get_max_memory(self, runner: Any) -> int | None:
+        return peak_memory(runner)
+
+
+def _path(runner: Any, suffix: str) -> str:
+    return join(runner.work_dir.removeprefix("file://"), runner.timestamp + suffix)

@@ -1,4 +1,4 @@
-"""The two forms of a text log's record: a line to read, and a line of JSON."""
+"""Format records of the text log: as a line for the console and as a line of JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IN_HEAD = ("mode", "Epoch", "iter", "lr", "time", "data_time", "memory", "epoch
 
 
 def eta(seconds: float, done: int, left: int) -> str:
-    """Return the time that ``left`` iterations take if they are as those ``done``.
+    """Return the time that ``left`` iterations take at the pace of those ``done``.
 
     >>> eta(90.0, done=3, left=4)
     '0:02:00'
@@ -29,25 +29,28 @@ def eta(seconds: float, done: int, left: int) -> str:
 def console_line(
     record: Mapping[str, Any], *, by_epoch: bool, total: int | None, eta: str | None
 ) -> str:
-    r"""Return the line that is printed for a record.
+    r"""Return the console's line for a record.
 
     Args:
         record: ``mode``, ``epoch``, ``iter``, ``lr`` (a number, or one for each optimizer by
             name), perhaps ``time`` and ``data_time`` in seconds and ``memory`` in MiB, and any
             values.
         by_epoch: Whether ``iter`` counts within the epoch.
-        total: What ``iter`` goes up to, None if nobody knows.
-        eta: The time that is left, None if nobody knows.
+        total: The last value of ``iter``, None if unknown.
+        eta: The remaining time, None if unknown.
 
     >>> record = dict(mode="train", epoch=1, iter=5, lr=0.1, time=0.25, loss=2.3)
     >>> console_line(record, by_epoch=True, total=9, eta="0:01:00").split("\t")
     ['Epoch [1][5/9]', 'lr: 1.000e-01, eta: 0:01:00, time: 0.250, loss: 2.3000']
     """
-    items = [f"{k}: {_fixed(v)}" for k, v in record.items() if k not in _IN_HEAD]
-    where = f"[{record['epoch']}]" if by_epoch else ""
-    span = "Epoch" if by_epoch else "Iter"
+    items = ", ".join(
+        f"{k}: {v:.4f}" if isinstance(v, float) else f"{k}: {v!s}"
+        for k, v in record.items()
+        if k not in _IN_HEAD
+    )
+    span, epoch = ("Epoch", f"[{record['epoch']}]") if by_epoch else ("Iter", "")
     if record["mode"] != "train":
-        return f"{span}({record['mode']}) {where}[{record['iter']}]\t" + ", ".join(items)
+        return f"{span}({record['mode']}) {epoch}[{record['iter']}]\t{items}"
     head = []
     lr = record.get("lr")
     if isinstance(lr, Mapping):
@@ -60,23 +63,15 @@ def console_line(
         head += [f"{key}: {record[key]:.3f}" for key in ("time", "data_time") if key in record]
         if "memory" in record:
             head.append(f"memory: {record['memory']}")
-    of = "?" if total is None else total
     # mmcv ends each part of the head with a comma, also where nothing follows
-    return (
-        f"{span} {where}[{record['iter']}/{of}]\t"
-        + "".join(f"{h}, " for h in head)
-        + ", ".join(items)
-    )
-
-
-def _fixed(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    start = f"{span} {epoch}[{record['iter']}/{'?' if total is None else total}]\t"
+    return start + "".join(f"{part}, " for part in head) + items
 
 
 def rounded(value: Any) -> Any:
-    """Return a value as it is written to JSON: floats, also in lists, to five decimals.
+    """Round floats for the JSON, also in lists, to five decimals.
 
-    Below 0.01 a float keeps all its digits; what is no number becomes None.
+    A float below 0.01 keeps all its digits; NaN and infinity become None.
 
     >>> rounded([2.0000001, 0.0123456, 3.21e-06, float("nan")])
     [2.0, 0.01235, 3.21e-06, None]
@@ -91,11 +86,11 @@ def rounded(value: Any) -> Any:
 
 
 def json_line(record: Mapping[str, Any], rounding: Callable[[Any], Any] = rounded) -> str:
-    """Return a record as one line of JSON, for a strict reader: what is no number is ``null``.
+    """Return a record as one line of strict JSON: NaN and infinity are ``null``.
 
     Args:
-        record: What is written, by key.
-        rounding: What is done to each value, lists included.
+        record: The values by key.
+        rounding: A function that rounds a value; lists are passed to it too.
 
     >>> json_line(dict(mode="train", loss=float("inf"), lr=dict(a=3e-06, b=0.012345678)))
     '{"mode": "train", "loss": null, "lr": {"a": 3e-06, "b": 0.012345678}}'
@@ -105,10 +100,11 @@ def json_line(record: Mapping[str, Any], rounding: Callable[[Any], Any] = rounde
 
 
 def _jsonable(value: Any) -> Any:
-    """Plain types only, and no NaN."""
+    """Convert a value to plain types without NaN and infinity."""
     if isinstance(value, torch.Tensor):
         value = value.tolist()
-    value = plain(value)
+    if type(value) not in (float, int, str):  # nearly every value is one of them
+        value = plain(value)
     if isinstance(value, Mapping):
         return {str(k): _jsonable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

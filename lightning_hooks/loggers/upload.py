@@ -1,4 +1,4 @@
-"""The files of a run that go elsewhere when it has ended."""
+"""Find the text files of a run and copy them elsewhere after it."""
 
 from __future__ import annotations
 
@@ -10,40 +10,39 @@ from lightning_hooks.storage.files import is_local, join
 
 __all__ = ["check_suffix", "copy_files", "files_of_run"]
 
-_TRACKERS = ("wandb", "mlruns", "mlartifacts")  # what trackers keep there is theirs
+_TRACKERS = ("wandb", "mlruns", "mlartifacts")  # folders that trackers own
 
 
 def files_of_run(runner: Any, suffix: str | tuple[str, ...]) -> Iterator[str]:
     """Yield the files below ``runner.work_dir`` that end in ``suffix``, relative to it.
 
-    Hidden files and folders and those of trackers are left out. Where the work dir is the
-    current folder, which nobody chose for this run alone, only files that bear the run's
-    timestamp are meant.
+    Hidden files and folders and those of trackers are left out. In the current folder, which holds
+    more than this run, only files that begin with the run's timestamp are yielded.
     """
     work_dir = runner.work_dir.removeprefix("file://")
     if not is_local(work_dir) or not os.path.isdir(work_dir):
         return
-    own = "" if not os.path.samefile(work_dir, os.curdir) else runner.timestamp
+    prefix = runner.timestamp if os.path.samefile(work_dir, os.curdir) else ""
     for folder, inner, names in os.walk(work_dir):
         inner[:] = sorted(n for n in inner if not n.startswith(".") and n not in _TRACKERS)
         for name in sorted(names):
-            if name.endswith(suffix) and name.startswith(own) and not name.startswith("."):
+            if name.endswith(suffix) and name.startswith(prefix) and not name.startswith("."):
                 yield os.path.relpath(os.path.join(folder, name), work_dir)
 
 
 def copy_files(
     runner: Any, system: Any, out_dir: str, suffix: str | tuple[str, ...], *, keep_local: bool
 ) -> None:
-    """Copy the run's files into a folder below ``out_dir`` that is named as the work dir.
+    """Copy the run's files into a folder below ``out_dir`` with the name of the work dir.
 
-    What goes wrong is a warning: the run has ended well, and its files are still here.
+    An error is only a warning: the run has ended well, and its files are still in the work dir.
 
     Args:
         runner: The runner.
         system: fsspec's file system of ``out_dir``.
-        out_dir: Where to.
-        suffix: How the names of the files end.
-        keep_local: Whether they stay in the work dir too.
+        out_dir: The folder to copy to.
+        suffix: Endings of the names of the files.
+        keep_local: Whether the files stay in the work dir too.
     """
     work_dir = runner.work_dir.removeprefix("file://")
     target = join(out_dir, os.path.basename(work_dir.rstrip("/" + os.sep)))

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.dialects.steps.backend import Backend
-from lightning_hooks.loggers.trackers.inputs import flat
+from lightning_hooks.loggers.replay import WRITERS, writer_class
+from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["BackendWriter", "Nowhere", "TensorboardWriter", "Writer"]
-
-_BACKENDS = {
-    "tensorboard": ("tensorboard", "TensorboardWriter"),
-    "wandb": ("wandb", "WandbWriter"),
-    "mlflow": ("mlflow", "MlflowWriter"),
-    "neptune": ("neptune", "NeptuneWriter"),
-    "dvclive": ("dvclive", "DvcliveWriter"),
-    "visdom": ("visdom", "VisdomWriter"),
-    "clearml": ("clearml", "ClearMLWriter"),
-}
 
 
 class Writer:
@@ -83,12 +73,10 @@ class BackendWriter(Writer):
 
     def __init__(self, logfolder: str, backend: str, **arguments: Any) -> None:
         super().__init__(logfolder)
-        if backend not in _BACKENDS:
-            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, _BACKENDS)}")
-        module, name = _BACKENDS[backend]
-        cls = getattr(importlib.import_module(f"lightning_hooks.loggers.trackers.{module}"), name)
+        if backend not in WRITERS:
+            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, WRITERS)}")
         folder = os.path.join(self.logfolder, "spool")
-        self._backend = Backend(cls, type(self).__name__, folder, **arguments)
+        self._backend = Backend(writer_class(backend), type(self).__name__, folder, **arguments)
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Send a number of a step."""
@@ -100,7 +88,7 @@ class BackendWriter(Writer):
 
     def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
         """Send a config as the run's parameters, which bear its name."""
-        self._backend.send(step, params=flat({name: dict(config_dict)}))
+        self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
 
     def close(self) -> None:
         """Wait until everything is sent."""

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.loggers.delivery.record import as_image
-from lightning_hooks.loggers.delivery.session import Sending
+from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.unsent import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.loggers.values import as_image
 from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.plain_types import plain
 
@@ -46,35 +46,34 @@ class Backend:
         self._writer_class, self._who = writer_class, who
         self._folder = folder or shared_folder()
         self._arguments = arguments
-        self._sending: Sending | None = None
+        self._session: Session | None = None
 
     def send(self, step: int, **values: Any) -> None:
         """Send ``scalars``, ``images`` or ``params`` of a step."""
-        if self._sending is None:
-            self._sending = self._open()
+        if self._session is None:
+            self._session = self._open()
         if "images" in values:
             images: Mapping[str, Any] = values["images"]
             values["images"] = {name: as_image(image) for name, image in images.items()}
-        self._sending.append(step, **values)
+        self._session.append(step, **values)
 
-    def _open(self) -> Sending:
+    def _open(self) -> Session:
         name = self._writer_class.name
         __import__(name)  # in this thread: imports in threads meet each other
         os.makedirs(self._folder, exist_ok=True)
-        return Sending(
-            *(name, self._writer_class),
+        return Session(
+            self._writer_class,
             functools.partial(self._writer_class.connect, **self._arguments),
             os.path.join(self._folder, f"{uuid.uuid4().hex[:8]}-{name}.jsonl"),
-            {"writer": name, "arguments": plain(self._arguments), "format": 1},
-            *(default_logger(0), self._who),
+            *(plain(self._arguments), default_logger(0), self._who),
         )
 
     def close(self, failed: bool = False) -> None:
         """Wait until the rest is sent; what is sent later begins anew."""
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            sending.close(self.timeout, failed=failed)
-            sending.wait()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close(self.timeout, failed=failed)
+            session.wait()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sending": None}
+        return {**self.__dict__, "_session": None}

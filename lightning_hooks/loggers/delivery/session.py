@@ -1,4 +1,4 @@
-"""``Sending``: one run's way to one backend, spool and thread, and what is said about it."""
+"""``Session``: the delivery of one run's records to one backend."""
 
 from __future__ import annotations
 
@@ -9,101 +9,94 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.loggers.delivery.sender import LINGER, Delivery
+from lightning_hooks.loggers.delivery.sender import LINGER, Sender
 from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.unsent import command, leftovers
+from lightning_hooks.loggers.delivery.unsent import replay_command, unsent_records
 from lightning_hooks.loggers.delivery.writer import Writer
 
-__all__ = ["Sending", "UndeliveredError"]
+__all__ = ["Session", "UndeliveredError"]
 
 
 class UndeliveredError(RuntimeError):
-    """What was logged has not reached its backend; raised with ``strict=True`` only."""
+    """Logged values have not reached their backend; raised with ``strict=True`` only."""
 
 
-class Sending:
-    """Takes what is logged, and sees that it reaches the backend or stays in a file.
+class Session:
+    """Delivers records to a backend through a spool file, which keeps those that are not sent.
 
-    The first thing that goes wrong is told as a warning, all others as information.
+    The first problem is logged as a warning, all others as information.
 
     Args:
-        backend: The backend's name.
-        writer_class: What writes to it.
-        connect: What opens the writer.
+        writer_class: The writer for the backend.
+        connect: A function that opens the writer.
         path: The spool.
-        head: What the spool says of the run.
-        logger: Where messages go.
-        who: Who sends, for messages.
-        at_once: Whether records are not gathered before they are sent.
+        arguments: The arguments of ``connect`` for a replay, in types that JSON has.
+        logger: The logger of the messages.
+        owner: The name at the beginning of messages.
+        linger: Seconds in which records gather before they are sent.
     """
 
     def __init__(
         self,
-        backend: str,
         writer_class: type[Writer],
         connect: Callable[[], Writer],
         path: str,
-        head: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         logger: logging.Logger,
-        who: str,
-        at_once: bool = False,
+        owner: str,
+        linger: float = LINGER,
     ) -> None:
-        self._backend, self._who, self._logger = backend, who, logger
-        self._warned = self._disk_told = False
-        self._note = ""  # the last one of the writer's
-        self._tell_of_earlier(os.path.dirname(path), writer_class.name)
+        self._backend = writer_class.name
+        self._logger, self._owner = logger, owner
+        self._has_warned = self._has_reported_disk = self._failed = False
+        self._note = ""  # the writer's last one
+        unsent = unsent_records(os.path.dirname(path), self._backend)
+        if unsent:
+            self._log(
+                logging.WARNING,
+                f"earlier runs have left {sum(unsent.values())} records that {self._backend} has "
+                f"not taken; to send them: {replay_command([*unsent])}",
+            )
+        head = {"writer": self._backend, "arguments": arguments, "format": 1}
         self._spool = Spool(path, head)
-        self._delivery = Delivery(
-            *(backend, connect, self._spool),
-            hopeless=writer_class.hopeless,
-            tell=self._tell,
-            back=lambda: self._say(logging.INFO, f"{backend} is there again"),
-            look=self._look,
-            let_go=writer_class.let_go,
-            linger=0.0 if at_once else LINGER,
+        self.sender = Sender(
+            *(writer_class, connect, self._spool),
+            on_error=self._on_error,
+            on_recovered=lambda: self._log(logging.INFO, f"{self._backend} is there again"),
+            on_progress=self._report_note,
+            linger=linger,
         )
-
-    @property
-    def writer(self) -> Writer | None:
-        """What writes to the backend, None until it has been opened."""
-        return self._delivery.writer
-
-    @property
-    def given_up(self) -> bool:
-        """Whether nothing is sent any more."""
-        return self._delivery.given_up
 
     def status(self) -> dict[str, Any]:
         """Return how many records were ``logged`` and ``sent``, and the last ``error``, if any."""
-        sent = self._delivery.sent
-        return {"logged": self._spool.seq, "sent": sent, "error": self._delivery.error}
+        return {"logged": self._spool.seq, "sent": self.sender.sent, "error": self.sender.error}
 
     # -- the run ---------------------------------------------------------------------------
 
     def append(self, step: int, **values: Any) -> None:
-        """Take what was logged at a step: ``scalars``, ``texts``, ``images`` or ``params``."""
+        """Add the values of a step: ``scalars``, ``texts``, ``images`` or ``params``."""
         self._spool.append(time.time(), step, **values)
-        self._delivery.wake()
-        if self._spool.error is not None and not self._disk_told:
-            self._disk_told = True
-            text = f"{self._spool.path} cannot be written ({_told(self._spool.error)})"
+        self.sender.wake()
+        if self._spool.error is not None and not self._has_reported_disk:
+            self._has_reported_disk = True
+            text = f"{self._spool.path} cannot be written ({_describe(self._spool.error)})"
             self._warn(f"{text}; what is logged is kept in memory until it is sent")
 
     def settle(self, timeout: float) -> None:
-        """Wait until the backend is there and has taken all, for some seconds at most."""
-        self._delivery.settle(self._spool.seq, timeout)
+        """Wait until the backend has taken all records, at most ``timeout`` seconds."""
+        self.sender.settle(self._spool.seq, timeout)
 
     def check(self) -> None:
-        """Raise what the backend has raised.
+        """Raise the backend's error, if there is one.
 
         Raises:
-            UndeliveredError: if there is something.
+            UndeliveredError: if a record could not be sent.
         """
-        if self._delivery.error is not None:
-            raise self._error()
+        if self.sender.error is not None:
+            raise self._undelivered_error()
 
     def close(self, timeout: float, *, failed: bool, files: Sequence[tuple[str, str]] = ()) -> None:
-        """Say that nothing more comes; this does not wait.
+        """Announce the end of the records; :meth:`wait` waits for their delivery.
 
         Args:
             timeout: Seconds for the rest, with one more for each megabyte of files.
@@ -114,63 +107,59 @@ class Sending:
         for path, _ in files:
             with contextlib.suppress(OSError):
                 megabytes += os.path.getsize(path) / 1e6
-        self._delivery.close(timeout + megabytes, failed=failed, files=files)
         self._failed = failed
+        self.sender.close(timeout + megabytes, failed=failed, files=files)
 
     def wait(self) -> UndeliveredError | None:
-        """Wait for what ``close`` has begun; return what is wrong with it."""
-        delivered = self._delivery.wait()
+        """Wait for the end that ``close`` has begun; return the error, if there is one."""
+        is_delivered = self.sender.wait()
         if self._spool.error is not None:
             self._spool.save_memory()
-        unsent = self._delivery.sent < self._spool.seq
-        kept = unsent or isinstance(self._delivery.error, TimeoutError)
+        is_unsent = self.sender.sent < self._spool.seq
+        keep = is_unsent or isinstance(self.sender.error, TimeoutError)
         self._spool.end(self._failed)
-        self._spool.close(keep=kept)
-        if kept:
-            self._warn(self._undelivered())
-        return None if delivered else self._error()
+        self._spool.close(keep)
+        if keep:
+            self._warn(self._summary())
+        return None if is_delivered else self._undelivered_error()
 
     # -- messages --------------------------------------------------------------------------
 
-    def tell(self, what: str, error: Exception) -> None:
-        """Say what cannot be done."""
-        self._tell(what, error, True)
+    def report(self, action: str, error: Exception) -> None:
+        """Log a final error of an action, a participle such as ``"closed"``."""
+        self._on_error(action, error, True)
 
-    def _error(self) -> UndeliveredError:
-        error = UndeliveredError(self._undelivered())
-        error.__cause__ = self._delivery.error
+    def _undelivered_error(self) -> UndeliveredError:
+        error = UndeliveredError(self._summary())
+        error.__cause__ = self.sender.error
         return error
 
-    def _undelivered(self) -> str:
-        error = self._delivery.error
-        text = f"{self._backend} has taken {self._delivery.sent} of {self._spool.seq} records"
-        text += f" ({_told(error)})" if error is not None else ""
-        if self._spool.error is None:
-            return f"{text}; to send the rest: {command([self._spool.path])}"
-        return f"{text}, and {self._spool.path} could not hold them ({_told(self._spool.error)})"
+    def _summary(self) -> str:
+        error = self.sender.error
+        text = f"{self._backend} has taken {self.sender.sent} of {self._spool.seq} records"
+        text += f" ({_describe(error)})" if error is not None else ""
+        path, disk_error = self._spool.path, self._spool.error
+        if disk_error is None:
+            return f"{text}; to send the rest: {replay_command([path])}"
+        return f"{text}, and {path} could not hold them ({_describe(disk_error)})"
 
-    def _tell_of_earlier(self, folder: str, writer: str) -> None:
-        left = leftovers(folder, writer)
-        if left:
-            text = f"earlier runs have left {sum(left.values())} records that {self._backend} "
-            self._say(logging.WARNING, f"{text}has not taken; to send them: {command([*left])}")
+    def _on_error(self, action: str, error: Exception, is_final: bool) -> None:
+        problem = f"{self._backend} cannot be {action} ({_describe(error)})"
+        text = f"{problem}; training goes on without it"
+        self._warn(text if is_final else f"{text}, and it is tried again")
 
-    def _tell(self, what: str, error: Exception, final: bool) -> None:
-        text = f"{self._backend} cannot be {what} ({_told(error)}); training goes on without it"
-        self._warn(text if final else f"{text}, and it is tried again")
-
-    def _look(self, writer: Writer) -> None:
+    def _report_note(self, writer: Writer) -> None:
         if writer.note != self._note:
             self._note = writer.note
             self._warn(writer.note)
 
     def _warn(self, text: str) -> None:
-        level, self._warned = logging.INFO if self._warned else logging.WARNING, True
-        self._say(level, text)
+        self._log(logging.INFO if self._has_warned else logging.WARNING, text)
+        self._has_warned = True
 
-    def _say(self, level: int, text: str) -> None:
-        self._logger.log(level, "%s: %s", self._who, text)
+    def _log(self, level: int, text: str) -> None:
+        self._logger.log(level, "%s: %s", self._owner, text)
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

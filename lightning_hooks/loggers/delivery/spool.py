@@ -1,4 +1,4 @@
-"""``Spool``: the records of a run in a file, which is the queue to its backend."""
+"""``Spool``: a file with the records of a run, which is the queue to its backend."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from typing import IO, Any
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.storage.files import acquire, locked, release
 
-__all__ = ["Spool", "held", "read_lines", "read_spool"]
+__all__ = ["Spool", "exclusive", "read_spool"]
 
-_KEPT = 10_000  # records kept in memory when the disk takes no more: a megabyte or two
+_MAX_IN_MEMORY = 10_000  # records, when the disk is full: a megabyte or two
 _BLOCK = 1 << 20
 
 
 class Spool:
-    """Lines of JSON that are appended by one thread and read by another.
+    """A file of JSON lines that one thread appends and another one reads.
 
-    The first line says what the run is, each further one is a :class:`Record`. A line is handed
-    to the operating system in one call, and is there when the process is killed. It is not
-    forced to the disk: a power failure may cost the last seconds. Beside the file, ``.ack`` says
-    up to where the backend has taken it.
+    The first line describes the run, each further one is a :class:`Record`. A line is passed to the
+    operating system in one call, and survives a kill of the process. It is not forced to the disk:
+    a power failure may cost the last seconds. Beside the file, ``.ack`` holds the position up to
+    which the backend took it.
 
-    On a full disk records are kept in memory, 10 000 at most: then the oldest go.
+    On a full disk up to 10 000 records are kept in memory; then the oldest are dropped.
 
     Args:
-        path: The file; it and its folder are made. If it exists, another number is taken.
-        head: What the run is.
+        path: The file; it and its folder are created. If it exists, its name gets a number.
+        head: The description of the run.
     """
 
     def __init__(self, path: str, head: Mapping[str, Any]) -> None:
         self.error: Exception | None = None
-        """Why the file is not written any more."""
+        """The error that ended the writing of the file, if any."""
         self.dropped = 0
-        """How many records are lost."""
+        """The number of lost records."""
         self.seq = 0
         """The number of the next record."""
         self._file: IO[bytes] | None = None
         self._reader: IO[bytes] | None = None
         self._end = self._read_to = 0
         self._memory: deque[Record] = deque()
-        self._taken: list[tuple[Record, int]] = []  # with where each ends in the file
+        self._in_flight: list[tuple[Record, int]] = []  # with their ends in the file
         line = json.dumps({"run": dict(head)}, default=str).encode() + b"\n"
         try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -59,15 +59,15 @@ class Spool:
         self._write(line)
         self._read_to = self._end
 
-    # -- the thread that logs --------------------------------------------------------------
+    # -- called by the logging thread ------------------------------------------------------
 
     def append(self, time: float, step: int, **values: Any) -> None:
-        """Append a record; it never raises for want of space."""
+        """Append a record, to the memory if the disk is full."""
         record = Record(self.seq, time, step, **values)
         self.seq += 1
         if self.error is None and self._write(to_line(record)):
             return
-        if len(self._memory) >= _KEPT:
+        if len(self._memory) >= _MAX_IN_MEMORY:
             self._memory.popleft()
             self.dropped += 1
         self._memory.append(record)
@@ -80,60 +80,60 @@ class Spool:
             if written == len(line):
                 self._end += written
                 return True
-            self._file.truncate(self._end)  # half a line is none
+            self._file.truncate(self._end)  # half a line is no record
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except (OSError, ValueError) as error:  # ValueError: closed
             self.error = error
             return False
 
     def end(self, failed: bool) -> None:
-        """Append how the run has ended."""
+        """Append the outcome of the run."""
         if self.error is None:
             self._write(json.dumps({"end": {"failed": failed}}).encode() + b"\n")
 
-    # -- the thread that sends -------------------------------------------------------------
+    # -- called by the sending thread ------------------------------------------------------
 
     def take(self, most: int) -> list[Record]:
-        """Return the next records; those taken before are to be acknowledged first."""
-        end = self._end  # what is written later is for the next time
+        """Return up to ``most`` records, those first that were taken and not acknowledged."""
+        end = self._end  # later records are for the next call
         if self._read_to < end and self._reader is not None:
             for line, after in _lines(self._reader, self._read_to, end):
                 self._read_to = after
-                self._taken.append((from_line(line), after))
-                if len(self._taken) == most:
+                self._in_flight.append((from_line(line), after))
+                if len(self._in_flight) == most:
                     break
         # there is nothing in memory before the file has ended
-        while self._memory and self._read_to == self._end and len(self._taken) < most:
+        while self._memory and self._read_to == self._end and len(self._in_flight) < most:
             with contextlib.suppress(IndexError):  # the other thread may drop one
-                self._taken.append((self._memory.popleft(), self._end))
-        return [record for record, _ in self._taken]
+                self._in_flight.append((self._memory.popleft(), self._end))
+        return [record for record, _ in self._in_flight]
 
     def acknowledge(self, count: int, resume: Mapping[str, Any]) -> None:
-        """Note that the backend has the first ``count`` of those taken.
+        """Store that the backend has the first ``count`` of the records that ``take`` returned.
 
         Args:
-            count: How many.
-            resume: What opens the same run again.
+            count: The number of records.
+            resume: The arguments that open the same run again.
         """
         if count == 0:
             return
-        state = {"offset": self._taken[count - 1][1], "resume": dict(resume)}
-        del self._taken[:count]
+        state = {"offset": self._in_flight[count - 1][1], "resume": dict(resume)}
+        del self._in_flight[:count]
         if self._file is None:
             return
         temporary = f"{self.path}.ack.tmp"
-        with contextlib.suppress(OSError):  # then some are sent again
+        with contextlib.suppress(OSError):  # then these are sent again
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(state, file)
             os.replace(temporary, f"{self.path}.ack")
 
-    # -- afterwards, when nobody sends -----------------------------------------------------
+    # -- called when the sending has ended --------------------------------------------------
 
     def save_memory(self) -> None:
-        """Write what is in memory after all, if there is space again."""
-        left = [record for record, after in self._taken if after >= self._end]
-        self._memory.extendleft(reversed(left))
-        self._taken.clear()
+        """Write the records in memory to the file, if there is space again."""
+        unsent = [record for record, after in self._in_flight if after >= self._end]
+        self._memory.extendleft(reversed(unsent))
+        self._in_flight.clear()
         if self._file is None:
             return
         failed, self.error = self.error, None
@@ -143,7 +143,7 @@ class Spool:
             self.error = failed
 
     def close(self, keep: bool) -> None:
-        """Close the file, and remove it if nothing in it is wanted."""
+        """Close the file, and remove it unless it is kept."""
         made = self._file is not None
         if self._file is not None:
             release(self._file)
@@ -155,24 +155,24 @@ class Spool:
         for path in (self.path, f"{self.path}.ack"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        with contextlib.suppress(OSError):  # others' spools may be there
+        with contextlib.suppress(OSError):  # other spools may be there
             os.rmdir(os.path.dirname(self.path))
 
 
 def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
-    """Return what a spool says of its run, its records, and whether the run has failed.
+    """Return the description of a spool's run, its records, and whether the run has failed.
 
-    A last line that was torn by a kill is left out.
+    A last line that a kill has torn is left out.
 
     Args:
         path: The file.
-        rest: Whether only what the backend has not acknowledged is wanted. What opens the run
-            again is in the head then, as ``resume``.
+        rest: Whether to return only records that the backend has not acknowledged. The arguments
+            that open the run again are in the description then, as ``resume``.
 
     Raises:
         ValueError: if the file is no spool.
     """
-    lines = read_lines(path)
+    lines = _read_lines(path)
     try:
         first, start = next(lines)
         head = json.loads(first)["run"]
@@ -190,8 +190,8 @@ def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[R
     return head, records, failed
 
 
-def read_lines(path: str) -> Iterator[tuple[bytes, int]]:
-    """Yield the whole lines of a file, each with the position after it."""
+def _read_lines(path: str) -> Iterator[tuple[bytes, int]]:
+    """Yield the complete lines of a file, each with the position after it."""
     with open(path, "rb", buffering=0) as file:
         yield from _lines(file, 0, os.path.getsize(path))
 
@@ -205,9 +205,9 @@ def _lines(file: IO[bytes], start: int, end: int) -> Iterator[tuple[bytes, int]]
         if not block:
             return
         at += len(block)
-        *whole, left = (left + block).split(b"\n")
-        after = at - len(left) - sum(len(line) + 1 for line in whole)
-        for line in whole:
+        *complete, left = (left + block).split(b"\n")
+        after = at - len(left) - sum(len(line) + 1 for line in complete)
+        for line in complete:
             after += len(line) + 1
             yield line, after
 
@@ -222,7 +222,7 @@ def _acknowledged(path: str) -> dict[str, Any]:
 
 
 def _open_new(path: str) -> tuple[str, IO[bytes]]:
-    """Open a file that was not there; runs of the same second do not share one."""
+    """Open a file that did not exist; runs of the same second do not share one."""
     stem, extension = os.path.splitext(path)
     for number in itertools.count(1):
         name = path if number == 1 else f"{stem}-{number}{extension}"
@@ -232,16 +232,16 @@ def _open_new(path: str) -> tuple[str, IO[bytes]]:
 
 
 @contextlib.contextmanager
-def held(path: str) -> Iterator[None]:
-    """Hold a spool for a while.
+def exclusive(path: str) -> Iterator[None]:
+    """Lock a spool.
 
     Raises:
-        BlockingIOError: if the run that writes it does, or who sends it afterwards.
+        BlockingIOError: if its run goes on, or another process sends it.
     """
     with locked(path, wait=False) as free:
         if free is False:
             raise BlockingIOError(
-                f"{path} is in use: its run goes on, or somebody else sends it; "
+                f"{path} is in use: its run goes on, or another process sends it; "
                 "a copy of what is in it can go to another backend meanwhile"
             )
         yield

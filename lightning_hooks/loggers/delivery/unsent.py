@@ -1,4 +1,4 @@
-"""Spools that earlier runs have left: what they say is still to be sent."""
+"""Find records that earlier runs did not deliver."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ import shlex
 import tempfile
 from collections.abc import Sequence
 
-from lightning_hooks.loggers.delivery.spool import held, read_spool
+from lightning_hooks.loggers.delivery.spool import exclusive, read_spool
 
-__all__ = ["command", "leftovers", "shared_folder"]
+__all__ = ["replay_command", "shared_folder", "unsent_records"]
 
 
 def shared_folder() -> str:
-    """Return where spools are without a work dir on this machine: those of all programs."""
+    """Return the folder for spools of runs without a local work dir; all programs share it."""
     return os.path.join(tempfile.gettempdir(), "lightning_hooks")
 
 
-def command(paths: Sequence[str]) -> str:
-    """Return what sends spools, for a shell.
+def replay_command(paths: Sequence[str]) -> str:
+    """Return the shell command that sends spools.
 
-    >>> command(["work/spool/now-wandb.jsonl", "my work/spool/now-wandb.jsonl"])
+    >>> replay_command(["work/spool/now-wandb.jsonl", "my work/spool/now-wandb.jsonl"])
     "lightning-hooks replay work/spool/now-wandb.jsonl 'my work/spool/now-wandb.jsonl'"
     """
     return shlex.join(["lightning-hooks", "replay", *paths])
 
 
-def leftovers(folder: str, writer: str) -> dict[str, int]:
-    """Return how many records are to be sent, by spool, for the spools of runs that have ended.
+def unsent_records(folder: str, writer: str) -> dict[str, int]:
+    """Return the number of unsent records by spool, for runs that have ended.
 
     Args:
-        folder: Where the spools are; of the shared one nothing is said, for they may be anybody's.
+        folder: The folder of the spools. The shared one counts as empty, for its spools may belong
+            to other programs.
         writer: The backend; spools for others are left out.
     """
     found: dict[str, int] = {}
     if os.path.abspath(folder) == shared_folder():
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
-        with contextlib.suppress(OSError, ValueError), held(path):  # not of a run that goes on
+        with contextlib.suppress(OSError, ValueError), exclusive(path):  # its run has ended
             head, records, _ = read_spool(path, rest=True)
             if records and head.get("writer") == writer:
                 found[path] = len(records)

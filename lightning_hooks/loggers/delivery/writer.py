@@ -1,4 +1,4 @@
-"""``Writer``: one run in a backend, as small as the smallest backend allows."""
+"""``Writer``: the interface of a run in a backend."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ PERMANENT: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""What another attempt does not mend."""
+"""Errors that another attempt does not repair."""
 
 
 class Writer:
-    """One run in a backend; making one connects to it. Override ``log``, and what applies.
+    """A run in a backend. Override ``connect``, ``log``, and what else the backend has.
 
-    All its methods are called by one thread, which is not the one that trains, and in the order
-    of the records. What they raise is a reason to try again, unless :meth:`hopeless` says no.
+    A thread beside the training calls all methods, in the order of the records. An exception means
+    that the call is tried again, unless :meth:`is_permanent` returns True for it.
     """
 
     name: str
-    """The backend, as replays know it."""
+    """The name of the backend in spools and for replays."""
 
     note: str = ""
-    """What the user should know, of how the run was opened or of how something is stored."""
+    """A message for the user: how the run was opened, or how something is stored."""
 
     run: Any = None
     """The client's run."""
 
     batch: int = 1
-    """How many records ``write`` is given at once."""
+    """The largest number of records that ``write`` gets at once."""
 
     @classmethod
     def connect(cls, *args: Any, **kwargs: Any) -> Writer:
@@ -45,13 +45,13 @@ class Writer:
 
         Args:
             args: Nothing.
-            kwargs: ``run``, one that is there already and not ours to end; and arguments in types
-                that JSON has: a replay reads them from the spool.
+            kwargs: ``run``, an open run that is not ours to end; and arguments in types that JSON
+                has, for a replay reads them from the spool.
         """
         raise NotImplementedError(f"{cls.__name__} must define connect(*, run=None, ...)")
 
     def write(self, records: Sequence[Record]) -> None:
-        """Store records; the whole batch comes again if it raises."""
+        """Store records; after an exception the whole batch comes again."""
         for record in records:
             if record.params:
                 self.params(record.params)
@@ -59,50 +59,50 @@ class Writer:
                 self.log(record)
 
     def log(self, record: Record) -> None:
-        """Store what was logged at a step; steps do not go back within a run."""
+        """Store the values of a step; steps do not decrease within a run."""
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters of the run."""
 
     def flush(self) -> None:
-        """Bring what was stored to where a kill of this process does not reach it."""
+        """Make sure that stored values survive a kill of this process."""
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Store files of the run: paths on this machine, with the names that they get."""
+        """Store files of the run: paths on this machine, each with its name in the backend."""
 
     def close(self, failed: bool = False) -> None:
         """End the run in the backend."""
 
     def resume(self) -> dict[str, Any]:
-        """Return the arguments that open this run again, for a replay."""
+        """Return the arguments of ``connect`` that open this run again, for a replay."""
         return {}
 
     @staticmethod
-    def hopeless(error: Exception) -> bool:
-        """Whether trying again is of no use."""
+    def is_permanent(error: Exception) -> bool:
+        """Whether another attempt would raise the same error."""
         return isinstance(error, PERMANENT)
 
     @staticmethod
-    def let_go() -> None:
-        """See that a client that was given up does not hold up the end of the process."""
+    def on_abandoned() -> None:
+        """Keep a client that does not answer from blocking the end of the process."""
 
 
 class PointWriter(Writer):
-    """A writer to a backend that takes one value at a time; give ``add``.
+    """A writer for a backend that takes one value at a time; override ``add``.
 
-    It knows how much of a record it has stored: what failed is sent again, what went well is not.
+    It counts the stored values of a record, so that a second attempt stores none of them twice.
     """
 
-    _stored = (-1, 0)  # which record, and how many of its values
+    _stored = (-1, 0)  # the record's number, and how many of its values
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Store one value of a record: a number, a text or an image."""
         raise NotImplementedError(f"{type(self).__name__} must define add(name, value, record)")
 
     def log(self, record: Record) -> None:
-        """Store what was logged at a step."""
-        values = [*record.scalars.items(), *record.texts.items(), *record.images.items()]
+        """Store the values of a step."""
+        points = [*record.scalars.items(), *record.texts.items(), *record.images.items()]
         seq, stored = self._stored
-        for index in range(stored if seq == record.seq else 0, len(values)):
-            self.add(*values[index], record)
+        for index in range(stored if seq == record.seq else 0, len(points)):
+            self.add(*points[index], record)
             self._stored = (record.seq, index + 1)

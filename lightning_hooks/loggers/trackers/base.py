@@ -1,4 +1,4 @@
-"""``TrackerHook``: a logger that sends values to an experiment tracker and never ends a run."""
+"""``TrackerHook``: the base of loggers that send values to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.delivery.record import as_image, is_image
-from lightning_hooks.loggers.delivery.session import Sending
+from lightning_hooks.loggers.base import LoggerHook, by_group, peak_memory
+from lightning_hooks.loggers.delivery.sender import LINGER
+from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.unsent import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.log_tags import by_group, peak_memory
-from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flat
-from lightning_hooks.loggers.trackers.packages import check_arguments, import_all, tolerant
+from lightning_hooks.loggers.trackers.inputs import (
+    check_run,
+    experiment,
+    flatten_params,
+    without_secrets,
+)
+from lightning_hooks.loggers.trackers.packages import (
+    check_arguments,
+    import_all,
+    require,
+    tolerant,
+)
+from lightning_hooks.loggers.values import by_kind
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_number
 from lightning_hooks.utils.plain_types import plain
@@ -25,17 +35,17 @@ __all__ = ["TrackerHook"]
 
 
 class TrackerHook(LoggerHook):
-    """The base of loggers with a :class:`Writer`: give ``writer_class`` and ``target``.
+    """The base of loggers with a :class:`Writer`: set ``writer_class``, override ``target``.
 
-    What is logged is appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``, which takes
-    some ten microseconds; a thread brings it from there to the backend. A backend that is slow,
-    hangs, raises or is not there costs a warning and slows no step. What it has not taken when
-    the run ends, or is killed, stays in that file, and ``lightning-hooks replay
-    FILE`` sends it later: the next run in the same work dir says so. Otherwise the file is removed.
+    Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``, which takes
+    some ten microseconds; a thread brings them from there to the backend. A backend that is slow,
+    hangs, raises or is down costs a warning and slows no step. Records that it has not taken when
+    the run ends, or is killed, stay in that file, and ``lightning-hooks replay FILE`` sends them
+    later: the next run in the same work dir prints the command. Otherwise the file is removed.
 
     A process that resumes a run begins a run of its own in the tracker, at the checkpoint's
-    iteration: the run before keeps what it was sent, also of iterations that were lost. Where both
-    write to one place it is this that comes of it:
+    iteration: the run before keeps what was sent to it, also for iterations that were lost. Where
+    both runs write to one place:
 
     ===============  =========================================================================
     TensorBoard      one folder: the points after the checkpoint are taken back (``purge_step``)
@@ -45,23 +55,18 @@ class TrackerHook(LoggerHook):
                      W&B has ``global_step`` as a value there, since its own steps never go back
     W&B, same id     ``init_kwargs=dict(id=..., resume="allow")``: W&B drops rows up to its last
                      step; with ``with_step=False`` it keeps them
-    any              what the killed process has not sent is in its spool, up to its last log;
-                     replay it before the run is resumed, or leave it
+    any              records that the killed process has not sent are in its spool, up to its last
+                     log; replay it before the run is resumed, or leave it
     ===============  =========================================================================
 
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
     Args:
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
-        by_epoch: Whether the run is counted in epochs.
-        run: A run that is there already, of the client or of a Lightning ``Logger``; it is used
-            and left open.
-        timeout: Seconds after the last iteration in which the backend is to take the rest; it
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        run: An open run, of the client or of a Lightning ``Logger``; it is used and left open.
+        timeout: Seconds after the last iteration in which the backend must take the rest; it
             has one more for each megabyte of files.
-        strict: Whether what cannot be delivered is an error, for tests.
+        strict: Whether an undelivered record is an error, for tests.
         all_groups: Whether the learning rate and momentum of every parameter group are sent, under
             its name or number, beside those of the first.
         timings: Whether ``time`` and ``data_time`` are sent too, in seconds, and ``memory``, the
@@ -70,7 +75,7 @@ class TrackerHook(LoggerHook):
     Raises:
         ValueError: if ``timeout`` is negative.
         TypeError: if ``run`` is no run of the backend's, or an argument has a wrong type; when the
-            run begins, if the client has no argument of a name that was given.
+            run begins, if the client has no argument of a name that was passed.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
@@ -79,24 +84,24 @@ class TrackerHook(LoggerHook):
     """
 
     writer_class: type[Writer]
-    """What writes to the backend."""
+    """The writer for the backend."""
 
     package: str
     """The backend's package, and the extra that installs it."""
 
-    run_has: str = "log"
-    """What a client's run is told by: an attribute of it."""
+    run_attribute: str = "log"
+    """An attribute that every run of the client has."""
 
     texts: bool = False
     """Whether strings are sent too."""
 
-    at_once: bool = False
-    """Whether ``before_run`` and ``log`` wait until the client is there and has all."""
+    synchronous: bool = False
+    """Whether ``before_run`` and ``log`` wait until the client is there and has all records."""
 
     timeout = 10.0
     strict = all_groups = timings = False
     _client_run: Any = None
-    _sending: Sending | None = None
+    _session: Session | None = None
     _peers: Sequence[TrackerHook] = ()
 
     def __init__(
@@ -115,44 +120,52 @@ class TrackerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         check_number("timeout", timeout, 0)
         check_bool(strict=strict, all_groups=all_groups, timings=timings)
-        self._client_run = check_run(run, self.run_has, type(self).__name__)
+        self._client_run = check_run(run, self.run_attribute, type(self).__name__)
         self.timeout = timeout
         self.strict = strict
         self.all_groups = all_groups
         self.timings = timings
 
-    # -- what a backend defines ------------------------------------------------------------
+    # -- overridden for a backend ----------------------------------------------------------
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the arguments of ``writer_class.connect``, in types that JSON has."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
 
-    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
-        """Return what the client is started by, and the user's own arguments of it, if any."""
+    def require_client(self) -> None:
+        """Check that the client is installed; it is imported when it is first read.
+
+        Raises:
+            ImportError: if it is missing; the message names the extra to install.
+        """
+        require(self.package, type(self).__name__)
+
+    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
+        """Return the function that starts the client and the user's arguments for it, if any."""
         return None
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return what the client imports as it starts: it is imported before the first step."""
+        """Return the modules that the client imports as it starts."""
         return (self.package,)
 
-    def running(self) -> Any:
-        """Return the program's own run in the backend, if one is active: it is used then."""
+    def active_run(self) -> Any:
+        """Return the run that the program itself has started in the backend, if any."""
         return None
 
-    def existing(self) -> Any:
-        """Return the run that was given, as ``writer_class.connect`` takes it."""
+    def passed_run(self) -> Any:
+        """Return the run that was passed as ``run``, in the form that the writer takes."""
         return experiment(self._client_run)
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        """Return the run's hyper-parameters: the module's, unless the run is someone else's."""
-        return flat(logged_values.hyper_parameters(runner.module)) if own else {}
+        """Return the run's hyper-parameters: the module's if the run is our own."""
+        return flatten_params(logged_values.hyper_parameters(runner.module)) if own else {}
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
-        """Return the files of the run to send, each with the name that it has there.
+        """Return the files of the run to send, each with its name in the backend.
 
         Args:
             runner: The runner.
-            folder: A folder to make some in; it is removed afterwards.
+            folder: A temporary folder for files that are made here.
         """
         return []
 
@@ -161,79 +174,65 @@ class TrackerHook(LoggerHook):
     @property
     def client_run(self) -> Any:
         """The client's run; None until the backend has started it."""
-        return getattr(self._sending and self._sending.writer, "run", None)
+        return getattr(self._session and self._session.sender.writer, "run", None)
 
     def status(self) -> dict[str, Any]:
         """Return how many records were ``logged`` and ``sent``, and the last ``error``, if any."""
-        if self._sending is None:
+        if self._session is None:
             return {"logged": 0, "sent": 0, "error": None}
-        return self._sending.status()
+        return self._session.status()
 
     def before_run(self, runner: Any) -> None:
-        """Begin to send."""
+        """Open the session with the backend."""
         super().before_run(runner)
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
+        self._session = None
         if runner.rank == 0:
             if self in self._peers[:1]:
-                self._import_for_all(runner)
-            self._check_arguments()
-        self._sending = self._begin(runner) if runner.rank == 0 else None
-        self._settle()
+                _import_clients(self._peers, runner)
+            self._check_client_arguments()
+            self._session = self._open_session(runner)
+            if self.synchronous:
+                self._session.settle(self.timeout)
 
-    def _import_for_all(self, runner: Any) -> None:
-        """Import all clients: a thread that does so later holds up each step."""
-        names: list[str] = []
-        for peer in self._peers:
-            with contextlib.suppress(Exception):  # what is broken is told of later
-                names += peer.modules(runner)
-        import_all(names)
+    def _check_client_arguments(self) -> None:
+        call = None
+        with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
+            call = self.client_call()
+        if call is not None and self._client_run is None:
+            check_arguments(*call, type(self).__name__)
 
-    def _settle(self) -> None:
-        if self._sending is not None and self.at_once:
-            self._sending.settle(self.timeout)
-
-    def _check_arguments(self) -> None:
-        found = None
-        with contextlib.suppress(Exception), tolerant():  # what is broken is told of later
-            found = self.for_client()
-        if found is not None and self._client_run is None:
-            check_arguments(*found, type(self).__name__)
-
-    def _begin(self, runner: Any) -> Sending:
+    def _open_session(self, runner: Any) -> Session:
         target: dict[str, Any] = {}
         connect: Callable[[], Writer]
         run = None
         try:
             with tolerant():
                 target = self.target(runner)
-                run = self.running() if self._client_run is None else self.existing()
+                run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
         except Exception as error:
             connect = functools.partial(_fail, error)
-        name = self.writer_class.name
-        sending = Sending(
-            *(self.package, self.writer_class, connect, _spool_path(runner, name)),
-            {"writer": name, "arguments": _without_secrets(plain(target)), "format": 1},
-            *(runner.logger, type(self).__name__),
-            at_once=self.at_once,
+        session = Session(
+            *(self.writer_class, connect, _spool_path(runner, self.writer_class.name)),
+            *(without_secrets(plain(target)), runner.logger, type(self).__name__),
+            linger=0.0 if self.synchronous else LINGER,
         )
         params = self.parameters(runner, own=run is None)
         if params:
-            sending.append(runner.iter, params=params)
-        return sending
+            session.append(runner.iter, params=params)
+        return session
 
     def log(self, runner: Any) -> None:
-        """Put the values into the spool."""
-        tags = self._tags(runner)  # all ranks together
-        if self._sending is None:
+        """Append the values to the spool."""
+        tags = self._tags(runner)  # on all ranks: the peak memory is that of all
+        if self._session is None:
             return
-        scalars = {name: float(v) for name, v in tags.items() if self.is_scalar(v)}
-        texts = {name: v for name, v in tags.items() if isinstance(v, str)}
-        images = {name: as_image(v) for name, v in tags.items() if is_image(v)}
-        self._sending.append(self.get_iter(runner), scalars=scalars, texts=texts, images=images)
-        self._settle()
+        self._session.append(self.get_iter(runner), **by_kind(tags))
+        if self.synchronous:
+            self._session.settle(self.timeout)
         if self.strict:
-            self._sending.check()
+            self._session.check()
 
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
@@ -247,12 +246,12 @@ class TrackerHook(LoggerHook):
         return tags
 
     def after_run(self, runner: Any) -> None:
-        """See that the rest is sent, by all trackers at once: all wait while one does."""
+        """Close the sessions of all trackers together, so that they share the time to wait."""
         peers, self._peers = self._peers, ()
         with contextlib.ExitStack() as folders:
             for peer in peers:
                 folder = folders.enter_context(tempfile.TemporaryDirectory())
-                peer._close(failed=False, files=peer._files(runner, folder))
+                peer._close(failed=False, files=peer._made_files(runner, folder))
             undelivered = [peer._wait() for peer in peers]
         for error in filter(None, undelivered):
             raise error
@@ -265,28 +264,37 @@ class TrackerHook(LoggerHook):
         for peer in peers:
             peer._wait()
 
-    def _files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
-        if self._sending is None or self._sending.given_up:
+    def _made_files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+        if self._session is None or self._session.sender.given_up:
             return []
         try:
             with tolerant():
                 return self.files(runner, folder)
         except Exception as error:
-            self._sending.tell("given the run's files", error)
+            self._session.report("given the run's files", error)
             return []
 
     def _close(self, failed: bool, files: Sequence[tuple[str, str]] = ()) -> None:
         self._peers = ()
-        if self._sending is not None:
-            self._sending.close(self.timeout, failed=failed, files=files)
+        if self._session is not None:
+            self._session.close(self.timeout, failed=failed, files=files)
 
     def _wait(self) -> Exception | None:
-        error = None if self._sending is None else self._sending.wait()
+        error = None if self._session is None else self._session.wait()
         return error if self.strict else None
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_sending", "_peers")
+        own = ("_session", "_peers")
         return {k: v for k, v in super().__getstate__().items() if k not in own}
+
+
+def _import_clients(peers: Sequence[TrackerHook], runner: Any) -> None:
+    """Import the clients of all trackers: an import in a thread holds up each step."""
+    names: list[str] = []
+    for peer in peers:
+        with contextlib.suppress(Exception):  # a broken client is reported later
+            names += peer.modules(runner)
+    import_all(names)
 
 
 def _fail(error: Exception) -> Writer:
@@ -298,12 +306,3 @@ def _spool_path(runner: Any, name: str) -> str:
     if not is_local(work_dir):  # nothing can be appended there
         work_dir = shared_folder()
     return join(work_dir, "spool", f"{runner.timestamp}-{name}.jsonl")
-
-
-def _without_secrets(value: Any) -> Any:
-    """The arguments without what opens an account: the spool is a file that people pass on."""
-    if isinstance(value, dict):
-        secret = ("token", "key", "password", "secret")
-        kept = {k: v for k, v in value.items() if not any(s in str(k).lower() for s in secret)}
-        return {k: _without_secrets(v) for k, v in kept.items()}
-    return value

@@ -1,4 +1,4 @@
-"""``ClearMLLoggerHook``: numbers, images and parameters to ClearML, or to its offline files."""
+"""``ClearMLLoggerHook``: log to ClearML or its offline files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import PointWriter
-from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.packages import Package, environment, require
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
-from lightning_hooks.utils.arguments import check_dict
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
@@ -27,7 +26,7 @@ _CAPTURES = (
 
 
 class ClearMLWriter(PointWriter):
-    """A task of ClearML's; it writes what it was given every few seconds.
+    """A task of ClearML's; the client writes values every few seconds.
 
     Args:
         run: The client's task.
@@ -50,21 +49,21 @@ class ClearMLWriter(PointWriter):
         offline: bool = False,
         folder: str | None = None,
     ) -> ClearMLWriter:
-        """Start a task, or take the one that there is.
+        """Start a task, or take an open one.
 
         Args:
-            run: A task.
+            run: An open task.
             init: Arguments of ``Task.init``.
-            offline: Whether no server is asked.
-            folder: Where offline tasks are kept, unless the environment says so.
+            offline: Whether no server is used.
+            folder: The folder of offline tasks, unless the environment names one.
         """
         from clearml import Task
         from clearml.config import config_obj
 
         if run is not None:
             return cls(run, owned=False)
-        # a fork of this process, with all its threads, would do the writing otherwise: it takes
-        # ten seconds to end, and may not end at all
+        # otherwise a fork of this process, with all its threads, writes: it takes ten seconds to
+        # end, and may not end at all
         if config_obj.get("sdk.development.report_use_subprocess", None) is None:
             config_obj.set_overrides({"sdk": {"development": {"report_use_subprocess": False}}})
         if offline:
@@ -85,7 +84,7 @@ class ClearMLWriter(PointWriter):
         self.run.connect({k: "None" if v is None else v for k, v in params.items()})
 
     def flush(self) -> None:
-        """Have the client write soon."""
+        """Make the client write soon."""
         self.logger.flush()
 
     def close(self, failed: bool = False) -> None:
@@ -98,7 +97,7 @@ class ClearMLWriter(PointWriter):
 
 
 @HOOKS.register_module()
-class ClearMLLoggerHook(TrackerHook):
+class ClearMLLoggerHook(ClientTrackerHook):
     """Logs to ClearML: offline in ``{work_dir}/clearml``, unless a server is configured.
 
     The keys are those of ``get_loggable_tags``: each is a title and a series of that name. The
@@ -107,11 +106,7 @@ class ClearMLLoggerHook(TrackerHook):
 
     Args:
         init_kwargs: Arguments of ``clearml.Task.init``.
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
-        by_epoch: Whether the run is counted in epochs.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
     Raises:
@@ -122,52 +117,43 @@ class ClearMLLoggerHook(TrackerHook):
 
     Note:
         Departures from mmcv: the task is offline when no server is configured. Frameworks,
-        arguments, output and hardware are not captured unless ``init_kwargs`` asks for it, and
+        arguments, output and hardware are captured only with arguments in ``init_kwargs``, and
         each run is a new task. The program's current task is used and left open. The client
         reports from a thread, not from a fork of the training process.
     """
 
     package = "clearml"
     writer_class = ClearMLWriter
-    run_has = "get_logger"
+    run_attribute = "get_logger"
     clearml = Package("clearml")
 
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-        **options: Any,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.import_clearml()
-        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
-
     def import_clearml(self) -> None:
-        """Complain if clearml is not installed; ``self.clearml`` imports it when first read."""
-        require("clearml", type(self).__name__)
+        """Check that clearml is installed; ``self.clearml`` imports it when it is first read."""
+        super().require_client()
+
+    def require_client(self) -> None:
+        """Call mmcv's method, which old subclasses override."""
+        self.import_clearml()
 
     @property
     def task(self) -> Any:
-        """The task, None until there is one."""
+        """The task, None until it is open."""
         return self.client_run
 
-    def running(self) -> Any:
-        """The program's current task."""
+    def active_run(self) -> Any:
+        """Return the program's current task."""
         return self.clearml.Task.current_task()
 
-    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """What starts the client, and its arguments that were given."""
+    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """Return the function that starts the client and its arguments."""
         return self.clearml.Task.init, self.init_kwargs
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """The client looks for what it could draw with."""
+        """Return the client's modules, and those that it would draw with."""
         return "clearml", "matplotlib.pylab", "clearml.utilities.plotlympl"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Files in the work dir, unless a server is configured."""
+        """Return a folder in the work dir, unless a server is configured."""
         offline = not has_clearml_server()
         local = is_local(runner.work_dir)
         name = os.path.basename(os.path.abspath(runner.work_dir)) if local else "lightning_hooks"

@@ -1,4 +1,4 @@
-"""``DvcliveLoggerHook``: numbers, images and parameters to DVCLive's files."""
+"""``DvcliveLoggerHook``: log to DVCLive's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Paths, check_run
-from lightning_hooks.loggers.trackers.packages import Package, environment, require
+from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import inner_path, is_local
 from lightning_hooks.utils.arguments import check_path
 
@@ -25,7 +25,7 @@ class DvcliveWriter(PointWriter):
 
     Args:
         run: The client's ``Live``.
-        options: What made it, None if it is not ours to end.
+        options: The arguments that it was made with, None if this writer does not end it.
     """
 
     name = "dvclive"
@@ -39,12 +39,12 @@ class DvcliveWriter(PointWriter):
     def connect(
         cls, *, run: Any = None, options: Mapping[str, Any] | None = None, resume: bool = False
     ) -> DvcliveWriter:
-        """Begin a folder, or take what is there.
+        """Begin a folder, or take an open one.
 
         Args:
-            run: A ``Live``.
+            run: An open ``Live``.
             options: Arguments of ``Live``.
-            resume: Whether what the folder has is kept.
+            resume: Whether the content of the folder is kept.
         """
         if run is not None:
             return cls(run)
@@ -58,7 +58,7 @@ class DvcliveWriter(PointWriter):
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
-        self.run.step, name = record.step, inner_path(name)  # a file of that name
+        self.run.step, name = record.step, inner_path(name)  # the name of a file
         if isinstance(value, np.ndarray):
             image = value.transpose(1, 2, 0)
             self.run.log_image(f"{name}/{record.step}.png", image.squeeze())
@@ -75,13 +75,13 @@ class DvcliveWriter(PointWriter):
         self.run.make_summary()
 
     def close(self, failed: bool = False) -> None:
-        """End the run if it is ours."""
+        """End the run if it is owned."""
         if self._options is not None:
             with environment(DVC_NO_ANALYTICS="1"):
                 self.run.end()
 
     def resume(self) -> dict[str, Any]:
-        """What is in the folder stays."""
+        """Return that the content of the folder stays."""
         return {"resume": True}
 
 
@@ -93,34 +93,31 @@ class DvcliveLoggerHook(TrackerHook):
     average of its training steps, and the validation; the step is the epoch.
 
     Args:
-        model_file: Where the model is saved after each epoch.
-        interval: Iterations between two logs, where the run is counted in iterations.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
-        by_epoch: Whether the run is counted in epochs.
-        dvclive: A ``Live`` to be used and left open; the same as ``run``.
-        run: A ``Live``, or DVCLive's logger for Lightning, to be used and left open.
-        **live_options: Arguments of ``Live``. What is not described here is in ``TrackerHook``.
+        model_file: The file in which the model is saved after each epoch.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        dvclive: A ``Live`` that is used and left open; the same as ``run``.
+        run: A ``Live``, or DVCLive's logger for Lightning, which is used and left open.
+        timeout, strict, all_groups, timings: See ``TrackerHook``.
+        **live_options: Arguments of ``Live``.
 
     Raises:
         ImportError: if dvclive is not installed.
-        TypeError: if ``run`` is no ``Live``, or is given beside ``dvclive``.
+        TypeError: if ``run`` is no ``Live``, or is passed together with ``dvclive``.
 
     Source: mmcv's ``DvcliveLoggerHook``.
 
     Note:
-        Departures from mmcv: the calls that it makes (``set_step``, ``log``) are gone from the
-        client; this is DVCLive 3. Counted in epochs, the epoch's average is logged (mmcv logs
-        what another logger has left, mostly nothing). No DVC experiment, ``dvc.yaml`` or report
-        is made unless asked for. A run that goes on keeps what the folder has. Of a number and a
-        group of one name, such as ``lr`` and ``lr/body``, the second has ``_`` added, and a
-        warning says so (DVCLive fails, or forgets one of them).
+        Departures from mmcv: the client no longer has the methods that mmcv calls (``set_step``,
+        ``log``); this is DVCLive 3. Counted in epochs, the epoch's average is logged (mmcv logs
+        the rest of another logger, mostly nothing). A DVC experiment, ``dvc.yaml`` or report is
+        made only with an argument for it. A resumed run keeps the content of the folder. Of a
+        number and a group of one name, such as ``lr`` and ``lr/body``, the second gets a ``_``,
+        with a warning (DVCLive fails, or loses one of them).
     """
 
     package = "dvclive"
     writer_class = DvcliveWriter
-    run_has = "log_metric"
+    run_attribute = "log_metric"
     dvclive_package = Package("dvclive")
 
     def __init__(
@@ -141,31 +138,36 @@ class DvcliveLoggerHook(TrackerHook):
     ) -> None:
         if dvclive is not None:
             if run is not None:
-                raise TypeError("dvclive and run are the same thing: give one of them")
-            run = check_run(dvclive, self.run_has, f"{type(self).__name__}(dvclive=...)")
-        common = (interval, ignore_last, reset_flag, by_epoch)
-        flags = {"strict": strict, "all_groups": all_groups, "timings": timings}
-        super().__init__(*common, run=run, timeout=timeout, **flags)
-        require("dvclive", type(self).__name__)
+                raise TypeError("dvclive and run are the same thing: pass one of them")
+            run = check_run(dvclive, self.run_attribute, f"{type(self).__name__}(dvclive=...)")
+        super().__init__(
+            *(interval, ignore_last, reset_flag, by_epoch),
+            run=run,
+            timeout=timeout,
+            strict=strict,
+            all_groups=all_groups,
+            timings=timings,
+        )
+        self.require_client()
         self.model_file = check_path("model_file", model_file)
         self.live_options = live_options
 
     @property
     def dvclive(self) -> Any:
-        """The ``Live``, None until there is one."""
+        """The ``Live``, None until it is open."""
         return self.client_run
 
-    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """What starts the client, and its arguments that were given."""
+    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """Return the function that starts the client and its arguments."""
         return self.dvclive_package.Live, self.live_options
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """The client asks whether it is in a repository."""
+        """Return the client, and the modules with which it looks for a repository."""
         return "dvclive", "dvc.repo", "dvc.scm"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """A folder in the work dir, with none of what needs git."""
-        plain = {
+        """Return a folder in the work dir, with nothing that needs git."""
+        defaults = {
             "save_dvc_exp": False,
             "report": None,
             "monitor_system": False,
@@ -173,20 +175,20 @@ class DvcliveLoggerHook(TrackerHook):
             "resume": runner.iter > 0,
         }
         if is_local(runner.work_dir):
-            plain["dir"] = os.path.join(runner.work_dir, "dvclive")
-        return {"options": {**plain, **self.live_options}}
+            defaults["dir"] = os.path.join(runner.work_dir, "dvclive")
+        return {"options": {**defaults, **self.live_options}}
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
-        """The number of the iteration, or of the epoch where epochs are counted."""
+        """The number of the iteration, or of the epoch if the run is counted in epochs."""
         return self.get_epoch(runner) if self.by_epoch else super().get_iter(runner, inner_iter)
 
     def after_train_iter(self, runner: Any) -> None:
-        """Log every ``interval`` iterations, unless epochs are counted."""
+        """Log every ``interval`` iterations, unless the run is counted in epochs."""
         if not self.by_epoch:
             super().after_train_iter(runner)
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Save the model, and log the epoch's average beside what others have put there."""
+        """Save the model, and log the epoch's average with the values of other hooks."""
         if self.model_file is not None and runner.rank == 0:
             folder, name = os.path.split(os.path.abspath(self.model_file))
             runner.save_checkpoint(folder, filename_tmpl=name, create_symlink=False)
@@ -194,13 +196,13 @@ class DvcliveLoggerHook(TrackerHook):
             super().after_train_epoch(runner)
             return
         buffer = runner.log_buffer
-        found, ready = dict(buffer.output), buffer.ready
+        output, ready = dict(buffer.output), buffer.ready
         buffer.average()
-        buffer.output.update(found if ready else {})
+        buffer.output.update(output if ready else {})
         self.log(runner)
-        # the next logger finds what this one did
+        # the next logger gets the output that this one got
         buffer.output.clear()
-        buffer.output.update(found)
+        buffer.output.update(output)
         buffer.ready = ready
         if self.reset_flag and ready:
             buffer.clear_output()

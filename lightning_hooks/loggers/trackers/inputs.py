@@ -1,9 +1,4 @@
-"""A run that is there already: of a client, or inside a Lightning ``Logger``.
-
-The hyper-parameters of a run, as names with plain values.
-
-``Paths``: names for backends where a name with slashes is a path through groups.
-"""
+"""Prepare what trackers are given by users: runs, arguments, hyper-parameters and names."""
 
 from __future__ import annotations
 
@@ -12,11 +7,18 @@ from typing import Any
 
 from lightning_hooks.utils.plain_types import plain
 
-__all__ = ["Paths", "check_run", "experiment", "flat", "is_lightning_logger"]
+__all__ = [
+    "Paths",
+    "check_run",
+    "experiment",
+    "flatten_params",
+    "is_lightning_logger",
+    "without_secrets",
+]
 
 
 def is_lightning_logger(run: Any) -> bool:
-    """Whether it is one of Lightning's loggers, of either of its two packages."""
+    """Whether an object is one of Lightning's loggers, of either of its two packages."""
     return any(
         base.__name__ == "Logger" and base.__module__.endswith("loggers.logger")
         for base in type(run).__mro__
@@ -28,8 +30,8 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
 
     Args:
         run: None, a client's run, or a Lightning ``Logger`` for the same backend.
-        attribute: What a client's run has.
-        user: Who asks.
+        attribute: An attribute that every run of the client has.
+        user: The name of the hook, for the message.
 
     Raises:
         TypeError: if it is something else.
@@ -42,69 +44,85 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
 
 
 def experiment(run: Any) -> Any:
-    """Return the client's run: what a Lightning ``Logger`` keeps as its experiment."""
+    """Return the client's run: of a Lightning ``Logger``, its experiment."""
     return run.experiment if is_lightning_logger(run) else run
 
 
-def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested parameters under joined names; what has no plain form becomes its ``str``.
+def without_secrets(value: Any) -> Any:
+    """Return arguments without passwords and keys: a spool is a file that people pass on.
 
-    >>> flat({"lr": 0.1, "data": {"size": 32, "means": [1, 2]}})
+    >>> without_secrets({"project": "digits", "settings": {"api_key": "1234", "mode": "offline"}})
+    {'project': 'digits', 'settings': {'mode': 'offline'}}
+    """
+    if not isinstance(value, dict):
+        return value
+    secret = ("token", "key", "password", "secret")
+    return {
+        name: without_secrets(each)
+        for name, each in value.items()
+        if not any(word in str(name).lower() for word in secret)
+    }
+
+
+def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested parameters under joined names; values without a plain form become strings.
+
+    >>> flatten_params({"lr": 0.1, "data": {"size": 32, "means": [1, 2]}})
     {'lr': 0.1, 'data/size': 32, 'data/means': '[1, 2]'}
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in params.items():
         value = plain(value)
         if isinstance(value, Mapping) and value:
-            found.update(flat(value, f"{prefix}{name}/"))
+            flat.update(flatten_params(value, f"{prefix}{name}/"))
         else:
-            simple = value is None or isinstance(value, (bool, int, float, str))
-            found[f"{prefix}{name}"] = value if simple else str(value)
-    return found
+            is_simple = value is None or isinstance(value, (bool, int, float, str))
+            flat[f"{prefix}{name}"] = value if is_simple else str(value)
+    return flat
 
 
 class Paths:
-    """Gives each name a path, of which none leads through another's number.
+    """Gives each name a path that does not lead through the number of another name.
 
-    Where ``lr`` is a number there can be no group ``lr``: who comes second has ``_`` added.
+    Where ``lr`` is a number there can be no group ``lr``: the second of the two gets a ``_``.
 
     Args:
-        known: What is there already: a dict for each group, anything else for a number.
+        tree: Existing paths: a dict for each group, anything else for a number.
 
     >>> paths = Paths()
     >>> [paths.of(name) for name in ("lr", "lr/body", "val/acc", "val", "lr/body")]
     ['lr', 'lr_/body', 'val/acc', 'val_', 'lr_/body']
     """
 
-    def __init__(self, known: Mapping[str, Any] | None = None) -> None:
-        self._known = _groups(known or {})
-        self._given: dict[str, str] = {}
+    def __init__(self, tree: Mapping[str, Any] | None = None) -> None:
+        self._tree = _groups(tree or {})
+        self._paths: dict[str, str] = {}
         self.note = ""
-        """What is not stored under its name, for people."""
+        """A message about names with another path."""
 
     def of(self, name: str) -> str:
         """Return the path of a name, always the same."""
-        if name not in self._given:
-            path = self._given[name] = self._free(name)
+        if name not in self._paths:
+            path = self._paths[name] = self._free(name)
             if path != name:
-                why = "" if self.note else "a number and a group cannot share a name: "
-                self.note += f"{why or ', '}{name} is {path}"
-        return self._given[name]
+                self.note += ", " if self.note else "a number and a group cannot share a name: "
+                self.note += f"{name} is {path}"
+        return self._paths[name]
 
     def _free(self, name: str) -> str:
         *groups, leaf = name.split("/")
-        within, path = self._known, ""
+        within, path = self._tree, ""
         for group in groups:
             while within.get(group, within) is None:
                 group += "_"
             within = within.setdefault(group, {})
             path += f"{group}/"
-        while within.get(leaf) is not None or path + leaf in self._given.values():
+        while within.get(leaf) is not None or path + leaf in self._paths.values():
             leaf += "_"
         within[leaf] = None
         return path + leaf
 
 
-def _groups(known: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy in which a number is None."""
-    return {k: _groups(v) if isinstance(v, Mapping) else None for k, v in known.items()}
+def _groups(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy in which each number is None."""
+    return {k: _groups(v) if isinstance(v, Mapping) else None for k, v in tree.items()}

@@ -1,7 +1,4 @@
-"""``MlflowLoggerHook``: numbers, parameters and the model to MLflow.
-
-``MlflowWriter``: a run in MLflow, in a file or on a server.
-"""
+"""``MlflowLoggerHook``: log to MLflow, in a file or on a server."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,15 +17,15 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
-from lightning_hooks.loggers.trackers.packages import Package, environment, require
+from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import inner_path, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
 
 __all__ = ["MlflowLoggerHook", "MlflowWriter", "metric_key"]
 
 # a dead server costs ten seconds then, not the client's own four minutes
-_IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
-_AT_ONCE = 1000, 100  # metrics, parameters: as many as a server takes
+_SHORT_WAITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
+_MAX_BATCH = 1000, 100  # metrics, parameters: as many as a server takes
 
 
 class MlflowWriter(Writer):
@@ -37,7 +34,7 @@ class MlflowWriter(Writer):
     Args:
         client: An ``MlflowClient``.
         run_id: The run.
-        owned: Whether it is ours to end.
+        owned: Whether this writer ends it.
     """
 
     name = "mlflow"
@@ -59,29 +56,28 @@ class MlflowWriter(Writer):
         tags: Mapping[str, str] | None = None,
         run_id: str | None = None,
     ) -> MlflowWriter:
-        """Create a run, or take one that there is.
+        """Create a run, or take an open one.
 
         Args:
-            run: The store and the id of a run that is there already.
+            run: The store and the id of an open run.
             uri: The store.
-            experiment: The experiment, which is made if it does not exist; MLflow's own default
-                if None.
-            artifacts: Where a new experiment keeps files.
+            experiment: The experiment, created if it does not exist; MLflow's default if None.
+            artifacts: The location of files of a new experiment.
             tags: Tags of the run.
-            run_id: A run of ours to go on with.
+            run_id: A run to continue.
         """
         from mlflow import MlflowClient
 
-        with environment(**_IMPATIENT):
+        with environment(**_SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
-            found = run_id if run is None else run[1]
-            if found is not None:
+            existing = run_id if run is None else run[1]
+            if existing is not None:
                 for name, value in (tags or {}).items():
-                    client.set_tag(found, name, value)
-                return cls(client, found, owned=run is None)
-            number = _experiment(client, experiment, artifacts)
-            made = client.create_run(number, tags=dict(tags or {}))
-            return cls(client, made.info.run_id, owned=True)
+                    client.set_tag(existing, name, value)
+                return cls(client, existing, owned=run is None)
+            experiment_id = _experiment_id(client, experiment, artifacts)
+            created = client.create_run(experiment_id, tags=dict(tags or {}))
+            return cls(client, created.info.run_id, owned=True)
 
     def write(self, records: Sequence[Record]) -> None:
         """Store numbers in few batches: a server takes as long for one as for a thousand."""
@@ -92,13 +88,12 @@ class MlflowWriter(Writer):
             for record in records
             for name, value in record.scalars.items()
         ]
-        most = _AT_ONCE[0]
-        with environment(**_IMPATIENT):
+        with environment(**_SHORT_WAITS):
             for record in records:
                 if record.params:
                     self.params(record.params)
-            for start in range(0, len(metrics), most):
-                self.client.log_batch(self.run_id, metrics=metrics[start : start + most])
+            for batch in _batches(metrics, _MAX_BATCH[0]):
+                self.client.log_batch(self.run_id, metrics=batch)
             for record in records:
                 for name, image in record.images.items():  # again under the same name
                     file = f"images/{metric_key(name)}/{record.step}.png"
@@ -108,49 +103,53 @@ class MlflowWriter(Writer):
         """Store parameters as text, as MLflow does."""
         from mlflow.entities import Param
 
-        found = [Param(metric_key(str(name)), str(value)) for name, value in params.items()]
-        most = _AT_ONCE[1]
-        for start in range(0, len(found), most):
-            self.client.log_batch(self.run_id, params=found[start : start + most])
+        texts = [Param(metric_key(str(name)), str(value)) for name, value in params.items()]
+        for batch in _batches(texts, _MAX_BATCH[1]):
+            self.client.log_batch(self.run_id, params=batch)
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store files as artifacts."""
-        with environment(**_IMPATIENT):
+        with environment(**_SHORT_WAITS):
             for path, name in files:
                 self.client.log_artifact(self.run_id, path, os.path.dirname(name) or None)
 
     def close(self, failed: bool = False) -> None:
-        """Set the run's status if it is ours."""
+        """Set the run's status if it is owned."""
         if self._owned:
-            with environment(**_IMPATIENT):
+            with environment(**_SHORT_WAITS):
                 self.client.set_terminated(self.run_id, status="FAILED" if failed else "FINISHED")
 
     def resume(self) -> dict[str, Any]:
-        """The run's id."""
+        """Return the run's id."""
         return {"run_id": self.run_id}
 
     @staticmethod
-    def hopeless(error: Exception) -> bool:
-        """What a server refuses is refused again; what it did not answer may pass."""
+    def is_permanent(error: Exception) -> bool:
+        """Whether a server has refused the request; a missing answer may pass."""
         from mlflow.exceptions import MlflowException
 
         if isinstance(error, MlflowException):
             status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
             return 400 <= status < 500 and status not in (408, 429)
-        return Writer.hopeless(error)
+        return Writer.is_permanent(error)
 
 
-def _experiment(client: Any, name: str | None, artifacts: str | None) -> str:
+def _batches(values: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def _experiment_id(client: Any, name: str | None, artifacts: str | None) -> str:
     if name is None:
         return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    existing = client.get_experiment_by_name(name)
+    if existing is None:
         return str(client.create_experiment(name, artifact_location=artifacts))
-    return str(found.experiment_id)
+    return str(existing.experiment_id)
 
 
 def metric_key(name: str) -> str:
-    """Return a key that MLflow takes: the characters that it knows, 250 at most, no way out.
+    """Return a key that MLflow accepts: its characters, 250 at most, no path out of a folder.
 
     >>> metric_key("val/AP@50")
     'val/AP_50'
@@ -166,17 +165,13 @@ class MlflowLoggerHook(TrackerHook):
     sqlite:///{work_dir}/mlflow.db`` shows the run. Artifacts are in ``{work_dir}/mlartifacts``.
 
     Args:
-        exp_name: The experiment; made if it does not exist. By default the configured one, or
-            one named as the work dir.
+        exp_name: The experiment, created if it does not exist. By default the configured one, or
+            one with the name of the work dir.
         tags: Tags of the run.
         params: Parameters of the run, beside the module's hyper-parameters.
         log_model: Whether the model is logged as the artifact ``models`` at the end.
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
-        by_epoch: Whether the run is counted in epochs.
-        options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``, to be
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``; it is
             used and left open.
 
     Raises:
@@ -194,7 +189,7 @@ class MlflowLoggerHook(TrackerHook):
 
     package = "mlflow"
     writer_class = MlflowWriter
-    run_has = "info"
+    run_attribute = "info"
     mlflow = Package("mlflow")
     mlflow_pytorch = Package("mlflow.pytorch")
 
@@ -211,7 +206,7 @@ class MlflowLoggerHook(TrackerHook):
         **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.import_mlflow()
+        self.require_client()
         if not (exp_name is None or isinstance(exp_name, str)):
             raise TypeError(f"exp_name must be a str or None, got {exp_name!r}")
         check_bool(log_model=log_model)
@@ -221,37 +216,41 @@ class MlflowLoggerHook(TrackerHook):
         self.log_model = log_model
 
     def import_mlflow(self) -> None:
-        """Complain if mlflow is not installed; ``self.mlflow`` imports it when it is first read."""
-        require("mlflow", type(self).__name__)
+        """Check that mlflow is installed; ``self.mlflow`` imports it when it is first read."""
+        super().require_client()
 
-    def running(self) -> Any:
-        """The active run, with the store that it is in."""
+    def require_client(self) -> None:
+        """Call mmcv's method, which old subclasses override."""
+        self.import_mlflow()
+
+    def active_run(self) -> Any:
+        """Return the store and the id of the active run."""
         active = self.mlflow.active_run()
         return active and (self.mlflow.get_tracking_uri(), active.info.run_id)
 
-    def existing(self) -> Any:
-        """The given run, with the store that it is in."""
+    def passed_run(self) -> Any:
+        """Return the store and the id of the run that was passed."""
         run = self._client_run
         if is_lightning_logger(run):
             return run.experiment.tracking_uri, run.run_id
         return self.mlflow.get_tracking_uri(), run.info.run_id
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """The store, where the client is one itself."""
+        """Return the client's modules, with those of the store if it is a local file."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
-        return "mlflow", *(store if self._embedded(runner) else ())
+        return "mlflow", *(store if self._uses_file(runner) else ())
 
-    def _embedded(self, runner: Any) -> bool:
-        """Whether nothing is configured, and an sqlite file is the store."""
-        told = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
-        return not (told or "MLFLOW_TRACKING_URI" in os.environ) and is_local(runner.work_dir)
+    def _uses_file(self, runner: Any) -> bool:
+        """Whether the store is an sqlite file, since no other one is configured."""
+        is_set = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
+        return not (is_set or "MLFLOW_TRACKING_URI" in os.environ) and is_local(runner.work_dir)
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """An sqlite file in the work dir, unless something else is configured."""
+        """Return an sqlite file in the work dir, unless another store is configured."""
         work_dir = runner.work_dir
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
         target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
-        if self._embedded(runner):
+        if self._uses_file(runner):
             folder = os.path.abspath(work_dir)
             os.makedirs(folder, exist_ok=True)
             target["uri"] = f"sqlite:///{folder}/mlflow.db"
@@ -263,18 +262,18 @@ class MlflowLoggerHook(TrackerHook):
         return {**target, "experiment": name}
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        """The module's hyper-parameters and those given."""
+        """Return the module's hyper-parameters and ``params``."""
         return {**super().parameters(runner, own), **self.params}
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
-        """The model, in the files of MLflow's that ``mlflow.pytorch.load_model`` reads."""
+        """Return the files of the model, for ``mlflow.pytorch.load_model``."""
         if not self.log_model:
             return []
         version = torch.__version__.split("+")[0]
         save = self.mlflow_pytorch.save_model
-        how = {"pip_requirements": [f"torch=={version}"], "serialization_format": "pickle"}
+        options = {"pip_requirements": [f"torch=={version}"], "serialization_format": "pickle"}
         known = inspect.signature(save).parameters
         path = os.path.join(folder, "models")
-        save(unwrap(runner.model), path, **{k: v for k, v in how.items() if k in known})
-        made = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
-        return [(file, os.path.relpath(file, folder)) for file in sorted(made)]
+        save(unwrap(runner.model), path, **{k: v for k, v in options.items() if k in known})
+        written = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+        return [(file, os.path.relpath(file, folder)) for file in sorted(written)]

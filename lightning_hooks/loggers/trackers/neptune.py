@@ -1,7 +1,4 @@
-"""``NeptuneLoggerHook``: numbers to Neptune's offline files, or to a private deployment.
-
-Neptune's offline files, read without Neptune: what was logged can go elsewhere.
-"""
+"""``NeptuneLoggerHook``: log with Neptune's client; read its offline files without it."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import PointWriter
-from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.inputs import Paths
-from lightning_hooks.loggers.trackers.packages import Package, environment, require
+from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
-from lightning_hooks.utils.arguments import check_bool, check_dict
+from lightning_hooks.utils.arguments import check_bool
 
 __all__ = ["NeptuneLoggerHook", "NeptuneWriter", "is_neptune_run", "read_neptune"]
 
@@ -32,17 +29,15 @@ _CAPTURES = (
     "git_ref",
 )
 
-__all__ = ["NeptuneLoggerHook", "NeptuneWriter"]
-
 
 class NeptuneWriter(PointWriter):
     """A run of Neptune's.
 
     Args:
         run: The client's run.
-        owned: Whether it is ours to stop.
+        owned: Whether this writer stops it.
         with_step: Whether points have a step.
-        note: What the user should know.
+        note: A message for the user.
     """
 
     name = "neptune"
@@ -63,12 +58,12 @@ class NeptuneWriter(PointWriter):
         folder: str | None = None,
         with_step: bool = True,
     ) -> NeptuneWriter:
-        """Start a run, offline where no server answers.
+        """Start a run, offline if no server answers; or take an open one.
 
         Args:
-            run: A run that is there already.
+            run: An open run.
             init: Arguments of ``neptune.init_run``.
-            folder: Where offline files are, if the environment does not say.
+            folder: The folder of offline files, unless the environment names one.
             with_step: Whether points have a step.
         """
         import neptune
@@ -112,11 +107,11 @@ class NeptuneWriter(PointWriter):
             self.run[f"parameters/{name}"] = "None" if value is None else value
 
     def flush(self) -> None:
-        """See it on the disk."""
+        """Wait until all values are on the disk."""
         self.run.wait(disk_only=True)
 
     def close(self, failed: bool = False) -> None:
-        """Stop the run if it is ours."""
+        """Stop the run if it is owned."""
         if not self._owned:
             return
         if failed:
@@ -125,10 +120,10 @@ class NeptuneWriter(PointWriter):
 
 
 @HOOKS.register_module()
-class NeptuneLoggerHook(TrackerHook):
-    """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` unless told otherwise.
+class NeptuneLoggerHook(ClientTrackerHook):
+    """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` by default.
 
-    Neptune's hosted service closed in March 2026, and the hook says so: ``mode="async"`` or
+    Neptune's hosted service closed in March 2026, and the hook warns of it: ``mode="async"`` or
     ``"sync"`` needs a private deployment; where none answers, the run is offline. ``lightning-hooks
     replay {work_dir}/.neptune/offline/run__... --to mlflow`` brings an offline run to MLflow, W&B
     or TensorBoard. The keys are those of ``get_loggable_tags``; the module's hyper-parameters are
@@ -136,14 +131,10 @@ class NeptuneLoggerHook(TrackerHook):
 
     Args:
         init_kwargs: Arguments of ``neptune.init_run``.
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         with_step: Whether the iteration is the step of each point; otherwise it is logged as
             ``global_step``.
-        by_epoch: Whether the run is counted in epochs.
-        options: See ``TrackerHook``; ``run`` is Neptune's run, to be used and left open.
+        options: See ``TrackerHook``; ``run`` is Neptune's run, which is used and left open.
 
     Raises:
         ImportError: if neptune is not installed.
@@ -161,7 +152,7 @@ class NeptuneLoggerHook(TrackerHook):
 
     package = "neptune"
     writer_class = NeptuneWriter
-    run_has = "get_structure"
+    run_attribute = "get_structure"
     neptune = Package("neptune")
 
     def __init__(
@@ -174,27 +165,29 @@ class NeptuneLoggerHook(TrackerHook):
         by_epoch: bool = True,
         **options: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.import_neptune()
-        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
+        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
         check_bool(with_step=with_step)
         self.with_step = with_step
 
     def import_neptune(self) -> None:
-        """Complain if neptune is not installed; ``self.neptune`` imports it when first read."""
-        require("neptune", type(self).__name__)
+        """Check that neptune is installed; ``self.neptune`` imports it when it is first read."""
+        super().require_client()
+
+    def require_client(self) -> None:
+        """Call mmcv's method, which old subclasses override."""
+        self.import_neptune()
 
     @property
     def run(self) -> Any:
-        """Neptune's run, None until there is one."""
+        """Neptune's run, None until it is open."""
         return self.client_run
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """The client asks whether it is in a notebook."""
+        """Return the client, and IPython, which it looks for."""
         return "neptune", "IPython"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Files below the work dir, unless a mode says otherwise."""
+        """Return a folder in the work dir; offline unless another mode is configured."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
         quiet = dict.fromkeys(_CAPTURES, False)
         local = is_local(runner.work_dir)
@@ -210,15 +203,15 @@ _OWN = ("sys/", "source_code/")
 
 
 def is_neptune_run(path: str) -> bool:
-    """Whether a folder is an offline run of Neptune's: ``.neptune/offline/run__...``."""
+    """Whether a path is an offline run of Neptune's: ``.neptune/offline/run__...``."""
     return os.path.isdir(path) and bool(_data_files(path))
 
 
 def read_neptune(path: str) -> tuple[list[Record], bool]:
     """Return the records of an offline run, by step, and whether the run has failed.
 
-    Series of numbers become scalars, single values parameters. A point without a step has that
-    of its place in its series. What is below ``sys`` and ``source_code`` is Neptune's own.
+    Series of numbers become scalars, single values become parameters. A point without a step gets
+    its place in its series. Values below ``sys`` and ``source_code`` are Neptune's own.
 
     Args:
         path: The folder of the run, or of its data files.

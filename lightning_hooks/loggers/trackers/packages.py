@@ -1,4 +1,4 @@
-"""Optional packages: asked for at construction, imported when a run begins."""
+"""Handle optional packages: required at construction, imported when a run begins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Package", "check_arguments", "environment", "import_all", "require",
 
 
 class Package:
-    """A class attribute that is a package, imported when it is first read."""
+    """A class attribute that holds a package, imported when it is first read."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,10 +34,10 @@ class Package:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules; what cannot be imported is left to whoever needs it.
+    """Import modules; one that cannot be imported is left out.
 
-    Imports make a million objects that stay, and all of them would be looked through for garbage
-    again and again, the last time perhaps in the middle of a step: that is done once, afterwards.
+    Imports make a million objects that stay, and the garbage collector would search all of them
+    again and again, the last time perhaps in the middle of a step. It runs once, afterwards.
 
     Args:
         names: The modules.
@@ -57,15 +57,15 @@ def import_all(names: Iterable[str]) -> None:
 
 
 def require(package: str, user: str, extra: str | None = None) -> None:
-    """Complain if a package is not installed; it is not imported.
+    """Check that a package is installed; it is not imported.
 
     Args:
-        package: Its name.
-        user: Who needs it.
-        extra: The extra of ours that it comes with; one of the same name by default.
+        package: The name of the package.
+        user: The name of the class that needs it, for the message.
+        extra: The extra of this package that installs it; of the same name by default.
 
     Raises:
-        ImportError: if it is missing; the message says what to install.
+        ImportError: if it is missing; the message names the extra to install.
     """
     if importlib.util.find_spec(package) is None:
         raise ImportError(
@@ -74,11 +74,11 @@ def require(package: str, user: str, extra: str | None = None) -> None:
         )
 
 
-def check_arguments(function: Callable[..., Any], given: Iterable[str], user: str) -> None:
-    """Complain about arguments that a client's function does not have.
+def check_arguments(function: Callable[..., Any], names: Iterable[str], user: str) -> None:
+    """Check that a client's function has arguments of these names.
 
     Raises:
-        TypeError: for the first of them.
+        TypeError: for the first one that it does not have.
 
     >>> check_arguments(os.makedirs, ["mod"], "Mine")
     Traceback (most recent call last):
@@ -88,7 +88,7 @@ def check_arguments(function: Callable[..., Any], given: Iterable[str], user: st
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
-    for name in given:
+    for name in names:
         if name not in parameters:
             known = suggest(name, parameters)
             raise TypeError(f"{user}: {function.__name__} has no argument {name!r}; {known}")
@@ -96,7 +96,7 @@ def check_arguments(function: Callable[..., Any], given: Iterable[str], user: st
 
 @contextlib.contextmanager
 def environment(**defaults: str) -> Iterator[None]:
-    """Set environment variables that the user has not, for a while."""
+    """Set environment variables for a while, unless they are set."""
     missing = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(missing)
     try:
@@ -108,9 +108,9 @@ def environment(**defaults: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tolerant() -> Iterator[None]:
-    """Silence what clients warn of each other: with ``-W error`` it would be an error.
+    """Silence warnings that clients cause in each other: with ``-W error`` they would be errors.
 
-    For the main thread only: the filters are the whole process's.
+    For the main thread only: the filters belong to the whole process.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""``TensorboardLoggerHook``: numbers, texts and images to TensorBoard's event files."""
+"""``TensorboardLoggerHook``: log to TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_path
 
@@ -24,7 +23,7 @@ class TensorboardWriter(PointWriter):
 
     Args:
         run: torch's ``SummaryWriter``.
-        owned: Whether it is ours to close.
+        owned: Whether this writer closes it.
     """
 
     name = "tensorboard"
@@ -37,12 +36,12 @@ class TensorboardWriter(PointWriter):
     def connect(
         cls, *, run: Any = None, log_dir: str | None = None, purge_step: int | None = None
     ) -> TensorboardWriter:
-        """Begin an event file in a folder, or take a writer that is there.
+        """Begin an event file in a folder, or take an open writer.
 
         Args:
             run: A ``SummaryWriter``.
             log_dir: The folder, or a URL.
-            purge_step: The first step whose earlier points TensorBoard is to leave out.
+            purge_step: The first step whose earlier points TensorBoard leaves out.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -60,24 +59,24 @@ class TensorboardWriter(PointWriter):
         add(name, value, record.step, walltime=record.time)
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Store hyper-parameters, as the tab HPARAMS shows them."""
+        """Store hyper-parameters for the tab HPARAMS."""
         from torch.utils.tensorboard.summary import hparams
 
-        known = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in params.items()}
-        for summary in hparams(known, {}):  # type: ignore[no-untyped-call]
+        values = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in params.items()}
+        for summary in hparams(values, {}):  # type: ignore[no-untyped-call]
             self.run.file_writer.add_summary(summary)
 
     def flush(self) -> None:
-        """Write what the client has buffered."""
+        """Write the client's buffer."""
         self.run.flush()
 
     def close(self, failed: bool = False) -> None:
-        """Close the file if it is ours."""
+        """Close the file if it is owned."""
         if self._owned:
             self.run.close()
 
     def resume(self) -> dict[str, Any]:
-        """What is sent later purges nothing: it comes after what has been sent."""
+        """Return no step to purge: a replay follows the points that were sent."""
         return {"purge_step": None}
 
 
@@ -90,29 +89,25 @@ class TensorboardLoggerHook(TrackerHook):
 
     Args:
         log_dir: Another folder, or a URL.
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
-        by_epoch: Whether the run is counted in epochs.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         options: See ``TrackerHook``; ``run`` is a ``SummaryWriter`` or a Lightning
-            ``TensorBoardLogger``, to be used and left open.
+            ``TensorBoardLogger``; it is used and left open.
 
     Raises:
         ImportError: if tensorboard is not installed.
-        TypeError: if ``run`` is no such writer, or ``log_dir`` no path.
+        TypeError: if ``run`` is no such writer, or ``log_dir`` is no path.
 
     Source: mmcv's ``TensorboardLoggerHook``.
 
     Note:
-        Departures from mmcv: ``log_dir`` is not changed by a run, so that a second run in another
-        work dir has its own. tensorboardX is not used. A run that is resumed has TensorBoard leave
-        out the points after its checkpoint (in mmcv they stay beside the new ones).
+        Departures from mmcv: a run does not change ``log_dir``, so that a second run in another
+        work dir has its own. tensorboardX is not used. In a resumed run TensorBoard leaves out the
+        points after its checkpoint (in mmcv they stay beside the new ones).
     """
 
     package = "tensorboard"
     writer_class = TensorboardWriter
-    run_has = "add_scalar"
+    run_attribute = "add_scalar"
     texts = True
 
     def __init__(
@@ -125,24 +120,22 @@ class TensorboardLoggerHook(TrackerHook):
         **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        require("tensorboard", type(self).__name__)
+        self.require_client()
         self.log_dir = check_path("log_dir", log_dir)
 
     @property
     def writer(self) -> Any:
-        """The ``SummaryWriter``, None until there is one."""
+        """The ``SummaryWriter``, None until it is open."""
         return self.client_run
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """What torch imports for its writer."""
+        """Return the module of torch's writer."""
         return ("torch.utils.tensorboard",)
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """The folder."""
-        log_dir = self.log_dir
-        target: dict[str, Any] = {
-            "log_dir": join(runner.work_dir, "tf_logs") if log_dir is None else log_dir
-        }
+        """Return the folder and, for a resumed run, the step to purge from."""
+        default = join(runner.work_dir, "tf_logs")
+        target: dict[str, Any] = {"log_dir": default if self.log_dir is None else self.log_dir}
         if runner.iter > 0:
             # an epoch's validation was logged with the number of the iteration after it
             validated = self.by_epoch and not progress.is_resuming_mid_epoch(runner.trainer)

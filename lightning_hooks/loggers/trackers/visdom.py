@@ -1,4 +1,4 @@
-"""``VisdomLoggerHook``: a line plot for each name, and images, on a Visdom server."""
+"""``VisdomLoggerHook``: draw lines and images on a Visdom server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.packages import Package, require
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
-from lightning_hooks.utils.arguments import check_dict
 
 __all__ = ["VisdomLoggerHook", "VisdomWriter"]
 
@@ -29,14 +28,14 @@ class VisdomWriter(Writer):
 
     def __init__(self, run: Any) -> None:
         self.run = run
-        self._drawn: dict[str, int] = {}  # up to which record
+        self._drawn: dict[str, int] = {}  # name: number of the last record
 
     @classmethod
     def connect(cls, *, run: Any = None, init: Mapping[str, Any] | None = None) -> VisdomWriter:
         """Connect to a server, or to a file.
 
         Args:
-            run: A client that is there already.
+            run: A connected client.
             init: Arguments of ``visdom.Visdom``.
         """
         if run is None:
@@ -50,14 +49,14 @@ class VisdomWriter(Writer):
         return cls(run)
 
     def write(self, records: Sequence[Record]) -> None:
-        """Extend each line by its points of all records at once: a call takes milliseconds."""
+        """Extend each line by the points of all records at once: a call takes milliseconds."""
         points: dict[str, list[tuple[int, float]]] = {}
         for record in records:
             for name, value in record.scalars.items():
                 if record.seq > self._drawn.get(name, -1):
                     points.setdefault(name, []).append((record.step, value))
-        for name, found in points.items():
-            steps, values = zip(*found, strict=True)
+        for name, new in points.items():
+            steps, values = zip(*new, strict=True)
             self._draw(
                 *("line", name, name, records[-1].seq),
                 X=list(steps),
@@ -78,32 +77,28 @@ class VisdomWriter(Writer):
         """Draw what is not drawn yet."""
         if seq <= self._drawn.get(key, -1):
             return
-        # without raise_exceptions the client says False where nobody answers
+        # without raise_exceptions the client returns False if no server answers
         if getattr(self.run, kind)(win=win, **what) is False:
             raise ConnectionError("the Visdom server does not answer")
         self._drawn[key] = seq
 
     def close(self, failed: bool = False) -> None:
-        """Have the server keep the environment in its files."""
+        """Make the server save the environment to its files."""
         if not getattr(self.run, "offline", False):
             self.run.save([self.run.env])
 
 
 @HOOKS.register_module()
-class VisdomLoggerHook(TrackerHook):
+class VisdomLoggerHook(ClientTrackerHook):
     """Draws a line for each name on a Visdom server, or into ``{work_dir}/visdom`` offline.
 
-    The windows bear the keys of ``get_loggable_tags``; the x-axis is the iteration. ``[C, H, W]``
+    The windows have the names of ``get_loggable_tags``; the x-axis is the iteration. ``[C, H, W]``
     tensors are images, the module's hyper-parameters a table. Without a server in ``init_kwargs``
     the drawings are lines of JSON in a file, which ``Visdom().replay_log(file)`` draws.
 
     Args:
         init_kwargs: Arguments of ``visdom.Visdom``, such as ``server``, ``port`` and ``env``.
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
-        by_epoch: Whether the run is counted in epochs.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         options: See ``TrackerHook``; ``run`` is a ``Visdom`` client to be used.
 
     Raises:
@@ -116,28 +111,15 @@ class VisdomLoggerHook(TrackerHook):
 
     package = "visdom"
     writer_class = VisdomWriter
-    run_has = "replay_log"
+    run_attribute = "replay_log"
     visdom = Package("visdom")
 
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-        **options: Any,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        require("visdom", type(self).__name__)
-        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
-
-    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """What starts the client, and its arguments that were given."""
+    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """Return the function that starts the client and its arguments."""
         return self.visdom.Visdom, self.init_kwargs
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """A server if one was named, else a file in the work dir."""
+        """Return the server of ``init_kwargs``, or a file in the work dir."""
         init: dict[str, Any] = {"raise_exceptions": True, "use_incoming_socket": False}
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         if not named and is_local(runner.work_dir):

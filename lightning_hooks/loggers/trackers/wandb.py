@@ -1,7 +1,4 @@
-"""``WandbLoggerHook``: numbers and text files to Weights & Biases.
-
-``WandbWriter``: a run in Weights & Biases.
-"""
+"""``WandbLoggerHook``: log to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from urllib.parse import urlsplit
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.packages import Package, require
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.upload import check_suffix, files_of_run
 from lightning_hooks.storage.files import inner_path, is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
@@ -28,7 +25,7 @@ class WandbWriter(Writer):
 
     Args:
         run: The client's run.
-        owned: Whether it is ours to number its steps and to finish it.
+        owned: Whether this writer numbers its steps and finishes it.
         with_step: Whether the iteration is W&B's step.
         commit: Whether a log without step ends one of W&B's.
     """
@@ -53,15 +50,15 @@ class WandbWriter(Writer):
         summaries: Mapping[str, str] | None = None,
         run_id: str | None = None,
     ) -> WandbWriter:
-        """Start a run, or take the one that there is.
+        """Start a run, or take an open one.
 
         Args:
-            run: A run that is there already.
+            run: An open run.
             init: Arguments of ``wandb.init``; the settings as a dict.
             with_step: Whether the iteration is W&B's step.
             commit: Whether a log without step ends one of W&B's.
-            summaries: How metrics are summarised.
-            run_id: The run to go on with.
+            summaries: ``min``, ``max``, ``mean``, ``best``, ``last`` or ``none`` by metric.
+            run_id: The run to continue.
         """
         import wandb
 
@@ -77,7 +74,7 @@ class WandbWriter(Writer):
         return cls(run, owned, with_step=with_step, commit=commit)
 
     def log(self, record: Record) -> None:
-        """Log a row, or what there is of it so far."""
+        """Log a row, or the next values of one."""
         row: dict[str, Any] = {**record.scalars, **record.texts}
         if record.images:
             from wandb import Image
@@ -94,7 +91,7 @@ class WandbWriter(Writer):
         self.run.log({**row, "global_step": record.step}, commit=self._commit)
 
     def params(self, params: Mapping[str, Any]) -> None:
-        """Add to the config; what is there already stays."""
+        """Add to the config; existing values stay."""
         known = dict(self.run.config)
         self.run.config.update({k: v for k, v in params.items() if k not in known})
 
@@ -108,28 +105,28 @@ class WandbWriter(Writer):
         self.run.log_artifact(artifact)
 
     def close(self, failed: bool = False) -> None:
-        """Finish the run if it is ours."""
+        """Finish the run if it is owned."""
         if self._owned:
             self.run.finish(exit_code=1 if failed else 0)
 
     def resume(self) -> dict[str, Any]:
-        """The run's id."""
+        """Return the run's id."""
         return {"run_id": self.run.id}
 
     @staticmethod
-    def hopeless(error: Exception) -> bool:
-        """Wrong use and wrong keys stay so; what the network does may pass."""
+    def is_permanent(error: Exception) -> bool:
+        """Whether it is wrong use or a wrong key; errors of the network may pass."""
         import wandb
 
         wrong = (wandb.errors.UsageError, wandb.errors.AuthenticationError)
-        return isinstance(error, wrong) or Writer.hopeless(error)
+        return isinstance(error, wrong) or Writer.is_permanent(error)
 
     @staticmethod
-    def let_go() -> None:
-        """End W&B's service: the process, when it ends, would wait for as long as that tries."""
+    def on_abandoned() -> None:
+        """End W&B's service: at its end the process would wait for its attempts."""
         import wandb
 
-        if wandb.run is None:  # else somebody uses it
+        if wandb.run is None:  # else the program uses it
             wandb.teardown()
 
 
@@ -138,7 +135,7 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 
 
 @HOOKS.register_module()
-class WandbLoggerHook(TrackerHook):
+class WandbLoggerHook(ClientTrackerHook):
     """Logs to W&B: offline in the work dir, unless a key or ``WANDB_MODE`` says otherwise.
 
     The keys are those of ``get_loggable_tags``; the module's hyper-parameters are in the config.
@@ -146,12 +143,8 @@ class WandbLoggerHook(TrackerHook):
 
     Args:
         init_kwargs: Arguments of ``wandb.init``, which is called in the hook's thread.
-        interval: Iterations between two logs.
-        ignore_last: Whether an epoch's last iterations go unlogged when they are fewer than
-            ``interval``.
-        reset_flag: Whether the averages are forgotten afterwards; in a run the last logger's are.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         commit: With ``with_step=False``, whether each log ends a step of W&B's.
-        by_epoch: Whether the run is counted in epochs.
         with_step: Whether the iteration is W&B's step; otherwise it is logged as
             ``global_step``.
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
@@ -177,7 +170,7 @@ class WandbLoggerHook(TrackerHook):
 
     package = "wandb"
     writer_class = WandbWriter
-    run_has = "define_metric"
+    run_attribute = "define_metric"
     wandb = Package("wandb")
 
     def __init__(
@@ -194,9 +187,7 @@ class WandbLoggerHook(TrackerHook):
         define_metric_cfg: dict[str, str] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.import_wandb()
-        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}
+        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
         self.with_step = with_step
@@ -207,38 +198,38 @@ class WandbLoggerHook(TrackerHook):
             check_choice(f"define_metric_cfg[{metric!r}]", summary, _SUMMARIES)
 
     def import_wandb(self) -> None:
-        """Complain if wandb is not installed; ``self.wandb`` imports it when it is first read."""
-        require("wandb", type(self).__name__)
+        """Check that wandb is installed; ``self.wandb`` imports it when it is first read."""
+        super().require_client()
 
-    def running(self) -> Any:
-        """The run that the program has started."""
+    def require_client(self) -> None:
+        """Call mmcv's method, which old subclasses override."""
+        self.import_wandb()
+
+    def active_run(self) -> Any:
+        """Return the run that the program has started."""
         return self.wandb.run
 
-    def for_client(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """What starts the client, and its arguments that were given."""
+    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
+        """Return the function that starts the client and its arguments."""
         return self.wandb.init, self.init_kwargs
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """What ``wandb.init`` imports."""
+        """Return the modules that ``wandb.init`` imports."""
         return "wandb", "wandb.apis.public"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """A run in the work dir; online only if something says so."""
-        # flushed every second: what a kill loses, W&B's own default would be 15 of them
+        """Return a run in the work dir; online only if that is configured."""
+        # flushed every second, which a kill may lose; W&B's default is every 15 seconds
         settings = {"x_transaction_log_flush_interval": 1, "init_timeout": 20, "console": "off"}
         if "finish_timeout" in getattr(self.wandb.Settings, "model_fields", {}):
             settings["finish_timeout"] = max(int(self.timeout), 1)
-        given = self.init_kwargs.get("settings")
-        if isinstance(given, Mapping):
-            settings.update(given)
-        elif given is not None:
-            settings.update(given.model_dump(exclude_unset=True))
+        own = self.init_kwargs.get("settings") or {}
+        settings.update(own if isinstance(own, Mapping) else own.model_dump(exclude_unset=True))
         init: dict[str, Any] = {}
         if is_local(runner.work_dir) and "WANDB_DIR" not in os.environ:
             os.makedirs(runner.work_dir, exist_ok=True)
             init["dir"] = runner.work_dir
-        chosen = "mode" in settings or "WANDB_MODE" in os.environ or has_wandb_key()
-        if not chosen:
+        if not ("mode" in settings or "WANDB_MODE" in os.environ or has_wandb_key()):
             init["mode"] = "offline"
         return {
             "init": {**init, **self.init_kwargs, "settings": settings},
@@ -248,23 +239,23 @@ class WandbLoggerHook(TrackerHook):
         }
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
-        """The text files of the run."""
+        """Return the text files of the run."""
         if not self.log_artifact:
             return []
         return [(join(runner.work_dir, n), n) for n in files_of_run(runner, self.out_suffix)]
 
 
 def has_wandb_key() -> bool:
-    """Whether W&B has an account to log to: in the environment or in the netrc file."""
+    """Whether the environment or the netrc file has a key of W&B's."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     hosts = [urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc, *_HOSTS]
     files = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
     for path in map(os.path.expanduser, files):
         try:
-            known = netrc.netrc(path)
+            accounts = netrc.netrc(path).hosts
         except (OSError, netrc.NetrcParseError):
             continue
-        if any(host and host in known.hosts for host in hosts):
+        if any(host and host in accounts for host in hosts):
             return True
     return False

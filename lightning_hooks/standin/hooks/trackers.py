@@ -24,7 +24,7 @@ class _AtOnce(TrackerHook):
     """
 
     @property
-    def at_once(self) -> bool:  # type: ignore[override]
+    def synchronous(self) -> bool:  # type: ignore[override]
         """Whether it is a user's subclass."""
         return not is_ours(self)
 
