@@ -18,8 +18,8 @@ class LoggerHook(Hook):
     """The base of hooks that log: it calls ``log(runner)`` when averages are ready.
 
     Every ``interval`` iterations the last ``interval`` values of each key are averaged into
-    ``runner.log_buffer.output``; after validation all values of a key are. What another hook puts
-    there, such as the results of an evaluation, is logged as it is.
+    ``runner.log_buffer.output``; after validation all values of a key are. Values that other
+    hooks put there, such as the results of an evaluation, are logged unchanged.
 
     Args:
         interval: Iterations between two logs, counted in the epoch or, with ``by_epoch=False``,
@@ -64,8 +64,15 @@ class LoggerHook(Hook):
     reads_step = False
     reads_log_buffer = True
 
+    transient: tuple[str, ...] = ()
+    """Attributes of a run, which are not pickled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in self.transient}
+
     def log(self, runner: Any) -> Any:
-        """Log what is in ``runner.log_buffer.output``."""
+        """Log the values of ``runner.log_buffer.output``."""
         raise NotImplementedError(f"{type(self).__name__} must define log(runner)")
 
     # -- schedule --------------------------------------------------------------------------
@@ -91,7 +98,7 @@ class LoggerHook(Hook):
                 runner.log_buffer.clear_output()
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Log what other hooks have put into the output."""
+        """Log the values that other hooks have put into the output."""
         if runner.log_buffer.ready:
             self.log(runner)
             if self.reset_flag:
@@ -163,7 +170,7 @@ class LoggerHook(Hook):
         ======================================  ==============================================
         key                                     value
         ======================================  ==============================================
-        ``train/<name>``, ``val/<name>``        what is in the output
+        ``train/<name>``, ``val/<name>``        each value of the output
         ``learning_rate``, ``momentum``         of the first group
         ``learning_rate/<optimizer>``, ...      of each optimizer, if there are several
         ======================================  ==============================================
@@ -218,20 +225,19 @@ def by_group(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]
     ``learning_rate/backbone``, ``learning_rate/1``; with several optimizers the name of the
     optimizer comes before it: ``learning_rate/generator/0``.
     """
-    if runner.optimizer is None:
+    optimizer = runner.optimizer
+    if optimizer is None:
         return {}
-    optimizers = runner.optimizer
-    if not isinstance(optimizers, dict):
-        optimizers = {"": optimizers}
     found = read()
-    tags = {}
-    for key, optimizer in optimizers.items():
-        prefix = f"{tag}/{key}/" if key else f"{tag}/"
-        for index, (group, value) in enumerate(
-            zip(optimizer.param_groups, found[key] if key else found, strict=True)
-        ):
-            tags[f"{prefix}{group.get('name', index)}"] = value
-    return tags
+    if isinstance(optimizer, dict):
+        parts = [(f"{tag}/{key}/", each, found[key]) for key, each in optimizer.items()]
+    else:
+        parts = [(f"{tag}/", optimizer, found)]
+    return {
+        f"{prefix}{group.get('name', index)}": value
+        for prefix, each, of_groups in parts
+        for index, (group, value) in enumerate(zip(each.param_groups, of_groups, strict=True))
+    }
 
 
 def peak_memory(runner: Any) -> int | None:

@@ -46,7 +46,7 @@ class TextLoggerHook(LoggerHook):
     lr              of the first group; with several optimizers a dict of them by name
     memory          the most that torch has allocated, MiB, of all ranks, where there is CUDA
     time            seconds per iteration; ``data_time``: seconds of waiting for the batch
-    anything else   what is in ``runner.log_buffer.output``
+    any other       a value of ``runner.log_buffer.output``
     ==============  ==========================================================================
 
     The file's first line is ``runner.meta`` unless that is empty. A subclass whose
@@ -81,6 +81,7 @@ class TextLoggerHook(LoggerHook):
         the current folder, only files that begin with the run's timestamp are copied.
     """
 
+    transient = ("_json", "_lines", "_resumed")
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
@@ -185,10 +186,6 @@ class TextLoggerHook(LoggerHook):
             return fsspec.core.url_to_fs(self.out_dir, **options)[0]
         # mmcv's name for the local disk
         return fsspec.filesystem("file" if backend == "disk" else backend, **options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_json", "_lines", "_resumed")
-        return {k: v for k, v in super().__getstate__().items() if k not in own}
 
     # -- lines -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""mmcv's LogBuffer, holding tensors on their device and reading them once per average."""
+"""``LogBuffer``: mmcv's buffer of logged values, which reads tensors once per average."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 
 __all__ = ["LogBuffer"]
 
-KEPT = 100_000
+MAX_HISTORY = 100_000
 """Values of a key that are kept when the last ones are averaged."""
 
-UNREAD = 10_000
-"""Values of a key after which tensors are read though nobody averages."""
+MAX_UNREAD = 10_000
+"""Values of a key after which tensors are read without an average."""
 
 
 class LogBuffer:
@@ -29,10 +29,10 @@ class LogBuffer:
     Note:
         Departures from mmcv: a value may be a tensor. It is kept detached, on its device, until
         an average needs it; then all tensors needed are stacked and copied to the host at once.
-        Where nothing is averaged that is done every 10,000 values, for they take device memory.
-        Checkpoints have what is in it, so that a resumed run averages what it would have.
-        ``average(n)`` forgets all but the last 100,000 values of a key, or ``n`` if that is more
-        (in mmcv memory grows with an epoch, and with the whole of a run counted in iterations).
+        Without averages this is done every 10,000 values, for they take device memory.
+        Checkpoints include the values, so that a resumed run has the same averages.
+        ``average(n)`` removes all but the last 100,000 values of a key, or ``n`` if that is more
+        (in mmcv memory grows with the epoch, or with the run if it is counted in iterations).
     """
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class LogBuffer:
         self.ready = False
 
     def clear(self) -> None:
-        """Forget the history and the averages."""
+        """Remove the values and the averages."""
         self.val_history.clear()
         self.n_history.clear()
         self.clear_output()
 
     def clear_output(self) -> None:
-        """Forget the averages."""
+        """Remove the averages."""
         self.output.clear()
         self.ready = False
 
@@ -59,7 +59,7 @@ class LogBuffer:
             vars: A number or a 0-d tensor by key.
             count: The weight of the step, usually its number of samples.
         """
-        # asked of each step: for the usual types there is a quick answer
+        # this runs in each step: the usual types have a short way
         if type(vars) is not dict and not isinstance(vars, Mapping):
             raise TypeError(f"vars must be a dict, got {vars!r}")
         for key, value in vars.items():
@@ -71,11 +71,11 @@ class LogBuffer:
             is_tensor = type(value) is not float and isinstance(value, torch.Tensor)
             values.append(value.detach() if is_tensor and value.requires_grad else value)
             counts.append(count)
-            if is_tensor and len(values) % UNREAD == 0:
+            if is_tensor and len(values) % MAX_UNREAD == 0:
                 self._read(0)
 
     def replace(self, vars: Mapping[str, Any]) -> None:
-        """Forget the values of these keys for new ones, which then are their averages.
+        """Replace all values of these keys by new ones, which then are their averages.
 
         >>> buffer = LogBuffer()
         >>> for count in (1, 2):
@@ -90,7 +90,7 @@ class LogBuffer:
         self.update(vars)
 
     def trim(self, n: int) -> None:
-        """Forget all but the last ``n`` values of each key."""
+        """Remove all but the last ``n`` values of each key."""
         for history in (self.val_history, self.n_history):
             for values in history.values():
                 del values[:-n]
@@ -106,21 +106,21 @@ class LogBuffer:
                 self.output[key] = _mean(values[-n:], counts)
         self.ready = True
         if n:
-            self.trim(max(n, KEPT))
+            self.trim(max(n, MAX_HISTORY))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the numbers in it, for a checkpoint; what is no number is left out."""
+        """Return the numbers, for a checkpoint; other values are left out."""
         self._read(0)
         keys = [k for k, v in self.val_history.items() if all(isinstance(x, Real) for x in v)]
         return {
-            "values": {key: _packed(self.val_history[key]) for key in keys},
-            "counts": {key: _packed(self.n_history[key]) for key in keys},
+            "values": {key: _pack(self.val_history[key]) for key in keys},
+            "counts": {key: _pack(self.n_history[key]) for key in keys},
             "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
             "ready": self.ready,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Hold what :meth:`state_dict` returned, and nothing else."""
+        """Replace all values and averages by those of :meth:`state_dict`."""
         self.clear()
         self.val_history.update({key: v.tolist() for key, v in state["values"].items()})
         self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
@@ -144,7 +144,7 @@ class LogBuffer:
 def _numbers(tensors: list[torch.Tensor]) -> list[float]:
     """Return the number in each tensor, or their mean, with one copy per device."""
     kinds = {*map(attrgetter("device", "dtype", "ndim"), tensors)}
-    if len(kinds) == 1 and not tensors[0].ndim:  # in nearly every run
+    if len(kinds) == 1 and not tensors[0].ndim:  # nearly always
         return torch.stack(tensors).tolist()
     numbers = [0.0] * len(tensors)
     for device in dict.fromkeys(tensor.device for tensor in tensors):
@@ -172,6 +172,6 @@ def _mean(values: list[Any], counts: list[int]) -> float:
     return float(np.sum(np.array(values) * weights) / np.sum(weights))
 
 
-def _packed(numbers: list[Any]) -> torch.Tensor:
-    whole = all(isinstance(number, Integral) for number in numbers)
-    return torch.tensor(numbers, dtype=torch.int64 if whole else torch.float64)
+def _pack(numbers: list[Any]) -> torch.Tensor:
+    is_integral = all(isinstance(number, Integral) for number in numbers)
+    return torch.tensor(numbers, dtype=torch.int64 if is_integral else torch.float64)

@@ -111,11 +111,9 @@ class Sender:
         """Wait until there is a writer that took ``count`` records, or time is up."""
         end = time.monotonic() + timeout
         while not self._is_done.is_set() and (self.writer is None or self.sent < count):
-            self._has_progressed.clear()
-            if self.writer is not None and self.sent >= count:
-                return
             if not self._has_progressed.wait(max(end - time.monotonic(), 0)):
                 return
+            self._has_progressed.clear()
 
     # -- the sending thread ----------------------------------------------------------------
 
@@ -189,15 +187,10 @@ class Sender:
             if self.error is None:
                 self._on_error(action, error, False)
             self.error = error
-            self._rest(pause)
+            if self._is_closing.wait(pause):  # at the end of the run there is less time
+                time.sleep(max(min(pause, 1.0, self._deadline - time.monotonic()), 0.05))
             pause = min(2 * pause, longest)
         return False
-
-    def _rest(self, seconds: float) -> None:
-        """Wait before another attempt; at the end of the run there is less time."""
-        if self._is_closing.wait(seconds):
-            left = self._deadline - time.monotonic()
-            time.sleep(max(min(seconds, 1.0, left), 0.05))
 
     def _give_up(self, action: str, error: Exception) -> None:
         if not self._abandoned:

@@ -242,6 +242,6 @@ def exclusive(path: str) -> Iterator[None]:
         if free is False:
             raise BlockingIOError(
                 f"{path} is in use: its run goes on, or another process sends it; "
-                "a copy of what is in it can go to another backend meanwhile"
+                "a copy of its records can go to another backend meanwhile (--to)"
             )
         yield

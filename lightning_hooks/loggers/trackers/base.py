@@ -98,6 +98,7 @@ class TrackerHook(LoggerHook):
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait until the client is there and has all records."""
 
+    transient = ("_session", "_peers")
     timeout = 10.0
     strict = all_groups = timings = False
     _client_run: Any = None
@@ -246,46 +247,36 @@ class TrackerHook(LoggerHook):
         return tags
 
     def after_run(self, runner: Any) -> None:
-        """Close the sessions of all trackers together, so that they share the time to wait."""
-        peers, self._peers = self._peers, ()
-        with contextlib.ExitStack() as folders:
-            for peer in peers:
-                folder = folders.enter_context(tempfile.TemporaryDirectory())
-                peer._close(failed=False, files=peer._made_files(runner, folder))
-            undelivered = [peer._wait() for peer in peers]
-        for error in filter(None, undelivered):
+        """Close the run, with its files."""
+        for error in self._close_all(runner):
             raise error
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run as a failed one."""
-        peers, self._peers = self._peers, ()
-        for peer in peers:
-            peer._close(failed=True)
-        for peer in peers:
-            peer._wait()
+        self._close_all()
 
-    def _made_files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
-        if self._session is None or self._session.sender.given_up:
-            return []
-        try:
-            with tolerant():
-                return self.files(runner, folder)
-        except Exception as error:
-            self._session.report("given the run's files", error)
-            return []
+    def _close_all(self, runner: Any = None) -> list[Exception]:
+        """Close the sessions of all trackers together, so that they share the time to wait.
 
-    def _close(self, failed: bool, files: Sequence[tuple[str, str]] = ()) -> None:
-        self._peers = ()
-        if self._session is not None:
-            self._session.close(self.timeout, failed=failed, files=files)
-
-    def _wait(self) -> Exception | None:
-        error = None if self._session is None else self._session.wait()
-        return error if self.strict else None
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_session", "_peers")
-        return {k: v for k, v in super().__getstate__().items() if k not in own}
+        Args:
+            runner: The runner; None if the training has failed.
+        """
+        sessions = [(peer, peer._session) for peer in self._peers if peer._session is not None]
+        for peer in self._peers:
+            peer._peers = ()
+        with contextlib.ExitStack() as folders:
+            for peer, session in sessions:
+                files: list[tuple[str, str]] = []
+                if runner is not None and not session.sender.given_up:
+                    folder = folders.enter_context(tempfile.TemporaryDirectory())
+                    try:
+                        with tolerant():
+                            files = peer.files(runner, folder)
+                    except Exception as error:
+                        session.report("given the run's files", error)
+                session.close(peer.timeout, failed=runner is None, files=files)
+            errors = [(peer, session.wait()) for peer, session in sessions]
+        return [error for peer, error in errors if peer.strict and error is not None]
 
 
 def _import_clients(peers: Sequence[TrackerHook], runner: Any) -> None:

@@ -1,4 +1,4 @@
-"""Prepare what trackers are given by users: runs, arguments, hyper-parameters and names."""
+"""Prepare the inputs of trackers: runs, arguments, hyper-parameters and names."""
 
 from __future__ import annotations
 

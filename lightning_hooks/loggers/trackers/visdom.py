@@ -74,7 +74,7 @@ class VisdomWriter(Writer):
                 self._draw("text", "parameters ", "parameters", record.seq, text=f"<table>{rows}")
 
     def _draw(self, kind: str, key: str, win: str, seq: int, **what: Any) -> None:
-        """Draw what is not drawn yet."""
+        """Draw a record unless it is drawn already."""
         if seq <= self._drawn.get(key, -1):
             return
         # without raise_exceptions the client returns False if no server answers
