@@ -226,7 +226,7 @@ def test_a_dvclive_run_that_goes_on_finds_the_names_of_the_one_before(work: Path
     live = pytest.importorskip("dvclive").Live
     options = {"dir": str(work / "d"), "save_dvc_exp": False, "report": None, "dvcyaml": None}
     for step, names in ((1, ("a", "a/b")), (2, ("a/b", "a"))):
-        writer = DvcliveWriter(live(**options, resume=step > 1), options)
+        writer = DvcliveWriter(live(**options, resume=step > 1))
         writer.write([Record(step, 0.0, step, {name: float(len(name)) for name in names})])
         writer.close()
     assert read_dvclive(work / "d") == {step: {"a": 1.0, "a_/b": 3.0} for step in (1, 2)}

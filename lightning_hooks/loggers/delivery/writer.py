@@ -25,6 +25,10 @@ class Writer:
 
     A thread beside the training calls all methods, in the order of the records. An exception means
     that the call is tried again, unless :meth:`is_permanent` returns True for it.
+
+    Args:
+        run: The client's run.
+        owned: Whether the run was opened here, and is to be ended here.
     """
 
     name: str
@@ -33,11 +37,12 @@ class Writer:
     note: str = ""
     """A message for the user: how the run was opened, or how something is stored."""
 
-    run: Any = None
-    """The client's run."""
-
     batch: int = 1
     """The largest number of records that ``write`` gets at once."""
+
+    def __init__(self, run: Any = None, *, owned: bool = True) -> None:
+        self.run = run
+        self._owned = owned
 
     @classmethod
     def connect(cls, *args: Any, **kwargs: Any) -> Writer:
@@ -45,7 +50,7 @@ class Writer:
 
         Args:
             args: Nothing.
-            kwargs: ``run``, an open run that is not ours to end; and arguments in types that JSON
+            kwargs: ``run``, an open run that is not ended here; and arguments in types that JSON
                 has, for a replay reads them from the spool.
         """
         raise NotImplementedError(f"{cls.__name__} must define connect(*, run=None, ...)")

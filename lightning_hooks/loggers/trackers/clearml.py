@@ -26,19 +26,13 @@ _CAPTURES = (
 
 
 class ClearMLWriter(PointWriter):
-    """A task of ClearML's; the client writes values every few seconds.
-
-    Args:
-        run: The client's task.
-        owned: Whether it is ours to close.
-    """
+    """A task of ClearML's; the client writes values every few seconds."""
 
     name = "clearml"
 
-    def __init__(self, run: Any, owned: bool = True) -> None:
-        self.run = run
+    def __init__(self, run: Any, *, owned: bool = True) -> None:
+        super().__init__(run, owned=owned)
         self.logger = run.get_logger()
-        self._owned = owned
 
     @classmethod
     def connect(

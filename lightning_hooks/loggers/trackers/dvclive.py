@@ -21,18 +21,12 @@ __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
 
 
 class DvcliveWriter(PointWriter):
-    """A folder of DVCLive's.
-
-    Args:
-        run: The client's ``Live``.
-        options: The arguments that it was made with, None if this writer does not end it.
-    """
+    """A folder of DVCLive's; the run is a ``Live``."""
 
     name = "dvclive"
 
-    def __init__(self, run: Any, options: Mapping[str, Any] | None = None) -> None:
-        self.run = run
-        self._options = options
+    def __init__(self, run: Any, *, owned: bool = True) -> None:
+        super().__init__(run, owned=owned)
         self._paths = Paths(run.summary)
 
     @classmethod
@@ -47,14 +41,12 @@ class DvcliveWriter(PointWriter):
             resume: Whether the content of the folder is kept.
         """
         if run is not None:
-            return cls(run)
+            return cls(run, owned=False)
         from dvclive.live import Live
 
-        options = dict(options or {})
-        if resume:
-            options["resume"] = True
+        resumed = {"resume": True} if resume else {}
         with environment(DVC_NO_ANALYTICS="1"):
-            return cls(Live(**options), options)
+            return cls(Live(**{**(options or {}), **resumed}))
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
@@ -76,7 +68,7 @@ class DvcliveWriter(PointWriter):
 
     def close(self, failed: bool = False) -> None:
         """End the run if it is owned."""
-        if self._options is not None:
+        if self._owned:
             with environment(DVC_NO_ANALYTICS="1"):
                 self.run.end()
 

@@ -34,16 +34,15 @@ class MlflowWriter(Writer):
     Args:
         client: An ``MlflowClient``.
         run_id: The run.
-        owned: Whether this writer ends it.
+        owned: Whether the run was created here.
     """
 
     name = "mlflow"
     batch = 256
 
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
+        super().__init__(run_id, owned=owned)
         self.client = client
-        self.run = self.run_id = run_id
-        self._owned = owned
 
     @classmethod
     def connect(
@@ -93,11 +92,11 @@ class MlflowWriter(Writer):
                 if record.params:
                     self.params(record.params)
             for batch in _batches(metrics, _MAX_BATCH[0]):
-                self.client.log_batch(self.run_id, metrics=batch)
+                self.client.log_batch(self.run, metrics=batch)
             for record in records:
                 for name, image in record.images.items():  # again under the same name
                     file = f"images/{metric_key(name)}/{record.step}.png"
-                    self.client.log_image(self.run_id, image.transpose(1, 2, 0), file)
+                    self.client.log_image(self.run, image.transpose(1, 2, 0), file)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store parameters as text, as MLflow does."""
@@ -105,23 +104,23 @@ class MlflowWriter(Writer):
 
         texts = [Param(metric_key(str(name)), str(value)) for name, value in params.items()]
         for batch in _batches(texts, _MAX_BATCH[1]):
-            self.client.log_batch(self.run_id, params=batch)
+            self.client.log_batch(self.run, params=batch)
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store files as artifacts."""
         with environment(**_SHORT_WAITS):
             for path, name in files:
-                self.client.log_artifact(self.run_id, path, os.path.dirname(name) or None)
+                self.client.log_artifact(self.run, path, os.path.dirname(name) or None)
 
     def close(self, failed: bool = False) -> None:
         """Set the run's status if it is owned."""
         if self._owned:
             with environment(**_SHORT_WAITS):
-                self.client.set_terminated(self.run_id, status="FAILED" if failed else "FINISHED")
+                self.client.set_terminated(self.run, status="FAILED" if failed else "FINISHED")
 
     def resume(self) -> dict[str, Any]:
         """Return the run's id."""
-        return {"run_id": self.run_id}
+        return {"run_id": self.run}
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:

@@ -35,7 +35,7 @@ class NeptuneWriter(PointWriter):
 
     Args:
         run: The client's run.
-        owned: Whether this writer stops it.
+        owned: Whether the run was started here.
         with_step: Whether points have a step.
         note: A message for the user.
     """
@@ -43,9 +43,8 @@ class NeptuneWriter(PointWriter):
     name = "neptune"
 
     def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
-        self.run = run
+        super().__init__(run, owned=owned)
         self.note = note
-        self._owned = owned
         self._with_step = with_step
         self._paths = Paths(run.get_structure())
 

@@ -19,18 +19,9 @@ __all__ = ["TensorboardLoggerHook", "TensorboardWriter"]
 
 
 class TensorboardWriter(PointWriter):
-    """An event file of TensorBoard's; values are float32 there.
-
-    Args:
-        run: torch's ``SummaryWriter``.
-        owned: Whether this writer closes it.
-    """
+    """An event file of TensorBoard's, where values are float32; the run is a ``SummaryWriter``."""
 
     name = "tensorboard"
-
-    def __init__(self, run: Any, owned: bool = True) -> None:
-        self.run = run
-        self._owned = owned
 
     @classmethod
     def connect(

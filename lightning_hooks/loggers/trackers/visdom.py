@@ -27,7 +27,7 @@ class VisdomWriter(Writer):
     batch = 256
 
     def __init__(self, run: Any) -> None:
-        self.run = run
+        super().__init__(run)
         self._drawn: dict[str, int] = {}  # name: number of the last record
 
     @classmethod

@@ -25,16 +25,15 @@ class WandbWriter(Writer):
 
     Args:
         run: The client's run.
-        owned: Whether this writer numbers its steps and finishes it.
+        owned: Whether the run was started here, so that its steps are numbered here.
         with_step: Whether the iteration is W&B's step.
         commit: Whether a log without step ends one of W&B's.
     """
 
     name = "wandb"
 
-    def __init__(self, run: Any, owned: bool, *, with_step: bool = True, commit: bool = True):
-        self.run = run
-        self._owned = owned
+    def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
+        super().__init__(run, owned=owned)
         self._with_step = with_step and owned
         self._commit = commit
         self._on_axis: set[str] = set()
@@ -71,7 +70,7 @@ class WandbWriter(Writer):
             run = wandb.init(**arguments)
         for metric, summary in (summaries or {}).items():
             run.define_metric(metric, summary=summary)
-        return cls(run, owned, with_step=with_step, commit=commit)
+        return cls(run, owned=owned, with_step=with_step, commit=commit)
 
     def log(self, record: Record) -> None:
         """Log a row, or the next values of one."""
