@@ -145,8 +145,8 @@ class NeptuneLoggerHook(ClientTrackerHook):
         Departures from mmcv: its client is gone; this is neptune 1.x, offline. Console output,
         hardware and source files are captured only with arguments in ``init_kwargs``. With
         ``with_step=False`` each value goes to its own series (mmcv appends all to each). Of a
-        number and a group of one name, such as ``lr`` and ``lr/body``, the second has ``_`` added,
-        and a warning says so (Neptune fails).
+        number and a group of one name, such as ``lr`` and ``lr/body``, the second gets a ``_``,
+        with a warning (Neptune fails).
     """
 
     package = "neptune"

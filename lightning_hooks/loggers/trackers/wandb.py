@@ -135,7 +135,7 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 
 @HOOKS.register_module()
 class WandbLoggerHook(ClientTrackerHook):
-    """Logs to W&B: offline in the work dir, unless a key or ``WANDB_MODE`` says otherwise.
+    """Logs to W&B: offline in the work dir, unless there is a key or ``WANDB_MODE``.
 
     The keys are those of ``get_loggable_tags``; the module's hyper-parameters are in the config.
     ``wandb sync`` uploads an offline run later.
@@ -147,9 +147,9 @@ class WandbLoggerHook(ClientTrackerHook):
         with_step: Whether the iteration is W&B's step; otherwise it is logged as
             ``global_step``.
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
-        out_suffix: How the names of these files end.
+        out_suffix: Endings of the names of these files.
         define_metric_cfg: A summary (min, max, mean, best, last or none) by metric.
-        options: See ``TrackerHook``; ``run`` is W&B's run or a Lightning ``WandbLogger``, to be
+        options: See ``TrackerHook``; ``run`` is W&B's run or a Lightning ``WandbLogger``; it is
             used and left open.
 
     Raises:
@@ -162,9 +162,9 @@ class WandbLoggerHook(ClientTrackerHook):
     Note:
         Departures from mmcv: the run is offline, in the work dir, when nothing is configured.
         With ``with_step`` a step is committed by the next one, so that validation and training
-        of one iteration are one row (mmcv commits at once, and W&B drops the second). A run
-        that is there already (the program's own, or of Lightning's ``WandbLogger``) is used and
-        left open; the iteration is logged there as ``global_step``, the axis of what we log.
+        of one iteration are one row (mmcv commits at once, and W&B drops the second). An
+        open run (the program's own, or of Lightning's ``WandbLogger``) is used and left open; the
+        iteration is logged there as ``global_step``, the axis of our values.
     """
 
     package = "wandb"
