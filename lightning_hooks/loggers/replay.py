@@ -106,37 +106,28 @@ def replay(
         Exception: whatever the client raises.
     """
     with exclusive(path) if to is None and os.path.isfile(path) else contextlib.nullcontext():
-        return _replay(path, to, on_sent, arguments)
-
-
-def _replay(
-    path: str,
-    to: Writer | str | None,
-    on_sent: Callable[[int, int], None] | None,
-    arguments: Mapping[str, Any],
-) -> int:
-    head, records, failed = read(path, rest=to is None)
-    if isinstance(to, Writer):
-        _send(to, records, on_sent)
-        return len(records)
-    if to is None:
-        if "writer" not in head:
-            raise ValueError(f"to must be the name of a backend for {path}, which names none")
-        arguments = {**head.get("arguments", {}), **head["resume"], **arguments}
-    writer = open_writer(head["writer"] if to is None else to, **arguments)
-    try:
+        head, records, failed = read(path, rest=to is None)
+        if isinstance(to, Writer):
+            _send(to, records, on_sent)
+            return len(records)
+        if to is None:
+            if "writer" not in head:
+                raise ValueError(f"to must be the name of a backend for {path}, which names none")
+            arguments = {**head.get("arguments", {}), **head["resume"], **arguments}
+        writer = open_writer(head["writer"] if to is None else to, **arguments)
+        try:
+            with tolerant():
+                _send(writer, records, on_sent)
+        except BaseException:
+            writer.close(failed=True)
+            raise
         with tolerant():
-            _send(writer, records, on_sent)
-    except BaseException:
-        writer.close(failed=True)
-        raise
-    with tolerant():
-        writer.close(failed)
-    if to is None:
-        for name in (path, f"{path}.ack"):
-            if os.path.exists(name):
-                os.unlink(name)
-    return len(records)
+            writer.close(failed)
+        if to is None:
+            for name in (path, f"{path}.ack"):
+                if os.path.exists(name):
+                    os.unlink(name)
+        return len(records)
 
 
 def _send(

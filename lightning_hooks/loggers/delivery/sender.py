@@ -93,8 +93,8 @@ class Sender:
         self._is_closing.set()
         self._has_news.set()
 
-    def wait(self) -> bool:
-        """Wait until all is sent and the run is ended, or time is up; return whether it is."""
+    def wait(self) -> None:
+        """Wait until all is sent and the run is ended, or time is up."""
         # the last attempt may have begun in time
         if not self._is_done.wait(max(self._deadline - time.monotonic(), 0) + _GRACE):
             self._abandoned = self.given_up = True
@@ -105,7 +105,6 @@ class Sender:
             )
             release.start()
             release.join(_GRACE)
-        return self.error is None
 
     def settle(self, count: int, timeout: float) -> None:
         """Wait until there is a writer that took ``count`` records, or time is up."""

@@ -61,7 +61,7 @@ class Session:
         self._spool = Spool(path, head)
         self.sender = Sender(
             *(writer_class, connect, self._spool),
-            on_error=self._on_error,
+            on_error=self.report,
             on_recovered=lambda: self._log(logging.INFO, f"{self._backend} is there again"),
             on_progress=self._report_note,
             linger=linger,
@@ -86,14 +86,13 @@ class Session:
         """Wait until the backend has taken all records, at most ``timeout`` seconds."""
         self.sender.settle(self._spool.seq, timeout)
 
-    def check(self) -> None:
-        """Raise the backend's error, if there is one.
-
-        Raises:
-            UndeliveredError: if a record could not be sent.
-        """
-        if self.sender.error is not None:
-            raise self._undelivered_error()
+    def undelivered(self) -> UndeliveredError | None:
+        """Return an error if the backend's last call raised one."""
+        if self.sender.error is None:
+            return None
+        error = UndeliveredError(self._summary())
+        error.__cause__ = self.sender.error
+        return error
 
     def close(self, timeout: float, *, failed: bool, files: Sequence[tuple[str, str]] = ()) -> None:
         """Announce the end of the records; :meth:`wait` waits for their delivery.
@@ -112,7 +111,7 @@ class Session:
 
     def wait(self) -> UndeliveredError | None:
         """Wait for the end that ``close`` has begun; return the error, if there is one."""
-        is_delivered = self.sender.wait()
+        self.sender.wait()
         if self._spool.error is not None:
             self._spool.save_memory()
         is_unsent = self.sender.sent < self._spool.seq
@@ -121,18 +120,15 @@ class Session:
         self._spool.close(keep)
         if keep:
             self._warn(self._summary())
-        return None if is_delivered else self._undelivered_error()
+        return self.undelivered()
 
     # -- messages --------------------------------------------------------------------------
 
-    def report(self, action: str, error: Exception) -> None:
-        """Log a final error of an action, a participle such as ``"closed"``."""
-        self._on_error(action, error, True)
-
-    def _undelivered_error(self) -> UndeliveredError:
-        error = UndeliveredError(self._summary())
-        error.__cause__ = self.sender.error
-        return error
+    def report(self, action: str, error: Exception, is_final: bool = True) -> None:
+        """Log the error of an action, a participle such as ``"closed"``."""
+        problem = f"{self._backend} cannot be {action} ({_describe(error)})"
+        text = f"{problem}; training goes on without it"
+        self._warn(text if is_final else f"{text}, and it is tried again")
 
     def _summary(self) -> str:
         error = self.sender.error
@@ -142,11 +138,6 @@ class Session:
         if disk_error is None:
             return f"{text}; to send the rest: {replay_command([path])}"
         return f"{text}, and {path} could not hold them ({_describe(disk_error)})"
-
-    def _on_error(self, action: str, error: Exception, is_final: bool) -> None:
-        problem = f"{self._backend} cannot be {action} ({_describe(error)})"
-        text = f"{problem}; training goes on without it"
-        self._warn(text if is_final else f"{text}, and it is tried again")
 
     def _report_note(self, writer: Writer) -> None:
         if writer.note != self._note:

@@ -232,8 +232,9 @@ class TrackerHook(LoggerHook):
         self._session.append(self.get_iter(runner), **by_kind(tags))
         if self.synchronous:
             self._session.settle(self.timeout)
-        if self.strict:
-            self._session.check()
+        error = self._session.undelivered() if self.strict else None
+        if error is not None:
+            raise error
 
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
