@@ -13,14 +13,14 @@ import torch
 __all__ = [
     "any_sharded",
     "gathered",
-    "held",
     "is_sharded",
     "largest_of_ranks",
-    "like",
-    "part",
-    "plain",
+    "local_part",
     "reshard",
     "rows_of",
+    "shard_of",
+    "sharded_like",
+    "uncompiled_key",
 ]
 
 
@@ -34,7 +34,7 @@ def any_sharded(values: Iterable[Any]) -> bool:
     return any(is_sharded(value) for value in values)
 
 
-def held(tensor: Any) -> torch.Tensor:
+def local_part(tensor: Any) -> torch.Tensor:
     """Return this rank's part of a tensor: of a plain one the tensor itself.
 
     It is the same object as long as the memory is; ``to_local()`` makes another one each time.
@@ -43,7 +43,7 @@ def held(tensor: Any) -> torch.Tensor:
     return local
 
 
-def like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
+def sharded_like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the same sharding as another one, with other values.
 
     Args:
@@ -63,7 +63,7 @@ def like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
     return spread
 
 
-def part(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
+def shard_of(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
     """Return this rank's part of a whole tensor, with the sharding, device and type of another one.
 
     There is no communication: every rank has the whole.
@@ -72,21 +72,21 @@ def part(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
         return whole.to(tensor)
     from torch.distributed.tensor import Replicate
 
-    local = held(tensor)
+    local = local_part(tensor)
     replicated = type(tensor).from_local(
         whole.to(local),
         tensor.device_mesh,
         [Replicate()] * tensor.device_mesh.ndim,
         run_check=False,
     )
-    return held(replicated.redistribute(placements=tensor.placements))
+    return local_part(replicated.redistribute(placements=tensor.placements))
 
 
 def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, Any]:
     """Return a state dict with whole tensors, on the CPU; collective, one tensor at a time.
 
     A state dict without a DTensor is returned as it is. Else the keys are those that
-    distributed checkpoints have, see :func:`plain`.
+    distributed checkpoints have, see :func:`uncompiled_key`.
 
     Args:
         state: Tensors, and any other values of a state dict.
@@ -99,7 +99,7 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
     for key, value in state.items():
         whole = value.full_tensor() if is_sharded(value) else value
         if keeps:
-            found[plain(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
+            found[uncompiled_key(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
     return found
 
 
@@ -131,10 +131,10 @@ def rows_of(values: Any, tensor: Any) -> torch.Tensor:
     return here
 
 
-def plain(key: str) -> str:
+def uncompiled_key(key: str) -> str:
     """Return a state dict's key without the part that ``torch.compile`` adds.
 
-    >>> plain("net._orig_mod.0.weight")
+    >>> uncompiled_key("net._orig_mod.0.weight")
     'net.0.weight'
     """
     return key.replace("_orig_mod.", "")

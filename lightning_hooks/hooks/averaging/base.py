@@ -90,7 +90,7 @@ class AveragingHook(Hook):
     def ema_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average in it; the tensors are the live ones.
 
-        Of sharded parameters it has DTensors: ``full_tensor()`` of one is the whole.
+        Of sharded parameters it has DTensors, see their ``full_tensor()``.
 
         Raises:
             RuntimeError: if there is no average before the first fit.
@@ -106,7 +106,7 @@ class AveragingHook(Hook):
     def apply_to(self, module: torch.nn.Module) -> None:
         """Load the average, with the buffers that go with it, into a module of the same keys.
 
-        A module that is not sharded gets the whole of a sharded average. All ranks call this then.
+        A sharded average is gathered for a module that is not sharded; all ranks call this then.
 
         Raises:
             RuntimeError: if there is no average yet, or the keys differ.
@@ -119,7 +119,7 @@ class AveragingHook(Hook):
     def export(self, path: str) -> None:
         """Write a file of the average alone, for ``load_state_dict`` and mmcv's loader.
 
-        The whole average, also of sharded parameters: all ranks call this then, rank 0 writes.
+        Of sharded parameters too it has the full average: all ranks call this then, rank 0 writes.
         """
         torch_files.save_state_dict(self.ema_state_dict(), path)
 

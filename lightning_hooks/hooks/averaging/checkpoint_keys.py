@@ -70,7 +70,7 @@ def restore_raw_weights(state: dict[str, Any], average: ModuleAverage) -> None:
     """
     raw = average.raw_state_dict()
     if dtensors.any_sharded(state.values()):
-        raw = {dtensors.plain(key): value for key, value in raw.items()}
+        raw = {dtensors.uncompiled_key(key): value for key, value in raw.items()}
     else:
         raw = dtensors.gathered(raw)
     state.update({key: value for key, value in raw.items() if key in state})

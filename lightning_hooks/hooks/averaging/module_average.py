@@ -61,15 +61,16 @@ class ModuleAverage:
         self._copies = buffers == "copy"
         self._shards = dtensors.any_sharded(parameters)
         self._tensors: list[Any] = [*parameters, *(owner._buffers[n] for owner, n in self._slots)]
-        values = {id(t): dtensors.held(t).detach() for t in self._tensors}
+        local = [dtensors.local_part(tensor) for tensor in self._tensors]
+        values = {id(t): part.detach() for t, part in zip(self._tensors, local, strict=True)}
         for key, tensor in module.state_dict(keep_vars=True).items():
-            saved = start.get(key, start.get(dtensors.plain(key))) if start else None
+            saved = start.get(key, start.get(dtensors.uncompiled_key(key))) if start else None
             if saved is not None and id(tensor) in values and saved.shape == tensor.shape:
-                values[id(tensor)] = dtensors.part(saved, tensor)
+                values[id(tensor)] = dtensors.shard_of(saved, tensor)
         copies = [values[id(t)].to(device, copy=True) for t in self._tensors]
         by_copy = by_copy or self._shards or device is not None or _is_compiled_for_cuda(module)
         stays = device is not None
-        self.swap = WeightSwap([dtensors.held(t) for t in self._tensors], copies, by_copy, stays)
+        self.swap = WeightSwap(local, copies, by_copy, stays)
         self._staged = [torch.empty_like(copy) for copy in copies] if stays else []
         self._updates: list[NanSafeUpdate] = []
         self._left_out: dict[torch.device, torch.Tensor] = {}
@@ -132,7 +133,7 @@ class ModuleAverage:
                     self._tensors[index] = buffer
         found = self.swap.parameters
         for index in range(0 if self._shards else self._first_buffer, len(found)):
-            current = dtensors.held(self._tensors[index])
+            current = dtensors.local_part(self._tensors[index])
             if current is not found[index]:
                 found[index] = current
                 self._updates = []
@@ -191,7 +192,7 @@ class ModuleAverage:
         state = {}
         for key, tensor in self.module.state_dict(keep_vars=True).items():
             if id(tensor) in found:
-                state[key] = dtensors.like(tensor, found[id(tensor)])
+                state[key] = dtensors.sharded_like(tensor, found[id(tensor)])
             else:
                 state[key] = tensor.detach() if isinstance(tensor, torch.Tensor) else tensor
         return state

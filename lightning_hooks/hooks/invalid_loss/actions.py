@@ -65,8 +65,8 @@ class Action:
         """Raise ``InvalidLossError``."""
         since = "" if reading.first is None else f" since iter {reading.first[0]}"
         raise InvalidLossError(
-            f"{self.describe(reading)}\nThe weights may be spoilt{since}: go on from a checkpoint "
-            "before it"
+            f"{self.describe(reading)}\nThe weights may be invalid{since}: resume from a "
+            "checkpoint before it"
         )
 
     def describe(self, reading: Reading) -> str:

@@ -35,12 +35,11 @@ class CheckInvalidLossHook(Hook):
     """Acts when the loss of a step is NaN or infinite, and names the step.
 
     Every step is checked, yet the device is read once per ``interval``: the losses stay where they
-    are, and are stacked and copied together. They are read also before every checkpoint and
-    validation and at the end of the fit, and the weights are checked with them: no file holds a
-    bad step. The message names the first bad loss, on all ranks alike, and the bad ones of the
-    values in its ``log_vars`` (or the numbers that the step returned and logged). Values with
-    ``loss`` in their name are components, which make a step bad as the loss itself does; other
-    values may be NaN. Then:
+    are, and are copied together. They are read also before every checkpoint and validation and at
+    the end of the fit, and the weights are checked with them: no file holds a bad step. The
+    message names the first bad loss, on all ranks alike, and the bad ones of the values in its
+    ``log_vars`` (or the numbers that the step returned and logged). Values with ``loss`` in their
+    name are components, which make a step bad as the loss does; others may be NaN. Then:
 
     =========  ====================================================================================
     action     effect
@@ -54,16 +53,15 @@ class CheckInvalidLossHook(Hook):
                that step) had not been there
     =========  ====================================================================================
 
-    *stop*, *restore*: the last good state is that of the newest full checkpoint written in this
-    run, by any callback; until there is one, that of the last reading, of which a copy is kept on
-    the devices (weights, optimizer state and averages once more). Averages are restored with it
-    and hold no bad step; counters, learning rates and data go on.
+    *stop*, *restore*: the last good state is the newest full checkpoint written in this run, by any
+    callback; until there is one, a copy on the devices (weights, optimizer state and averages once
+    more) from the last reading. Averages are restored too and hold no bad step; counters, learning
+    rates and data go on.
 
     *skip*: decided before the step, on all ranks alike, with one reduction per step where there
-    are several. Nothing is read for optimizers with ``fused=True``; for others the host reads one
-    flag per step. Under ``precision="16-mixed"`` the gradient scaler judges the gradients.
-    A skipped step counts as a step elsewhere: learning rates move on, and an average takes in the
-    unchanged weights once more, which does no harm.
+    are several. The host reads one flag per step, or none for optimizers with ``fused=True``.
+    Under ``precision="16-mixed"`` the gradient scaler judges the gradients. Learning rates move on
+    after a skipped step, and an average takes in the unchanged weights.
 
     ==================  ===========================================================================
     key                 in the log
@@ -78,11 +76,10 @@ class CheckInvalidLossHook(Hook):
             reading. None for no limit.
         max_restores: Maximum number of restores in a fit; one more raises. None for no limit.
         dump_dir: Directory for the batch of the first bad step of a reading, with all that is
-            needed to run it again
-            (:func:`~lightning_hooks.hooks.invalid_loss.batch_dump.load_batch`). For that the
-            batches of up to ``interval`` steps are kept where they are, and the random state before
-            each: choose a smaller interval where that is too much memory. None keeps and writes
-            nothing.
+            needed to run it again, see
+            :func:`~lightning_hooks.hooks.invalid_loss.batch_dump.load_batch`. The batches of up to
+            ``interval`` steps stay in memory for that: choose a smaller interval where that is too
+            much. None keeps and writes nothing.
 
     Raises:
         ValueError: for arguments out of range; when training starts, for a strategy or optimizer
@@ -148,9 +145,8 @@ class CheckInvalidLossHook(Hook):
         before_save = partial(self._before_save, runner)
         self._interceptor = SaveInterceptor(runner.trainer, before_save, action.on_saved)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
-            self._patch = MethodPatch(
-                runner, "save_checkpoint", lambda *args, **kwargs: self._check(runner)
-            )
+            check = partial(self._check, runner)
+            self._patch = MethodPatch(runner, "save_checkpoint", lambda *a, **k: check())
         self._steps_automatically = runner.module.automatic_optimization
         unused = []
         if not (self._needs_each_batch(action) or action.keeps_state):
@@ -170,14 +166,14 @@ class CheckInvalidLossHook(Hook):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Handle unread steps without raising, which would hide the first error; clean up."""
+        """Handle unread steps without raising, to not hide the error; clean up."""
         with contextlib.suppress(Exception):
             if self._history.iters and self._action is not None:
                 bad_weights = any_non_finite(self._weights).to(pl_module.device)
                 self._action.after_error(read(self._history.take(), bad_weights))
         with contextlib.suppress(Exception):
             if self._interceptor is not None and isinstance(exception, InvalidLossError):
-                self._interceptor.refuse()  # and then it removes itself
+                self._interceptor.refuse()  # it removes itself
                 self._interceptor = None
             self._close()
 

@@ -19,7 +19,7 @@ from lightning_hooks.hooks.averaging.checkpoint_keys import KEY, read_average
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
-from lightning_hooks.utils.dtensors import held
+from lightning_hooks.utils.dtensors import local_part
 
 __all__ = ["LastGoodState"]
 
@@ -116,14 +116,15 @@ def _raw_weights(trainer: L.Trainer) -> Iterator[None]:
 def _copy_state(trainer: L.Trainer) -> dict[str, Any]:
     module = trainer.lightning_module
     tensors = [t for t in (*module.parameters(), *module.buffers()) if not nn.parameter.is_lazy(t)]
-    own = {held(tensor).data_ptr() for tensor in tensors}
+    own = {local_part(tensor).data_ptr() for tensor in tensors}
+
+    def separate(average: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {k: v.clone() for k, v in average.items() if local_part(v).data_ptr() not in own}
+
     return {
         "tensors": [(tensor, tensor.detach().clone()) for tensor in tensors],
         "optimizers": [_cloned(o.state_dict()["state"]) for o in trainer.optimizers],
-        "averages": {
-            id(hook): {k: v.clone() for k, v in average.items() if held(v).data_ptr() not in own}
-            for hook, average in _averages(trainer)
-        },
+        "averages": {id(hook): separate(average) for hook, average in _averages(trainer)},
         "precision": _cloned(trainer.precision_plugin.state_dict()),
     }
 

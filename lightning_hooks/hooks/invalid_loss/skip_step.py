@@ -221,7 +221,7 @@ def _without_momentum(optimizer: Optimizer) -> list[torch.Tensor]:
 class BufferSnapshot:
     """A copy of a module's buffers (BatchNorm's statistics), restored where a flag is set.
 
-    The forward of a bad batch spoils them before the flag is known. All buffers of a type go
+    The forward of a bad batch changes them before the flag is there. All buffers of a type go
     into one tensor: a few kernels, whatever their number.
 
     Args:

@@ -10,14 +10,14 @@ from torch.nn.utils import clip_grad_norm_
 
 from lightning_hooks.hooks.optimizer.gradient_norms import (
     by_mesh,
-    largest,
+    combine_norms,
+    full_norm,
+    largest_magnitude,
     over_group,
-    together,
     total_norm,
     unit_norms,
-    whole,
 )
-from lightning_hooks.utils.dtensors import held
+from lightning_hooks.utils.dtensors import local_part
 from lightning_hooks.utils.fsdp import slices_of
 
 __all__ = [
@@ -79,9 +79,10 @@ def by_norm(
             raise RuntimeError(f"the norm of the gradients is {norm}: they cannot be clipped")
         scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
         with torch.no_grad():
-            torch._foreach_mul_([held(gradient) for gradient in gradients], scale)
+            torch._foreach_mul_([local_part(gradient) for gradient in gradients], scale)
     else:
-        norm = whole(clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach))
+        norm = clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+        norm = full_norm(norm)
     return Clipped(norm, norm, max_norm, norm_type)
 
 
@@ -99,7 +100,7 @@ def by_value(parameters: Sequence[torch.Tensor], clip_value: float) -> Clipped:
     (tensor([ 3.0000, -3.5000]), tensor(5.), tensor(1.))
     """
     gradients = _gradients(parameters)
-    norm, reached = total_norm(gradients), largest(gradients)
+    norm, reached = total_norm(gradients), largest_magnitude(gradients)
     _clip_values(gradients, clip_value)
     return Clipped(norm, reached, clip_value)
 
@@ -135,9 +136,9 @@ def adaptively(
         unit_norms(gradient) / (unit_norms(parameter).clamp(min=eps) * clip_factor)
         for parameter, gradient in zip(parameters, gradients, strict=True)
     ]
-    reached = largest(excess)
-    divisors = [held(one).clamp(min=1.0) for one in excess]
-    torch._foreach_div_([held(gradient) for gradient in gradients], divisors)
+    reached = largest_magnitude(excess)
+    divisors = [local_part(one).clamp(min=1.0) for one in excess]
+    torch._foreach_div_([local_part(gradient) for gradient in gradients], divisors)
     return Clipped(norm, reached)
 
 
@@ -159,7 +160,7 @@ def combined(found: Sequence[Clipped]) -> Clipped:
     first = found[0]
     if len(found) == 1:
         return first
-    norm = together([one.norm for one in found], first.norm_type)
+    norm = combine_norms([one.norm for one in found], first.norm_type)
     exceeded = torch.stack([one.exceeded().to(norm) for one in found])
     return Clipped(norm, exceeded.sum(), 0.5, first.norm_type)
 
@@ -205,7 +206,7 @@ def _norm_with_others(
     for group, gradients in together_with.items():
         norm = total_norm(gradients, norm_type).to(model.compute_device)
         norms.append(norm if group is None else over_group(norm, norm_type, group))
-    return together(norms, norm_type)
+    return combine_norms(norms, norm_type)
 
 
 # -- parts -------------------------------------------------------------------------------------
@@ -217,6 +218,6 @@ def _gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def _clip_values(gradients: Sequence[torch.Tensor], limit: float) -> None:
-    parts = [held(gradient) for gradient in gradients]
+    parts = [local_part(gradient) for gradient in gradients]
     torch._foreach_clamp_min_(parts, -limit)
     torch._foreach_clamp_max_(parts, limit)

@@ -45,10 +45,10 @@ class Fp16OptimizerHook(OptimizerHook):
     =====================================  ===================================================
     ``precision="16-mixed"``               the Trainer's scaler, set up from ``loss_scale``
     a ``TrainStepModule`` (or another      the hook's own scaler, on any device, as in mmcv:
-    whose backward hooks own) in           the forward is in half precision where the model
-    ``"32-true"``                          asks for it (``fp16_enabled``)
-    ``"bf16-mixed"`` on a CPU, which is    nothing: bfloat16 needs none; a warning says so
-    what Lightning makes of "16-mixed"
+    whose backward hooks own) in           the forward is in half precision where the model has
+    ``"32-true"``                          ``fp16_enabled``
+    ``"bf16-mixed"`` on a CPU, where       none, with a warning: bfloat16 needs no scale
+    Lightning replaces "16-mixed" by it
     any other                              refused
     =====================================  ===================================================
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.utils.dtensors import held, is_sharded, largest_of_ranks, rows_of
+from lightning_hooks.utils.dtensors import is_sharded, largest_of_ranks, local_part, rows_of
 
 __all__ = [
     "by_mesh",
-    "largest",
+    "combine_norms",
+    "full_norm",
+    "largest_magnitude",
     "over_group",
-    "together",
     "total_norm",
     "unit_norms",
-    "whole",
 ]
 
 
@@ -30,23 +30,23 @@ def total_norm(gradients: Sequence[torch.Tensor], norm_type: float = 2.0) -> tor
     norms = []
     for some in by_mesh(gradients).values():
         found = [one.to(some[0].device) for one in torch._foreach_norm(some, norm_type)]
-        norms.append(whole(torch.linalg.vector_norm(torch.stack(found), norm_type)))
-    return together(norms, norm_type)
+        norms.append(full_norm(torch.linalg.vector_norm(torch.stack(found), norm_type)))
+    return combine_norms(norms, norm_type)
 
 
-def largest(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+def largest_magnitude(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the largest magnitude of all numbers, all shards included.
 
-    >>> largest([torch.tensor([3.0]), torch.tensor([[-4.0]])])
+    >>> largest_magnitude([torch.tensor([3.0]), torch.tensor([[-4.0]])])
     tensor(4.)
     """
     found = []
     for mesh, some in by_mesh(tensors).items():
-        parts = [part for part in map(held, some) if part.numel()]  # a rank may have none
-        numbers = _extremes(parts) or [held(some[0]).new_zeros(())]
+        parts = [part for part in map(local_part, some) if part.numel()]  # a rank may have none
+        numbers = _extremes(parts) or [local_part(some[0]).new_zeros(())]
         most = torch.stack([number.to(numbers[0]) for number in numbers]).abs().amax()
         found.append(most if mesh is None else largest_of_ranks(most, mesh))
-    return together(found, float("inf"))
+    return combine_norms(found, float("inf"))
 
 
 def _extremes(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -73,7 +73,7 @@ def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
     return groups
 
 
-def whole(norm: torch.Tensor) -> torch.Tensor:
+def full_norm(norm: torch.Tensor) -> torch.Tensor:
     """Return a norm over all ranks, each of which has a part of a DTensor's sum; collective."""
     if not is_sharded(norm):
         return norm
@@ -90,8 +90,8 @@ def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor
     return found if is_max else found ** (1.0 / norm_type)
 
 
-def together(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
-    """Return the norm of a whole from the norms of its parts."""
+def combine_norms(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
+    """Return the norm of all numbers from the norms of their parts."""
     if not norms:
         return torch.zeros(())
     if len(norms) == 1:
