@@ -1,9 +1,7 @@
-"""Arguments as constructors check them: what is wrong is said at once, with the argument's name.
+"""Check constructor arguments: their types, values and names.
 
-``TypeError`` where the type is wrong, ``ValueError`` where the value is. Nothing is converted, so
-that a hook has what it was given.
-
-Names of arguments: what a class takes, and what a misspelt one may have meant.
+A wrong type raises ``TypeError``, a wrong value ``ValueError``, each with the argument's name.
+Nothing is converted.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ __all__ = [
 ]
 
 LARGEST = 2**63 - 1
-"""The largest int that is taken: beyond it, arithmetic with floats and tensors fails."""
+"""The largest allowed int: beyond it, arithmetic with floats and tensors fails."""
 
 
 def check_bool(**flags: object) -> None:
-    """Refuse what is no bool.
+    """Raise unless the values are bools.
 
     >>> check_bool(by_epoch=1)
     Traceback (most recent call last):
@@ -51,7 +49,7 @@ def check_bool(**flags: object) -> None:
 
 
 def check_int(name: str, value: object, least: int = -LARGEST) -> None:
-    """Refuse what is no int, or below ``least``.
+    """Raise unless a value is an int of at least ``least``.
 
     >>> check_int("interval", 0, least=1)
     Traceback (most recent call last):
@@ -66,7 +64,7 @@ def check_int(name: str, value: object, least: int = -LARGEST) -> None:
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a number, finite and not too large to compute with.
+    """Whether a value is a number, finite and not too large to compute with.
 
     >>> is_finite(0.5), is_finite(float("nan")), is_finite(10**400), is_finite("1")
     (True, False, False, False)
@@ -79,7 +77,7 @@ def is_finite(value: object) -> bool:
 def check_number(
     name: str, value: object, least: float = -math.inf, above: float = -math.inf
 ) -> None:
-    """Refuse what is no finite number, below ``least``, or not above ``above``.
+    """Raise unless a value is a finite number, at least ``least`` and above ``above``.
 
     >>> check_number("gamma", "0.1")
     Traceback (most recent call last):
@@ -98,7 +96,7 @@ def check_number(
 
 
 def check_numbers(name: str, value: object, least: float = -math.inf) -> None:
-    """Refuse what is no list or tuple of finite numbers."""
+    """Raise unless a value is a list or tuple of finite numbers."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} must be a list of numbers, got {value!r}")
     for i, number in enumerate(value):
@@ -106,7 +104,7 @@ def check_numbers(name: str, value: object, least: float = -math.inf) -> None:
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Refuse what is none of the words.
+    """Raise unless a value is one of the allowed words.
 
     >>> check_choice("swap", "move", ["auto", "copy"])
     Traceback (most recent call last):
@@ -129,13 +127,13 @@ def check_dict(name: str, value: object) -> dict[str, Any] | None:
 
 
 def check_function(name: str, value: object) -> None:
-    """Refuse what cannot be called; None is taken."""
+    """Raise unless a value is callable or None."""
     if not (value is None or callable(value)):
         raise TypeError(f"{name} must be a function or None, got {value!r}")
 
 
 def check_object(hook: object) -> None:
-    """Refuse a class in the place of a hook.
+    """Raise for a class in the place of a hook.
 
     >>> check_object(dict)
     Traceback (most recent call last):
@@ -163,11 +161,11 @@ def check_path(name: str, value: object) -> str | None:
 
 
 PASSED_ON = ("kwargs", "options")
-"""What the arguments for the next class are called in ours; under another name they are taken."""
+"""The names of ``**kwargs`` that our constructors pass to the next class."""
 
 
 def check_names(user: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an argument that is not known, in Python's words and with what was meant.
+    """Raise for an unknown argument, in Python's words and with a suggestion.
 
     >>> check_names("EMAHook", ["momentm"], ["interval", "momentum"])
     Traceback (most recent call last):
@@ -184,7 +182,7 @@ Known: interval, momentum
 
 
 def parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Return the names that can be given to a function as keywords.
+    """Return the names of a function's keyword arguments.
 
     >>> parameter_names(lambda interval, *, priority=None, **more: None)
     ['interval', 'priority']
@@ -194,7 +192,7 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
 
 
 def check_keywords(cls: type, given: Iterable[str]) -> None:
-    """Refuse keywords that a class and its bases do not take; see :func:`check_names`."""
+    """Raise for keywords that a class and its bases do not take; see :func:`check_names`."""
     known = _argument_names(cls)
     if known is not None:
         check_names(cls.__name__, given, known)
@@ -203,7 +201,7 @@ def check_keywords(cls: type, given: Iterable[str]) -> None:
 def _argument_names(cls: type) -> set[str] | None:
     """Return the names of a class's arguments, with those passed on to its bases.
 
-    None if the class, or a base that gets the rest, takes any name.
+    None if the class, or a base that gets the rest, accepts any name.
     """
     names: set[str] = set()
     for base in cls.__mro__[:-1]:

@@ -1,8 +1,8 @@
-"""mmcv's config files: ``.py``, YAML and JSON that build on each other become plain dicts.
+"""Read mmcv's config files, ``.py``, YAML and JSON that inherit from each other, as plain dicts.
 
-A file inherits from the files that it names as ``_base_``, and its dicts are merged into theirs
-key by key; a dict with ``_delete_=True`` replaces the inherited one. ``{{ _base_.a.b }}`` is a
-value of a base, and ``{{ fileDirname }}`` and its like are parts of the file's own path.
+A file inherits from the files in its ``_base_``: its dicts are merged into theirs key by key, and
+a dict with ``_delete_=True`` replaces the inherited one. ``{{ _base_.a.b }}`` is a value of a base,
+and ``{{ fileDirname }}`` and its like are parts of the file's own path.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BASE, DELETE, DEPRECATION = "_base_", "_delete_", "_deprecation_"
 BASE_VALUE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
 MARK = "value of _base_: "
 LARGEST_CONFIG = 100_000
-"""Values of a YAML or JSON file: a few lines of aliases can make endless ones."""
+"""The maximum number of values in a YAML or JSON file: aliases can make endless ones."""
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Return what a config file says, with all that it inherits.
+    """Return the content of a config file, with all that it inherits.
 
     A ``.py`` file is run, and its variables are the config: modules, functions and names that
     begin with two underscores are left out.
@@ -40,7 +40,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
             not a dict, or damaged YAML or JSON.
         KeyError: if two bases define the same key, or ``{{ _base_.key }}`` is in none.
         TypeError: if a dict would be merged into something else, or ``_base_`` is no path.
-        Exception: whatever the code of a ``.py`` file raises, with a note that names the file.
+        Exception: raised by the code of a ``.py`` file, with a note that names the file.
 
     Note:
         Departures from mmcv: a dict with ``_delete_`` that inherits nothing loses that key too,
@@ -50,7 +50,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dict with the items of both: dicts merged key by key, all else the child's.
+    """Return a dict with the items of both: dicts are merged, other values are the child's.
 
     Raises:
         TypeError: if a dict would be merged into something else.
@@ -78,7 +78,7 @@ def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copied(value: Any) -> Any:
-    """Return a config with its dicts, lists and tuples copied and made plain; all else is kept."""
+    """Return a config with plain copies of its dicts, lists and tuples, and all other values."""
     if isinstance(value, Mapping):
         return {key: copied(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -92,8 +92,8 @@ def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
         raise ValueError(f"a config must not inherit from itself: {chain}")
     content = _parse(path)
     if DEPRECATION in content:
-        said = content.pop(DEPRECATION)
-        instead = said.get("expected") if isinstance(said, Mapping) else None
+        notice = content.pop(DEPRECATION)
+        instead = notice.get("expected") if isinstance(notice, Mapping) else None
         hint = f"; use {instead}" if instead else ""
         warnings.warn(f"the config {path} is deprecated{hint}", DeprecationWarning, stacklevel=2)
     names = content.pop(BASE, [])
@@ -111,7 +111,7 @@ def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    """Return what a file says by itself, with marks for the values of its bases."""
+    """Return the content of one file, with marks for the values of its bases."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -149,10 +149,10 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _data(text: str, path: Path) -> Any:
-    """Return what YAML or JSON says.
+    """Return the content of YAML or JSON.
 
     Raises:
-        ValueError: if it is neither, or aliases make more of it than anyone has written.
+        ValueError: if it is damaged, or has too many values.
     """
     import yaml
 

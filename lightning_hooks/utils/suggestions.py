@@ -1,4 +1,4 @@
-"""The "did you mean" part of an error message."""
+"""Suggest the name that was meant, for error messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["UnknownNameError", "suggest"]
 
 
 class UnknownNameError(KeyError, ValueError):
-    """A name that is not in the table it was looked up in.
+    """A name that is not in its table.
 
     A KeyError, as mmcv raises, and a ValueError, as bad input is elsewhere in this package.
     """
@@ -19,7 +19,7 @@ class UnknownNameError(KeyError, ValueError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Say what ``name`` may have meant, and what there is.
+    """Return the closest known name, and all of them, for a message.
 
     >>> suggest("EMAHok", ["EMAHook", "StepLrUpdaterHook"])
     "did you mean 'EMAHook'? Known: EMAHook, StepLrUpdaterHook"
