@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import logging
 import os
@@ -16,16 +15,15 @@ import torch
 
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
+from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.standin.runner.checkpoint import load_checkpoint, save_checkpoint
 from lightning_hooks.standin.runner.engine import Engine, RunnerModule, make_trainer
 from lightning_hooks.standin.runner.register_hooks import HookRegistration
+from lightning_hooks.standin.runner.runner_checkpoints import RunnerCheckpoints
 from lightning_hooks.standin.runner.seed import get_host_info
 from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
-from lightning_hooks.storage import checkpoints, files
 
 __all__ = ["BaseRunner"]
 
@@ -44,7 +42,7 @@ class _Twins(ABCMeta):
         return subclass if subclass is vars(cls).get("stands_for") else super().register(subclass)
 
 
-class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
+class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     """The base of the stand-in's runners: mmcv's interface, Lightning's training.
 
     ``run`` fits a ``lightning.Trainer``, which is ``runner.trainer`` from the start, and hooks see
@@ -193,6 +191,18 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
                     'the stand-in knows "train" and "val"'
                 )
 
+    def _set_limit(self, name: str, value: int | None) -> None:
+        """Take the length of the run from an argument of ``run``, which mmcv has deprecated."""
+        if value is not None:
+            warnings.warn(
+                f"setting {name} in run is deprecated, please set {name} in runner_config",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            setattr(self, f"_{name}", value)
+        if getattr(self, f"_{name}") is None:
+            raise AssertionError(f"{name} must be specified during instantiation")
+
     def _fit(self, workflow: Sequence[tuple[str, int]], limit: str) -> None:
         self._announcement = workflow, limit
         self._engine.fit()
@@ -273,84 +283,7 @@ class BaseRunner(HookRegistration, Runner, metaclass=_Twins):
     def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
         """Add a hook by priority, after those of the same."""
         detect(hook)
-        self._hooks.add(hook, priority)
-
-    # -- checkpoints -------------------------------------------------------------------------
-
-    def save_checkpoint(
-        self,
-        out_dir: str,
-        filename_tmpl: str | None = None,
-        save_optimizer: bool = True,
-        meta: dict[str, Any] | None = None,
-        create_symlink: bool = True,
-    ) -> None:
-        """Write a checkpoint of mmcv's layout, and point ``latest.pth`` at it.
-
-        Args:
-            out_dir: Where to.
-            filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
-                ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
-            save_optimizer: Whether the optimizer is in it.
-            meta: What it shall hold besides ``runner.meta``.
-            create_symlink: Whether ``latest.pth`` is kept.
-        """
-        if not (meta is None or isinstance(meta, dict)):
-            raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
-        meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
-        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
-        optimizer = self.optimizer if save_optimizer else None
-        save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
-        if create_symlink and files.is_local(out_dir):
-            checkpoints.link_latest(os.path.abspath(out_dir), filename)
-
-    def load_checkpoint(
-        self,
-        filename: str,
-        map_location: Any = "cpu",
-        strict: bool = False,
-        revise_keys: list[tuple[str, str]] | None = None,
-    ) -> Any:
-        """Load the weights of a file into the model; return the whole checkpoint."""
-        args = (self.model, filename, map_location, strict, self.logger, revise_keys)
-        return load_checkpoint(*args)
-
-    def _load_for_resume(self, checkpoint: str, map_location: Any) -> dict[str, Any]:
-        if map_location == "default":
-            cuda = torch.cuda.is_available()
-            map_location = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
-        found: dict[str, Any] = self.load_checkpoint(checkpoint, map_location)
-        if "meta" not in found:
-            raise ValueError(
-                f"{checkpoint} has no 'meta': it is a file of weights; use load_checkpoint()"
-            )
-        self._epoch = found["meta"]["epoch"]
-        self._iter = found["meta"]["iter"]
-        return found
-
-    def _resume_optimizers(self, checkpoint: Mapping[str, Any]) -> None:
-        if "optimizer" not in checkpoint:
-            return
-        optimizer, states = self.optimizer, checkpoint["optimizer"]
-        if isinstance(optimizer, dict):
-            for name, one in optimizer.items():
-                one.load_state_dict(states[name])
-        elif isinstance(optimizer, torch.optim.Optimizer):
-            optimizer.load_state_dict(states)
-        else:
-            raise TypeError(
-                f"Optimizer should be dict or torch.optim.Optimizer but got {type(optimizer)}"
-            )
-
-    def resume(
-        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
-    ) -> None:
-        """Go on from a checkpoint: weights, counters, meta and optimizers."""
-        found = self._load_for_resume(checkpoint, map_location)
-        self.meta = copy.copy(found["meta"])
-        if resume_optimizer:
-            self._resume_optimizers(found)
-        self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
+        self._hooks.add(hook, get_priority(priority))
 
 
 def _loops_itself(run: Any) -> bool:

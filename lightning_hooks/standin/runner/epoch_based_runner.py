@@ -42,15 +42,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
             **kwargs: Passed on to ``train_step``.
         """
         self._check_workflow(data_loaders, workflow)
-        if max_epochs is not None:
-            warnings.warn(
-                "setting max_epochs in run is deprecated, please set max_epochs in runner_config",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            self._max_epochs = max_epochs
-        if self._max_epochs is None:
-            raise AssertionError("max_epochs must be specified during instantiation")
+        self._set_limit("max_epochs", max_epochs)
         training = [
             x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -74,15 +73,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
             **kwargs: Passed on to ``train_step``.
         """
         self._check_workflow(data_loaders, workflow)
-        if max_iters is not None:
-            warnings.warn(
-                "setting max_iters in run is deprecated, please set max_iters in runner_config",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            self._max_iters = max_iters
-        if self._max_iters is None:
-            raise AssertionError("max_iters must be specified during instantiation")
+        self._set_limit("max_iters", max_iters)
         self._parts = list(zip(workflow, data_loaders, strict=True))
         self._step_kwargs = kwargs
         self._fit(workflow, f"{self._max_iters} iters")
