@@ -25,6 +25,11 @@ class EpochRunner(Runner):
         """Do nothing; the stand-in's runner ends its loader here, before ``after_train_epoch``."""
 
     @property
+    def epoch(self) -> int:
+        """Epochs done; within an epoch, those before it."""
+        return self._epoch
+
+    @property
     def _epoch(self) -> int:
         # Lightning counts an epoch after the validation in it, mmcv before
         current = self.trainer.current_epoch
