@@ -246,6 +246,6 @@ class Updater(CountedHook):
             self._distinct = DistinctBases(bases)
         return self._distinct.values(self.value, position, total, as_array=self.takes_arrays)
 
-    def _warm_values(self, now: int) -> Values:
+    def _warm_values(self, now: int, values: Values) -> Values:
         factor = self.warmup_factor(now)
-        return map_values(lambda value: self.with_warmup(value, factor), self.regular)
+        return map_values(lambda value: self.with_warmup(value, factor), values)

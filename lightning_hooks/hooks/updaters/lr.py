@@ -84,27 +84,33 @@ class LrUpdaterHook(Updater):
     base_lr: Values = alias("base")
     """The ``initial_lr`` of every group."""
 
-    regular_lr: Values = alias("regular")
-    """The rates without warm-up."""
-
     min_lr: Any = alias("_minimum")
     min_lr_ratio: Any = alias("_minimum_ratio")
 
     _is_plain = False
     """Whether iterations are counted, there is one optimizer and nothing is overridden."""
 
+    _rate: float | None = None
+    """The one rate without warm-up of such a run, in place of ``regular``: faster than a list."""
+
+    @property
+    def regular_lr(self) -> Values:
+        """The rates without warm-up."""
+        return self.regular if self._rate is None else [self._rate]
+
+    @regular_lr.setter
+    def regular_lr(self, value: Values) -> None:
+        self.regular, self._rate = value, None
+
     # -- the points ---------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
         """Read the bases, and check the schedule."""
         super().before_run(runner)
-        cls = type(self)
-        inherited = all(getattr(cls, n) is getattr(LrUpdaterHook, n) for n in OVERRIDABLE)
-        self._is_plain = (
-            inherited
-            and not (vars(self).keys() & OVERRIDABLE)
-            and not (isinstance(self.base, dict) or self.by_epoch or self.by_step)
+        self._is_plain = self._inherits(*OVERRIDABLE) and not (
+            isinstance(self.base, dict) or self.by_epoch or self.by_step
         )
+        self._rate = None
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's rates, if they are counted in iterations or warming up."""
@@ -114,14 +120,14 @@ class LrUpdaterHook(Updater):
         # the same without calls in between: nearly all runs come here, in every iteration
         now, total, base = runner.iter, runner.max_iters, self.base
         if len(base) == 1:
-            rate = self.value(base[0], now, total)  # type: ignore[index]  # never a dict here
-            self.regular = [rate]
+            # never a dict here
+            self._rate = rate = self.value(base[0], now, total)  # type: ignore[index]
             if self.warmup is not None and now < self.warmup_length(runner):
                 rate *= self.warmup_factor(now)
             runner.optimizer.param_groups[0]["lr"] = rate
             return
         rates = self._group_values(base, now, total)  # type: ignore[arg-type]
-        self.regular = rates
+        self.regular_lr = rates
         if self.warmup is not None and now < self.warmup_length(runner):
             rates = list(map(partial(mul, self.warmup_factor(now)), rates))
         for group, rate in zip(runner.optimizer.param_groups, rates):  # noqa: B905
@@ -139,7 +145,7 @@ class LrUpdaterHook(Updater):
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        return self._warm_values(cur_iters)
+        return self._warm_values(cur_iters, self.regular_lr)
 
     def _set_lr(self, runner: Any, lr_groups: Values) -> None:
         optimizer = runner.optimizer
@@ -180,6 +186,11 @@ class LrUpdaterHook(Updater):
 
     def is_predictable(self) -> bool:
         """Whether :meth:`value` gives all rates before the run: nothing else computes them."""
-        cls = type(self)
-        inherited = cls.get_lr is LrUpdaterHook.get_lr and "get_lr" not in vars(self)
-        return inherited and cls._set_lr is LrUpdaterHook._set_lr and super().is_predictable()
+        return self._inherits("get_lr", "_set_lr") and super().is_predictable()
+
+    def _inherits(self, *names: str) -> bool:
+        """Whether neither the class nor the instance overrides any of these names."""
+        cls, own = type(self), vars(self)
+        return not any(
+            name in own or getattr(cls, name) is not getattr(LrUpdaterHook, name) for name in names
+        )

@@ -83,7 +83,7 @@ class MomentumUpdaterHook(Updater):
 
     def get_warmup_momentum(self, cur_iters: int) -> Values:
         """Return the momenta of all groups, with warm-up."""
-        return self._warm_values(cur_iters)
+        return self._warm_values(cur_iters, self.regular)
 
     def _set_momentum(self, runner: Any, momentum_groups: Values) -> None:
         for where, group, momentum in with_groups(runner.optimizer, momentum_groups):

@@ -222,9 +222,9 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
-        for name, given in (("base_momentum", base_momentum), ("max_momentum", max_momentum)):
-            check_per_group(name, given)
         self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
+        for name, bound in self.bounds.items():
+            check_per_group(name, bound)
 
     def bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
         """Return the highest and the lowest momentum of each group."""
