@@ -185,14 +185,8 @@ class Fp16OptimizerHook(OptimizerHook):
 
     # -- a step with the hook's own scaler -----------------------------------------------------
 
-    def after_train_iter(self, runner: Any) -> None:
-        """Run zero_grad, scaled backward, unscaling, clipping and step, or leave it to others."""
-        if not self._has_own_scaler:
-            super().after_train_iter(runner)
-            return
-        self._zero_grad(runner)
-        self._backward(runner, runner.outputs["loss"])
-        self._clip_and_step(runner)
+    def _owns_step(self, runner: Any) -> bool:
+        return self._has_own_scaler or super()._owns_step(runner)
 
     def _zero_grad(self, runner: Any) -> None:
         if self._has_own_scaler:

@@ -126,7 +126,7 @@ class OptimizerHook(ClippingHook):
 
     def after_train_iter(self, runner: Any) -> None:
         """Run zero_grad, backward, clipping and step; or log what was clipped in Lightning's."""
-        if not _owned(runner):
+        if not self._owns_step(runner):
             self._log_clipped(runner)
             return
         self._zero_grad(runner)
@@ -134,6 +134,13 @@ class OptimizerHook(ClippingHook):
         self._clip_and_step(runner)
 
     # -- the parts of an owned step ----------------------------------------------------------
+
+    def _owns_step(self, runner: Any) -> bool:
+        """Whether hooks own the running step, so that they can run the backward of its loss."""
+        if not runner.hooks_step:  # Lightning or the module steps
+            return False
+        loss = getattr(runner, "outputs", {}).get("loss")
+        return loss is not None and not isinstance(loss, OrphanLoss)
 
     def _zero_grad(self, runner: Any) -> None:
         for optimizer in optimizers_of(runner):
@@ -159,7 +166,7 @@ class OptimizerHook(ClippingHook):
         """Report unused parameters before Lightning's backward."""
         if self.detect_anomalous_params:
             runner = Driver.of(trainer).runner
-            if not _owned(runner):
+            if not self._owns_step(runner):
                 self.detect_anomalous_parameters(loss, runner)
 
     def on_before_optimizer_step(
@@ -168,13 +175,5 @@ class OptimizerHook(ClippingHook):
         """Clip before Lightning's step, or a hook's that the Trainer's scaler makes."""
         if self.grad_clip is not None:
             runner = Driver.of(trainer).runner
-            if not _owned(runner) or precision.has_grad_scaler(trainer):
+            if not self._owns_step(runner) or precision.has_grad_scaler(trainer):
                 self._clip_for(runner, optimizer)
-
-
-def _owned(runner: Any) -> bool:
-    """Whether hooks own the running step, so that they can run the backward of its loss."""
-    if not runner.hooks_step:  # Lightning or the module steps
-        return False
-    loss = getattr(runner, "outputs", {}).get("loss")
-    return loss is not None and not isinstance(loss, OrphanLoss)
