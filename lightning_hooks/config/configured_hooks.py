@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.adapter import HookAdapter
+from lightning_hooks.config.hook_dicts import Item, note_key
 from lightning_hooks.config.trainer_args import DEFAULTS, ignored_arguments
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 
-__all__ = ["ConfiguredHooks", "Item", "note_key"]
-
-
-class Item(NamedTuple):
-    """One hook of a config."""
-
-    key: str
-    """The key of the config that it comes from."""
-    hook: Any
-    """Its complete config dict, or the hook itself."""
-    priority: Any
-
-
-def note_key(error: Exception, key: str) -> None:
-    """Add the key of the config that an error comes from, as a note."""
-    error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
+__all__ = ["ConfiguredHooks"]
 
 
 class ConfiguredHooks(HookAdapter):

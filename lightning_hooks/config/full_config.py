@@ -25,9 +25,9 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
 
     ``lr_config``, ``optimizer_config``, ``fp16``, ``checkpoint_config``, ``log_config``,
     ``momentum_config``, ``timer_config``, ``custom_hooks``, ``evaluation``, ``workflow``,
-    ``runner``, ``total_epochs``, ``total_iters`` and ``work_dir`` are read as
-    :func:`register_training_hooks` does, what ``custom_imports`` names is imported first, and the
-    rest (the model, the data) is left alone::
+    ``runner``, ``total_epochs``, ``total_iters`` and ``work_dir`` become the arguments of
+    :func:`register_training_hooks`, the modules of ``custom_imports`` are imported first, and the
+    rest (the model, the data) is ignored::
 
         hooks = hooks_from_config("configs/resnet50_8xb32.py")
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
@@ -35,13 +35,13 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     Args:
         cfg: A dict, a ``Config`` object of mmcv or mmengine, or the path of a ``.py``, YAML or
             JSON file (see :func:`~lightning_hooks.utils.config_files.read_config`).
-        val_dataloader: What ``evaluation`` evaluates on; None for the Trainer's own validation.
+        val_dataloader: The data of ``evaluation``; None for the Trainer's own validation.
         arguments: Arguments of :func:`register_training_hooks` in place of those in the config.
 
     Raises:
         TypeError: if the config is none of these, or an item of it has a wrong type.
-        Exception: what :func:`~lightning_hooks.utils.config_files.read_config` and
-            :func:`register_training_hooks` raise.
+        Exception: from :func:`~lightning_hooks.utils.config_files.read_config` and
+            :func:`register_training_hooks`.
 
     Note:
         Departures from mmcv: those of :func:`register_training_hooks`. An evaluation without a

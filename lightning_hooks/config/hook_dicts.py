@@ -6,21 +6,19 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data.distributed import DistributedSampler
 
-from lightning_hooks.config.configured_hooks import Item, note_key
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["EVALUATIONS", "FP16", "Config", "training_items"]
+__all__ = ["EVALUATIONS", "FP16", "Config", "Item", "note_key", "training_items"]
 
 Config = Any
 """A config dict, a hook object, ``(either, priority)``, or None for no hook."""
-
 
 FP16 = {
     "OptimizerHook": "Fp16OptimizerHook",
@@ -30,6 +28,16 @@ FP16 = {
 
 EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHook}
 """Evaluation hooks by name: mmcv does not register them."""
+
+
+class Item(NamedTuple):
+    """One hook of a config."""
+
+    key: str
+    """The key of the config that it comes from."""
+    hook: Any
+    """Its complete config dict, or the hook itself."""
+    priority: Any
 
 
 def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Item]:
@@ -61,6 +69,11 @@ def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Ite
         ),
         *_items("evaluation", configs["evaluation"], "LOW", complete=evaluation),
     ]
+
+
+def note_key(error: Exception, key: str) -> None:
+    """Add the key of the config that an error comes from, as a note."""
+    error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
 
 
 def _items(

@@ -38,12 +38,12 @@ def register_training_hooks(
 ) -> ConfiguredHooks:
     """Return one adapter with the hooks of mmcv's config, at mmcv's priorities.
 
-    Its ``trainer_kwargs`` are what the config says to the Trainer::
+    Its ``trainer_kwargs`` are the Trainer's arguments that the config implies::
 
         hooks = register_training_hooks(lr_config=dict(policy="step", step=[8, 11]), ...)
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
 
-    A fit warns where the Trainer has its own defaults in their place.
+    A fit warns if the Trainer was made without them, and without others in their place.
 
     ===================  ===================  ==================================================
     config               priority             in ``trainer_kwargs``
@@ -72,14 +72,15 @@ def register_training_hooks(
         custom_hooks_config: A hook, a config with an optional ``priority`` (``run_before``,
             ``run_after``: as every config here), or a list of them.
         fp16: Further arguments that make the OptimizerHook an Fp16OptimizerHook, and the
-            GradientCumulativeOptimizerHook its relative: ``dict(loss_scale=512.0)``.
-        evaluation: Arguments of EvalHook, of DistEvalHook where the ``dataloader`` among them has
-            a DistributedSampler, or with ``type`` of another; it counts as the runner does.
-            Without a ``dataloader`` the Trainer's own validation is judged, and takes place when
-            the evaluation needs it.
+            GradientCumulativeOptimizerHook a GradientCumulativeFp16OptimizerHook:
+            ``dict(loss_scale=512.0)``.
+        evaluation: Arguments of EvalHook, of DistEvalHook if the ``dataloader`` among them has a
+            DistributedSampler, or with ``type`` of another; it counts as the runner does. Without
+            a ``dataloader`` it judges the Trainer's own validation, which then runs as often as
+            needed.
         runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
             ``dict(type="IterBasedRunner", max_iters=...)``; the latter counts in iterations, and
-            so do the learning rate, the checkpoints and the loggers unless they say otherwise.
+            so do the learning rate, the checkpoints and the loggers, unless they have ``by_epoch``.
         total_epochs: The old name of the runner's ``max_epochs``.
         total_iters: The old name of its ``max_iters``.
         workflow: ``[("train", n), ("val", 1)]`` validates every ``n`` epochs (counted in
@@ -88,7 +89,7 @@ def register_training_hooks(
         adapter: Further arguments of :class:`~lightning_hooks.adapter.HookAdapter`.
 
     Raises:
-        UnknownNameError: for a policy, hook or runner that is not known, with what was meant.
+        UnknownNameError: for an unknown policy, hook or runner, with the closest name.
         TypeError: for a config of a wrong type, with its name.
         ValueError: for a workflow that Lightning's loop cannot follow, or limits that contradict
             each other.
