@@ -195,7 +195,7 @@ class HookAdapter(JoinsTrainer):
         dialects = {hook.dialect.name: hook.dialect for hook in hosted}.values()
         if not any("before_val_epoch" in dialect.points for dialect in dialects):
             skip_events(self, HookAdapter, "on_validation_start", "on_validation_end")
-        if not any(hook.does("after_backward") for hook in hosted):
+        if not any(hook.implements("after_backward") for hook in hosted):
             skip_events(self, HookAdapter, "on_after_backward")
         for dialect in dialects:
             if dialect.evaluates is not None:

@@ -73,10 +73,10 @@ def test_what_cannot_be_told_is_refused_with_what_it_may_be() -> None:
         pass
 
     with pytest.raises(
-        ValueError, match=r"\(before_step\): it may be detectron2, cvpods, pet; say"
+        ValueError, match=r"\(before_step\): it may be detectron2, cvpods, pet; write"
     ):
         detect(Steps())
-    with pytest.raises(ValueError, match="it may be mmengine, pointrix; say"):
+    with pytest.raises(ValueError, match="it may be mmengine, pointrix; write"):
         detect(Vals())
     with pytest.raises(TypeError, match="none of the points of a hook"):
         detect(Nothing())

@@ -1,4 +1,4 @@
-"""Hooks of cvpods, and of cvpack2, as which it began: ``import ... as`` in place of its own names.
+"""Hooks of cvpods (formerly cvpack2): ``import ... as`` in place of its own names.
 
 The loop, with the points of a hook (they take no argument; ``self.trainer`` is there)::
 
@@ -18,17 +18,18 @@ also writes after the first iteration.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
-from lightning_hooks.dialects.steps import files, hooks, lr, timer, visdom, writers
+from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, storage, timer
 from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
 from lightning_hooks.dialects.steps.facade import POINTS, TrainerFacade
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
-from lightning_hooks.dialects.steps.storage import Current, innermost
-from lightning_hooks.dialects.steps.storage import EventStorage as _EventStorage
-from lightning_hooks.engine.usage_errors import HostedOnly
+from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
+from lightning_hooks.dialects.steps.writers import SnapshotJSONWriter as JSONWriter
+from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
+from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
@@ -53,45 +54,22 @@ __all__ = [
     "get_event_storage",
 ]
 
-_CURRENT: Current = ContextVar("cvpods storages")
 
-
-class HookBase(HostedOnly):
+class HookBase(base.HookBase):
     """The base of cvpods' hooks: override the points that you need.
 
     ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``epoch``, ``start_epoch``,
     ``inner_iter``, ``step_outputs``, ``storage``, ``optimizer``, ``model`` and ``data_loader``.
     """
 
-    trainer: Any = None
-
-    def before_train(self) -> None:
-        """Before the first iteration."""
-
-    def after_train(self) -> None:
-        """After the last iteration, also when training has raised."""
-
-    def before_step(self) -> None:
-        """Before each iteration."""
-
-    def after_step(self) -> None:
-        """After each iteration; ``trainer.iter`` does not count it yet."""
+    hook_dialect = "cvpods"
 
 
-class EventStorage(_EventStorage):
-    """What a run has put in: scalars, images, histograms."""
-
-    current = _CURRENT
+class EventStorage(storage.EventStorage):
+    """The scalars, images and histograms of a run."""
 
 
-def get_event_storage() -> EventStorage:
-    """Return the storage of the run or ``with`` block that goes on.
-
-    Raises:
-        AssertionError: if there is none.
-    """
-    storage: Any = innermost(_CURRENT)
-    return storage  # type: ignore[no-any-return]
+get_event_storage = EventStorage.innermost
 
 
 class _Facade(TrainerFacade):
@@ -105,13 +83,10 @@ DIALECT = Dialect(
     facade=_Facade,
     arguments=no_arguments,
     base="HookBase",
-    attends=("before_train_iter", "after_train_iter"),
+    facade_points=("before_train_iter", "after_train_iter"),
     on_error=("after_train",),
     owners=("OptimizationHook",),
 )
-
-
-# -- hooks -------------------------------------------------------------------------------------
 
 
 class IterationTimer(timer.IterationTimer, HookBase):
@@ -119,27 +94,28 @@ class IterationTimer(timer.IterationTimer, HookBase):
 
 
 class PeriodicWriter(hooks.PeriodicWriter, HookBase):
-    """Has writers write after the first iteration, every ``period``, and after the last one.
+    """Calls writers after the first iteration, at the end of every period and after the last one.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``; they are used on rank 0.
-        period: Iterations from one writing to the next.
+        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them.
+        period: Number of iterations between two writes.
     """
 
-    _at_first = True
-    _writes_at_end = False
+    _writes_first = True
+    _writes_after_train = False
 
 
-class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.files.PeriodicCheckpointer`.
+class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.checkpoints.PeriodicCheckpointer`.
 
     Args:
-        checkpointer: As there.
-        period: Iterations from one file to the next.
-        max_iter: When the last one is; the Trainer's by default.
-        max_epoch: Epochs of the run: with them the names are ``{file_prefix}_epoch_{epoch:04d}``.
-        max_to_keep: As there.
-        file_prefix: How the names begin.
+        checkpointer: Same as there.
+        period: Number of iterations between two files.
+        max_iter: Number of iterations of the run; the Trainer's by default.
+        max_epoch: Number of epochs of the run; if given, files are named
+            ``{file_prefix}_epoch_{epoch:04d}``.
+        max_to_keep: Same as there.
+        file_prefix: Prefix of the names.
     """
 
     def __init__(
@@ -157,7 +133,7 @@ class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
         self.max_epoch = max_epoch
 
     def name(self, iteration: int) -> str:
-        """The name of an iteration's file."""
+        """Return the name of an iteration's file."""
         if self.max_epoch is None or self.max_iter is None:
             return super().name(iteration)
         epoch = (iteration + 1) // (self.max_iter // self.max_epoch)
@@ -168,8 +144,8 @@ class LRScheduler(lr.LRScheduler, HookBase):
     """cvpods' :class:`~lightning_hooks.dialects.steps.lr.LRScheduler`."""
 
 
-class AutogradProfiler(files.AutogradProfiler, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.files.AutogradProfiler`."""
+class AutogradProfiler(hooks.AutogradProfiler, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.AutogradProfiler`."""
 
 
 class EvalHook(hooks.EvalHook, HookBase):
@@ -178,8 +154,8 @@ class EvalHook(hooks.EvalHook, HookBase):
     _last_in_after_train = False
 
 
-class PreciseBN(hooks.PreciseBN, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.PreciseBN`."""
+class PreciseBN(precise_bn.PreciseBN, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.precise_bn.PreciseBN`."""
 
 
 class CallbackHook(hooks.CallbackHook, HookBase):
@@ -187,13 +163,13 @@ class CallbackHook(hooks.CallbackHook, HookBase):
 
 
 class OptimizationHook(HookBase):
-    """Runs backward, clips and steps the optimizer, in place of the Trainer.
+    """Runs backward, clips and steps the optimizer, instead of the Trainer.
 
     Args:
-        accumulate_grad_steps: Iterations whose gradients are added up for one step; the loss of
-            each is divided by it.
-        grad_clipper: Called with the model's parameters before a step.
-        mixed_precision: Refused: the Trainer's ``precision`` does that.
+        accumulate_grad_steps: Number of iterations whose gradients are accumulated for one step;
+            each loss is divided by it.
+        grad_clipper: Function of the model's parameters, called before a step.
+        mixed_precision: Must be False; use the Trainer's ``precision``.
     """
 
     def __init__(
@@ -215,12 +191,12 @@ class OptimizationHook(HookBase):
         self.grad_clipper = grad_clipper
 
     def before_step(self) -> None:
-        """Forget the gradients of the step before."""
+        """Clear the gradients of the previous step."""
         if self.trainer.inner_iter == 0:
             self.trainer.optimizer.zero_grad()
 
     def after_step(self) -> None:
-        """Run backward, and step after so many iterations."""
+        """Run backward, and step after ``accumulate_grad_steps`` iterations."""
         trainer = self.trainer
         (trainer.step_outputs["loss_for_backward"] / self.accumulate_grad_steps).backward()
         if trainer.inner_iter >= self.accumulate_grad_steps:
@@ -228,30 +204,3 @@ class OptimizationHook(HookBase):
                 self.grad_clipper(trainer.model.parameters())
             trainer.optimizer.step()
             trainer.inner_iter = 0
-
-
-# -- writers -----------------------------------------------------------------------------------
-
-
-class EventWriter(writers.EventWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.EventWriter`."""
-
-    def storage(self) -> EventStorage:
-        """The storage of the run."""
-        return get_event_storage()
-
-
-class JSONWriter(EventWriter, writers.WholeJSONWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.WholeJSONWriter`."""
-
-
-class TensorboardXWriter(EventWriter, writers.TensorboardXWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.TensorboardXWriter`."""
-
-
-class CommonMetricPrinter(EventWriter, writers.CommonMetricPrinter):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.writers.CommonMetricPrinter`."""
-
-
-class VisdomWriter(EventWriter, visdom.VisdomWriter):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.visdom.VisdomWriter`."""

@@ -9,6 +9,7 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.dialects.dialect import DIALECTS
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -27,9 +28,7 @@ PACKAGES = {
     "pointrix": "pointrix",
     "mmcv": "mmcv",
 }
-"""The dialect of a hook one of whose base classes is in a package."""
-
-_OURS = "lightning_hooks.dialects."
+"""The dialects of hooks whose base class is in one of these packages."""
 
 
 def detect(hook: Any, dialect: str = "auto") -> str:
@@ -37,109 +36,99 @@ def detect(hook: Any, dialect: str = "auto") -> str:
 
     Args:
         hook: A hook object.
-        dialect: What the user says it is, or ``"auto"``.
+        dialect: The dialect that the user gives, or ``"auto"``.
 
     Raises:
-        UnknownNameError: if ``dialect`` names none.
-        TypeError: if the object has no point of the dialect, or of any.
-        ValueError: if it cannot be told.
+        UnknownNameError: if ``dialect`` is unknown.
+        TypeError: if the object has no point of the dialect, or of any dialect.
+        ValueError: if several dialects are possible.
     """
-    known = {"mmcv": MMCV, **{name: one.methods for name, one in DIALECTS.items()}}
-    if dialect not in ("auto", *known):
-        raise UnknownNameError(f"unknown dialect {dialect!r}; {suggest(dialect, ['auto', *known])}")
+    points_of = {"mmcv": MMCV, **{name: one.methods for name, one in DIALECTS.items()}}
+    if dialect not in ("auto", *points_of):
+        close = suggest(dialect, ["auto", *points_of])
+        raise UnknownNameError(f"unknown dialect {dialect!r}; {close}")
     name = type(hook).__name__
     check_object(hook)
     if isinstance(hook, str):
-        raise TypeError(f"a name is no hook: write dict(type={hook!r}), or pass an object")
+        raise TypeError(f"a hook must be an object, got a name; write dict(type={hook!r})")
     if isinstance(hook, (list, tuple)):
         raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
-    points = {p for names in known.values() for p in names if callable(getattr(hook, p, None))}
-    if dialect == "auto":
-        told = _by_base(hook) or (_by_points(hook, points, known) if points else None)
-        if told is None:
-            if isinstance(hook, Callback):
-                raise TypeError(f"{name} is Lightning's own: give it to Trainer(callbacks=[...])")
-            raise TypeError(
-                f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
-            )
-        return told
-    if _is_native(hook):
+    if isinstance(hook, Participant):
         return "mmcv"
-    if not points & known[dialect] and _by_base(hook) != dialect:
-        listing = sorted(points) or "none of a hook"
-        raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {listing}")
+    points = {p for names in points_of.values() for p in names if callable(getattr(hook, p, None))}
+    by_base = _by_base(hook)
+    if dialect == "auto":
+        if by_base is not None:
+            return by_base
+        if points:
+            return _by_points(hook, points, points_of)
+        if isinstance(hook, Callback):
+            raise TypeError(f"{name} is Lightning's own: give it to Trainer(callbacks=[...])")
+        raise TypeError(
+            f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
+        )
+    if not points & points_of[dialect] and by_base != dialect:
+        found = sorted(points) or "none of a hook"
+        raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {found}")
     return dialect
 
 
-def _is_native(hook: Any) -> bool:
-    """Whether a hook is a Callback of ours: it is what it is, in every adapter."""
-    modules = [base.__module__ for base in type(hook).__mro__]
-    return "lightning_hooks.engine.participant" in modules
-
-
 def _by_base(hook: Any) -> str | None:
-    """Tell by the module of a base class, the nearest first."""
+    """Return the dialect of the nearest base class that is from this or another library."""
     for base in type(hook).__mro__:
-        module = base.__module__
-        if module.startswith(_OURS):
-            ours = module.removeprefix(_OURS).partition(".")[0]
-            if ours in PACKAGES.values():
-                return ours
-        package = module.partition(".")[0]
-        if package == "lightning_hooks":
-            return "mmcv"
+        declared = vars(base).get("hook_dialect")
+        if isinstance(declared, str) and declared in DIALECTS:
+            return declared
+        package = base.__module__.partition(".")[0]
         if package in PACKAGES:
             return PACKAGES[package]
     return None
 
 
-def _by_points(hook: Any, points: set[str], known: Mapping[str, frozenset[str]]) -> str:
-    """Tell by what the hook has and what its points take, else refuse."""
-    takes = {point: _parameters(getattr(hook, point)) for point in points}
-    names = {name for parameters in takes.values() for name in parameters}
-    if names & {"batch_idx", "data_batch", "metrics"}:
+def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[str]]) -> str:
+    """Return the only dialect that has the hook's points with their arguments.
+
+    Raises:
+        ValueError: if several have them, or none.
+    """
+    methods = {point: _parameters(getattr(hook, point)) for point in points}
+    arguments = {parameter.name for parameters in methods.values() for parameter in parameters}
+    if arguments & {"batch_idx", "data_batch", "metrics"}:
         return "mmengine"
-    if "trainner" in names:  # pointrix's own spelling
+    if "trainner" in arguments:  # pointrix's own spelling
         return "pointrix"
     if points & {"before_step", "after_step"}:
         if "after_backward" in points:
             return "detectron2"
-        if names & {"storage", "kwargs", "max_epochs"}:
+        if arguments & {"storage", "kwargs", "max_epochs"}:
             return "pet"
     elif points <= MMCV:
-        return _mmcv_or_refuse(hook, takes)
-    elif "runner" in names and points <= known["mmengine"]:
+        _check_mmcv(hook, methods)
+        return "mmcv"
+    elif "runner" in arguments and points <= points_of["mmengine"]:
         return "mmengine"
-    candidates = [dialect for dialect, methods in known.items() if points <= methods]
-    fitting = ", ".join(candidates) or ", ".join(known)
+    possible = [dialect for dialect, known in points_of.items() if points <= known] or points_of
     raise ValueError(
-        f"cannot tell the dialect of {type(hook).__name__} from its points "
-        f"({', '.join(sorted(points))}): it may be {fitting}; say HookAdapter(..., dialect=...)"
+        f"cannot detect the dialect of {type(hook).__name__} from its points "
+        f"({', '.join(sorted(points))}): it may be {', '.join(possible)}; "
+        "write HookAdapter(..., dialect=...)"
     )
 
 
-def _mmcv_or_refuse(hook: Any, takes: Mapping[str, list[str]]) -> str:
-    for point in sorted(takes):
-        required = _required(getattr(hook, point))
+def _check_mmcv(hook: Any, methods: Mapping[str, list[inspect.Parameter]]) -> None:
+    """Refuse points that need more arguments than the runner."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    for point, parameters in sorted(methods.items()):
+        required = sum(p.default is p.empty and p.kind in positional for p in parameters)
         if required > 1:
             raise ValueError(
-                f"cannot tell the dialect of {type(hook).__name__}: {point} takes {required} "
-                "arguments, where mmcv's takes the runner alone; say HookAdapter(..., dialect=...)"
+                f"cannot detect the dialect of {type(hook).__name__}: {point} takes {required} "
+                "arguments, mmcv's takes only the runner; write HookAdapter(..., dialect=...)"
             )
-    return "mmcv"
 
 
-def _signature(method: Any) -> list[inspect.Parameter]:
+def _parameters(method: Any) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(method).parameters.values())
     except (TypeError, ValueError):
         return []
-
-
-def _parameters(method: Any) -> list[str]:
-    return [parameter.name for parameter in _signature(method)]
-
-
-def _required(method: Any) -> int:
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.default is p.empty and p.kind in positional for p in _signature(method))

@@ -1,4 +1,4 @@
-"""Describe how hooks of another library are called: at which points, and with what."""
+"""``Dialect``: a library's hooks as data, their points and the arguments of these."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ DIALECTS: dict[str, Dialect] = {}
 """The dialects besides mmcv's own, by name; the package fills it."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""What a method is called with: by position and by name."""
+"""Arguments of a call: by position and by name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """One library's way of writing hooks, as data.
+    """One library's kind of hooks, as data.
 
     Args:
-        name: What ``HookAdapter(dialect=...)`` calls it.
+        name: Name for ``HookAdapter(dialect=...)``.
         points: The dialect's points at each of mmcv's, in the order of their calls.
-        facade: What the hooks see in place of mmcv's runner; one object for each run.
-        arguments: What a point is called with: a function of the facade, the point's name and
-            the method.
-        base: The library's base class, by name: its own methods do nothing.
-        delegates: The method that a point of the base class calls, where it does that.
-        attends: Points of mmcv's at which the facade has something to do, whoever is called there.
-        on_error: Points that are reached also when training raises.
-        further: Points besides those, reached in other ways.
-        has_priority: Whether a hook's ``priority`` counts; else hooks are called as given.
-        owners: Classes, by name, that call ``backward`` and step the optimizer themselves.
-        renames_type_errors: Whether a TypeError in a hook is raised anew with the hook in it.
-        evaluates: Sees to the points of ``Trainer.test`` and ``Trainer.validate``, if any.
+        facade: Class of the object that hooks get in place of mmcv's runner; one for each run.
+        arguments: Function of the facade, a point's name and the method that returns the arguments
+            of the point.
+        base: Name of the library's base class, whose own methods do nothing.
+        delegates: Methods that points of the base class call, by point.
+        facade_points: Points of mmcv's at which the facade itself has work, with or without hooks.
+        on_error: Points that are called also when training raises.
+        further: Points besides those, called in other ways.
+        has_priority: Whether a hook's ``priority`` is used; else hooks are called as given.
+        owners: Names of classes that call ``backward`` and step the optimizer themselves.
+        renames_type_errors: Whether a TypeError in a hook is raised again with the hook's name.
+        evaluates: Function that calls the points of ``Trainer.test`` and ``Trainer.validate``.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Dialect:
     arguments: Callable[[Any, str, Any], Arguments]
     base: str
     delegates: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    attends: tuple[str, ...] = ()
+    facade_points: tuple[str, ...] = ()
     on_error: tuple[str, ...] = ()
     further: tuple[str, ...] = ()
     has_priority: bool = False
@@ -55,24 +55,22 @@ class Dialect:
     @property
     def methods(self) -> frozenset[str]:
         """The names of all points that a hook may have."""
-        return frozenset([name for names in self.points.values() for name in names]) | {
-            *self.further
-        }
+        return frozenset(self.further).union(*self.points.values())
 
     def facade_of(self, runner: Any, point: str) -> Any:
-        """Return the facade of the run that goes on, a new one where a run begins."""
-        facades = _facades_of(runner)
+        """Return the facade of the present run; make one at the beginning of a run."""
+        facades: dict[str, Any] = runner.dialect_facades
         facade = facades.get(self.name)
         if facade is None or (facade.ended and point == "before_run"):
             facade = self.facade(runner, self)
             facade.begin()
             facades[self.name] = facade
-            facade.take_checkpoint()
+            facade.load_states()
         return facade
 
     def facade_for_evaluation(self, runner: Any) -> Any:
-        """Return what the hooks see of a test: the facade of the fit before, if there was one."""
-        facades = _facades_of(runner)
+        """Return the facade for a test: that of the last fit, or a new one."""
+        facades: dict[str, Any] = runner.dialect_facades
         if self.name not in facades:
             facades[self.name] = self.facade(runner, self)
         facade = facades[self.name]
@@ -81,12 +79,6 @@ class Dialect:
         return facade
 
 
-def _facades_of(runner: Any) -> dict[str, Any]:
-    """Return the facades of a runner by dialect."""
-    facades: dict[str, Any] = vars(runner).setdefault("_facades", {})
-    return facades
-
-
 def no_arguments(facade: Any, point: str, method: Any) -> Arguments:
-    """Call methods as detectron2 does: with ``self.trainer`` there is nothing to pass."""
+    """Return no arguments: detectron2's hooks have ``self.trainer``."""
     return (), {}

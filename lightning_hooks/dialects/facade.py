@@ -1,7 +1,8 @@
-"""The view of a run that hooks of another library get in place of mmcv's runner."""
+"""``Facade``: a run as hooks of another library see it, in place of mmcv's runner."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,44 +14,44 @@ __all__ = ["Facade"]
 
 
 class Facade:
-    """What the hooks of a dialect see of a run.
+    """A run as the hooks of a dialect see it.
 
-    What a dialect's library has is a property or a method of a subclass. Anything else is looked
-    for on the Runner: what the user gave in ``HookAdapter(attributes=...)``, and what mmcv has
-    under the same name. Any attribute may be set, and is seen by the dialect's other hooks.
+    Subclasses define the attributes of the dialect's library. Any other attribute is that of the
+    Runner: one of ``HookAdapter(attributes=...)``, or mmcv's of the same name. Hooks may set
+    attributes, for the dialect's other hooks.
     """
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         self._runner = runner
         self._dialect = dialect
-        self._here: tuple[str, int, int] | None = None
+        self._entered: tuple[str, int, int] | None = None
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # of the Runner's insides nothing is shown
+        if name.startswith("_"):  # not the Runner's private attributes
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._runner, name)
 
     def __reduce__(self) -> Any:
-        return type(None), ()  # a copied or pickled hook has left its run
+        return type(None), ()  # a copied or pickled hook has no run
 
-    # -- the run, as every dialect has it --------------------------------------------------
+    # -- attributes of all dialects --------------------------------------------------------
 
     @property
     def iter(self) -> int:
-        """Training iterations done; within an iteration, those before it."""
+        """Number of finished iterations."""
         done: int = self._runner.iter
         return done
 
     @property
     def epoch(self) -> int:
-        """Epochs done; within an epoch, those before it."""
+        """Number of finished epochs."""
         done: int = self._runner.epoch
         return done
 
     @property
     def model(self) -> Any:
-        """The model without a wrapper; one that is assigned trains from then on."""
+        """The model without a wrapper; an assigned one is trained from then on."""
         return unwrap(self._runner.model)
 
     @model.setter
@@ -59,7 +60,7 @@ class Facade:
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer, or a dict of them by name."""
+        """The optimizer, or a dict of several by name."""
         return self._runner.optimizer
 
     @property
@@ -69,7 +70,7 @@ class Facade:
 
     @property
     def hooks(self) -> list[Any]:
-        """The hooks of the run, of all dialects, as they were given."""
+        """The hooks of the run, of all dialects."""
         return [getattr(entry, "foreign_hook", entry) for entry in self._runner.hooks]
 
     @property
@@ -77,126 +78,136 @@ class Facade:
         return self.hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
-        """Add a hook to the run that goes on; it is called from the next point on.
+        """Add a hook to the run; it is called from the next point on.
 
         Args:
             hook: A hook of this or another dialect.
-            priority: A name, or an integer from 0 (first) to 100; its own by default.
+            priority: Name, or integer from 0 (first) to 100; the hook's own by default.
         """
         hosted = host_as(hook)
         if getattr(hosted, "dialect", None) is self._dialect:
-            self.take_in(hosted)
+            self.attach(hosted)
         if priority is None and self._dialect.has_priority:
             priority = getattr(hook, "priority", None)
         self._runner.register_hook(hosted, priority)
 
     def register_hooks(self, hooks: Iterable[Any]) -> None:
-        """Add several, without what is None."""
+        """Add several hooks; None is skipped."""
         for hook in hooks:
             if hook is not None:
                 self.register_hook(hook)
 
     @property
     def should_stop(self) -> bool:
-        """Whether training ends after this iteration; set it to make it so."""
+        """Whether training ends after this iteration; it can be assigned."""
         return bool(self._runner.should_stop)
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
         self._runner.should_stop = value
 
-    # -- what happens on the way -----------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Get ready; the hooks are told of the facade."""
-        hooks = [hosted.foreign_hook for hosted in self.hosted()]
+        """Begin a run: attach its hooks."""
+        hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
         for index, hook in enumerate(hooks):
             if any(hook is other for other in hooks[:index]):
                 raise ValueError(
                     f"the same {type(hook).__name__} object is given twice; "
                     "a hook takes part in a Trainer once"
                 )
-        for hosted in self.hosted():
-            self.take_in(hosted)
+        for hosted in self.hosted_hooks():
+            self.attach(hosted)
 
-    def take_in(self, hosted: Hosted) -> None:
-        """Tell a hook of the run that it takes part in."""
-        hosted.attach(self)
+    def attach(self, hosted: Hosted) -> None:
+        """Add a hook to the run.
 
-    def take_checkpoint(self) -> None:
-        """Give the hooks what a checkpoint has for them, before any of them is called."""
-        for hosted in self.hosted():
+        Raises:
+            ValueError: if it takes part in another run.
+        """
+        if hosted.in_run and hosted.facade is not self:
+            name = type(hosted.foreign_hook).__name__
+            raise ValueError(f"{name} takes part in a run that has not ended; make another object")
+        hosted.facade = self
+        hosted.reached = set()
+
+    def load_states(self) -> None:
+        """Restore the hooks from a checkpoint, before any of them is called."""
+        for hosted in self.hosted_hooks():
             state, hosted.loaded_state = hosted.loaded_state, None
             load = getattr(hosted.foreign_hook, "load_state_dict", None)
             if state is not None and callable(load):
                 load(state)
 
-    def arrive(self, point: str) -> None:
-        """Do what comes before the dialect's first hook at one of mmcv's points."""
-        here = point, self._runner.iter, self._runner.inner_iter  # the batch of a validation
-        if self._here != here:
-            self._here = here
+    def enter_point(self, point: str) -> None:
+        """Prepare for one of mmcv's points, before the dialect's first hook is called there."""
+        now = point, self._runner.iter, self._runner.inner_iter  # the batch of a validation
+        if self._entered != now:
+            self._entered = now
             self.prepare(point)
 
     def prepare(self, point: str) -> None:
-        """Do what a facade has to do at a point, once for all hooks."""
-        own = getattr(type(self), f"at_{point}", None)
-        if own is not None:
-            own(self)
+        """Call the facade's own method for a point, ``at_{point}``."""
+        method = getattr(type(self), f"at_{point}", None)
+        if method is not None:
+            method(self)
 
-    def leave(self, point: str) -> None:
-        """Do what comes after each of the dialect's hooks at one of mmcv's points."""
+    def after_call(self, point: str) -> None:
+        """Run after each of the dialect's hooks at one of mmcv's points."""
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """Put what a run that goes on needs into a checkpoint."""
+        """Add what a resumed run needs to a checkpoint."""
 
     def end(self) -> None:
-        """Give back what the run has had; doing it twice does no harm."""
+        """End the run; a second call changes nothing."""
         self.ended = True
 
-    def hosted(self) -> Iterator[Hosted]:
-        """The dialect's hooks of the run, in their order."""
+    def hosted_hooks(self) -> Iterator[Hosted]:
+        """Yield the dialect's hooks of the run, in their order."""
         for entry in self._runner.hooks:
             if getattr(entry, "dialect", None) is self._dialect:
                 yield entry
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call a point of all hooks of the dialect that have it, also one of the trainer's own.
+        """Call a point of all hooks of the dialect that have it, also one of the user's own.
 
         Args:
             fn_name: The point.
-            kwargs: Passed on, after what the dialect passes itself.
+            kwargs: Arguments, besides those of the dialect.
         """
-        runner = self._runner
-        outer, runner.calls_hooks = runner.calls_hooks, True
-        try:
-            for hosted in list(self.hosted()):
+        with self._calling_hooks():
+            for hosted in list(self.hosted_hooks()):
                 hosted.call(fn_name, **kwargs)
-        finally:
-            runner.calls_hooks = outer
 
     def validate(self, point: str) -> None:
-        """Call a point of a validation where the driver, as mmcv, has none: among iterations.
+        """Call a point of a validation among iterations, where the driver, as mmcv, calls none.
 
         Args:
             point: ``before_val_epoch`` or ``after_val_epoch``.
         """
-        runner = self._runner
-        if runner.counts_epochs or point not in self._dialect.points:
+        if self._runner.counts_epochs or point not in self._dialect.points:
             return
+        with self._calling_hooks():
+            for hosted in list(self.hosted_hooks()):
+                if hosted.is_called_at(point):
+                    hosted.run_point(point, self._runner)
+
+    @contextlib.contextmanager
+    def _calling_hooks(self) -> Iterator[None]:
+        runner = self._runner
         outer, runner.calls_hooks = runner.calls_hooks, True
         try:
-            for hosted in list(self.hosted()):
-                getattr(hosted, point, _nothing)(runner)
+            yield
         finally:
             runner.calls_hooks = outer
 
     def fail(self) -> None:
-        """Call what is reached also when training raises, on the hooks that it was not."""
+        """End the run after an error: call the points for errors that were not called yet."""
         if self.ended:
             return
         for name in self._dialect.on_error:
-            for hosted in list(self.hosted()):
+            for hosted in list(self.hosted_hooks()):
                 if name not in hosted.reached:
                     try:
                         hosted.call(name)
@@ -206,7 +217,3 @@ class Facade:
                             *(type(hosted.foreign_hook).__name__, name, error),
                         )
         self.end()
-
-
-def _nothing(runner: Any) -> None:
-    """Stand in for a point that a hook does not have."""

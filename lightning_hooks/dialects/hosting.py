@@ -1,4 +1,4 @@
-"""Host a hook of another dialect: translate mmcv's points to its own, and save its state."""
+"""``Hosted``: a hook of another dialect with mmcv's points; and the states of such hooks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ __all__ = ["KEY", "Hosted", "foreign", "host_as", "load_states", "save_states"]
 
 
 class Hosted:
-    """A hook of another dialect with mmcv's points, which it translates.
+    """A hook of another dialect, called at mmcv's points.
 
-    The hooks of a dialect may all be called at one of mmcv's points several times, under several
-    names (``before_run``, then ``before_train``): each name is finished for all of them before
-    the next begins.
+    One of mmcv's points may stand for several of the dialect (``before_run``, then
+    ``before_train``): the first is called on all hooks of the dialect before the next.
 
     Args:
         hook: The hook.
-        dialect: What it is written in.
+        dialect: Its dialect.
     """
 
     def __init__(self, hook: Any, dialect: Dialect) -> None:
@@ -36,78 +35,70 @@ class Hosted:
         self.dialect = dialect
         self.facade: Any = None
         self.reached: set[str] = set()
-        """The points of ``dialect.on_error`` that this run has reached."""
+        """The points of ``dialect.on_error`` that were called in this run."""
         self.loaded_state: Any = None
-        """What a checkpoint has for the hook, until the run begins."""
+        """The hook's state in a loaded checkpoint, until the run begins."""
         self.loaded_checkpoint: dict[str, Any] | None = None
-        """The checkpoint, until the run begins."""
+        """The loaded checkpoint, until the run begins."""
 
     def __reduce__(self) -> Any:
         return _restore, (self.foreign_hook, self.dialect.name)
 
     def owns_backward(self, module: Any) -> bool:
-        """Whether the hook calls ``backward`` and steps the optimizer."""
+        """Return whether the hook calls ``backward`` and steps the optimizer."""
         return any(base.__name__ in self.dialect.owners for base in type(self.foreign_hook).__mro__)
-
-    def attach(self, facade: Any) -> None:
-        """Take part in a run."""
-        if self.facade is not None and not self.facade.ended and self.facade is not facade:
-            raise ValueError(
-                f"{type(self.foreign_hook).__name__} takes part in a run that goes on; make another"
-            )
-        self.facade = facade
-        self.reached = set()
 
     @property
     def in_run(self) -> bool:
-        """Whether the hook takes part in a run that goes on."""
+        """Whether the hook takes part in a run that has not ended."""
         return self.facade is not None and not self.facade.ended
 
     @property
     def is_first(self) -> bool:
         """Whether it is the first hook of its dialect in the run."""
-        return self.facade is not None and next(self.facade.hosted()) is self
+        return self.facade is not None and next(self.facade.hosted_hooks()) is self
 
     def fail(self) -> None:
-        """The run ends with an error: call the dialect's hooks that are still to hear of it."""
-        if self.facade is not None and self.in_run:
+        """Call the points that are reached on errors, on all hooks of the dialect."""
+        if self.in_run:
             self.facade.fail()
 
-    # -- as the driver sees it -------------------------------------------------------------
+    # -- mmcv's points ---------------------------------------------------------------------
 
     def get_triggered_stages(self) -> list[str]:
-        """mmcv's points at which the hook is called."""
-        return [stage for stage in STAGES if self._is_called_at(stage)]
+        """Return mmcv's points at which the hook is called."""
+        return [stage for stage in STAGES if self.is_called_at(stage)]
 
-    def _is_called_at(self, point: str) -> bool:
+    def is_called_at(self, point: str) -> bool:
+        """Return whether the hook, or its facade, has something to do at one of mmcv's points."""
         names = self.dialect.points.get(point, ())
-        # a run begins and ends with every hook; where one point is several, the last goes round
-        if point in ("before_run", "after_run", *self.dialect.attends) or len(names) > 1:
+        # every hook begins and ends a run; the last hook calls the second of several names
+        if point in ("before_run", "after_run", *self.dialect.facade_points) or len(names) > 1:
             return True
-        return any(self.does(name) for name in names)
+        return any(self.implements(name) for name in names)
 
     def __getattr__(self, point: str) -> Any:
-        known = self.__dict__.get("dialect")  # not there while a copy is being made
-        if known is not None and not point.startswith("_"):
-            if point in known.points and self._is_called_at(point):
-                return functools.partial(self._run, point)
-            others = known.methods.union(STAGES)
-            if point not in others and self._method(point) is not None:
-                return lambda runner: self.call(point)  # a point of the trainer's own
+        dialect = self.__dict__.get("dialect")  # missing while a copy is being made
+        if dialect is not None and not point.startswith("_"):
+            if point in dialect.points and self.is_called_at(point):
+                return functools.partial(self.run_point, point)
+            if point not in dialect.methods.union(STAGES) and self._method(point) is not None:
+                return lambda runner: self.call(point)  # a point that only the user calls
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {point!r}")
 
-    def _run(self, point: str, runner: Any) -> None:
+    def run_point(self, point: str, runner: Any) -> None:
+        """Call the dialect's points at one of mmcv's."""
         facade = self.dialect.facade_of(runner, point)
-        facade.arrive(point)
-        first, *rest = self.dialect.points[point]
+        first, *others = self.dialect.points[point]
+        facade.enter_point(point)
         self.call(first)
-        facade.leave(point)
-        if rest or point == "after_run":
-            everyone = list(facade.hosted())
-            if everyone[-1] is self:
-                for name in rest:
-                    facade.arrive(name)
-                    for hosted in everyone:
+        facade.after_call(point)
+        if others or point == "after_run":
+            hooks = list(facade.hosted_hooks())
+            if hooks[-1] is self:
+                for name in others:
+                    facade.enter_point(name)
+                    for hosted in hooks:
                         hosted.call(name)
                 if point == "after_run":
                     facade.end()
@@ -118,34 +109,35 @@ class Hosted:
         method = getattr(self.foreign_hook, name, None)
         return method if callable(method) else None
 
-    def does(self, name: str) -> bool:
-        """Whether the hook has a method of that name that is not its library's empty one."""
+    def implements(self, name: str) -> bool:
+        """Return whether the hook has a method that is not its library's empty one."""
         if self._method(name) is None:
             return False
         delegate = self.dialect.delegates.get(name)
-        return not self._is_stock(name) or (delegate is not None and not self._is_stock(delegate))
+        return not self._is_empty(name) or (delegate is not None and not self._is_empty(delegate))
 
-    def _is_stock(self, name: str) -> bool:
+    def _is_empty(self, name: str) -> bool:
+        """Return whether a method is that of the library's base class."""
         if name in getattr(self.foreign_hook, "__dict__", {}):
             return False
         for cls in type(self.foreign_hook).__mro__:
             if name in vars(cls):
+                package = cls.__module__.partition(".")[0]
                 libraries = (self.dialect.name, "lightning_hooks")
-                library = cls.__module__.partition(".")[0] in libraries
-                return library and cls.__name__ == self.dialect.base
+                return package in libraries and cls.__name__ == self.dialect.base
         return False
 
     def call_with_checkpoint(self, name: str, checkpoint: dict[str, Any]) -> None:
-        """Call a point of the hook that gets a checkpoint, if it takes one."""
+        """Call a point of the hook, with a checkpoint if it takes one."""
         method = self._method(name)
         if method is not None:
             parameters = inspect.signature(method).parameters.values()
-            many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-            self.call(name, *([checkpoint] if many or len(parameters) > 1 else []))
+            takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+            self.call(name, *([checkpoint] if takes_any or len(parameters) > 1 else []))
 
     def call(self, name: str, *more: Any, **kwargs: Any) -> None:
-        """Call a point of the hook, if it has it; an error says which hook and point it was."""
-        facade, method = self.facade, self._method(name)
+        """Call a point of the hook, if it has it; errors get a note with hook and point."""
+        facade, hook, method = self.facade, self.foreign_hook, self._method(name)
         if name in self.dialect.on_error:
             self.reached.add(name)
         if method is None or facade is None:
@@ -154,16 +146,13 @@ class Hosted:
         try:
             method(*args, *more, **{**named, **kwargs})
         except StopIteration as error:
-            raise stop_iteration_error(error, self.foreign_hook, name, facade) from error
-        except TypeError as error:
-            if not self.dialect.renames_type_errors:
-                add_hook_note(error, self.foreign_hook, name, facade)
-                raise
-            changed = TypeError(f"{error} in {self.foreign_hook}")
-            add_hook_note(changed, self.foreign_hook, name, facade)
-            raise changed from error
+            raise stop_iteration_error(error, hook, name, facade) from error
         except BaseException as error:
-            add_hook_note(error, self.foreign_hook, name, facade)
+            if self.dialect.renames_type_errors and isinstance(error, TypeError):
+                renamed = TypeError(f"{error} in {hook}")
+                add_hook_note(renamed, hook, name, facade)
+                raise renamed from error
+            add_hook_note(error, hook, name, facade)
             raise
 
 
@@ -174,7 +163,7 @@ def host_as(hook: Any, dialect: str = "auto") -> Any:
 
 
 def foreign(hook: Any) -> Any:
-    """Return the hook that was given, where it is hosted."""
+    """Return the hook inside a host, or the hook itself."""
     return hook.foreign_hook if isinstance(hook, Hosted) else hook
 
 
@@ -182,12 +171,14 @@ def _restore(hook: Any, dialect: str) -> Hosted:
     return Hosted(hook, DIALECTS[dialect])
 
 
+# -- states ------------------------------------------------------------------------------------
+
 KEY = "lightning_hooks_dialects"
-"""The entry of a checkpoint: the state by :func:`keys_of` name."""
+"""The entry of a checkpoint with the hooks' states, by name (see :func:`keys_of`)."""
 
 
 def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
-    """Put the states of the hooks that have a ``state_dict()`` into a checkpoint."""
+    """Add the states of hooks that have a ``state_dict()`` to a checkpoint."""
     keys = keys_of(trainer)
     for facade in dict.fromkeys(hosted.facade for hosted in hooks):
         if facade is not None:  # its run may be over
@@ -202,12 +193,13 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[st
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
-    """Keep each hook's state for the beginning of its run; tell of those that nobody wants."""
+    """Store each hook's state until its run begins; warn of states without a hook."""
     states, keys = checkpoint.get(KEY, {}), keys_of(trainer)
     for hosted in hooks:
         hosted.loaded_state = states.get(keys[id(hosted.foreign_hook)])
         hosted.loaded_checkpoint = checkpoint
-    if hooks and keys[id(hooks[0].foreign_hook)] == next(iter(keys.values())):  # told once
+    # only the adapter of the first hook warns
+    if hooks and keys[id(hooks[0].foreign_hook)] == next(iter(keys.values())):
         unknown = sorted(set(states) - set(keys.values()))
         if unknown:
             rank_zero_warn(
@@ -219,11 +211,11 @@ def load_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[st
 def keys_of(trainer: L.Trainer) -> dict[int, str]:
     """Return a name for each hook of another dialect, by its id: its class, numbered if needed."""
     keys: dict[int, str] = {}
-    met: Counter[str] = Counter()
+    count: Counter[str] = Counter()
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         for entry, _ in getattr(callback, "entries", list)():
             if isinstance(entry, Hosted):
                 name = type(entry.foreign_hook).__qualname__
-                keys[id(entry.foreign_hook)] = f"{name}[{met[name]}]" if met[name] else name
-                met[name] += 1
+                keys[id(entry.foreign_hook)] = f"{name}[{count[name]}]" if count[name] else name
+                count[name] += 1
     return keys

@@ -93,7 +93,7 @@ DIALECT = Dialect(
     facade=RunnerFacade,
     arguments=_arguments,
     base="Hook",
-    attends=("before_train_epoch", "before_train_iter", "after_train_iter"),
+    facade_points=("before_train_epoch", "before_train_iter", "after_train_iter"),
     delegates={
         f"{when}_{mode}_{span}": f"_{when}_{span}"
         for when in ("before", "after")
@@ -114,6 +114,7 @@ class Hook(HostedOnly):
     of all modes come to.
     """
 
+    hook_dialect = "mmengine"
     priority: int | str = "NORMAL"
     stages = _POINTS
 

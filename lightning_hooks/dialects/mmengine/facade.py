@@ -175,9 +175,9 @@ class RunnerFacade(Facade):
         if self.param_schedulers:
             checkpoint["param_schedulers"] = _each(self.param_schedulers, _state)
 
-    def take_checkpoint(self) -> None:
+    def load_states(self) -> None:
         """Note whether the run goes on from a checkpoint; the hooks hear of it later."""
-        super().take_checkpoint()
+        super().load_states()
         checkpoint = self._loaded()
         self._resume = checkpoint is not None
         if checkpoint is not None:
@@ -187,7 +187,7 @@ class RunnerFacade(Facade):
                 _each(self.param_schedulers, _load, states)
 
     def _loaded(self) -> dict[str, Any] | None:
-        found = [hosted.loaded_checkpoint for hosted in self.hosted()]
+        found = [hosted.loaded_checkpoint for hosted in self.hosted_hooks()]
         return next((one for one in found if one is not None), None)
 
     # -- on the way ------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class RunnerFacade(Facade):
         super().begin()
         informs = (
             base.__name__ == "RuntimeInfoHook"
-            for hosted in self.hosted()
+            for hosted in self.hosted_hooks()
             for base in type(hosted.foreign_hook).__mro__
         )
         self._info = None if any(informs) else RuntimeInfo(self)
@@ -218,13 +218,15 @@ class RunnerFacade(Facade):
     def at_before_train(self) -> None:
         """Call ``after_load_checkpoint`` where mmengine loads: between the two first points."""
         checkpoint = self._loaded()
-        called = [hosted for hosted in self.hosted() if hosted.does("after_load_checkpoint")]
+        called = [
+            hosted for hosted in self.hosted_hooks() if hosted.implements("after_load_checkpoint")
+        ]
         if checkpoint is not None and called:
             for hosted in called:
                 hosted.call_with_checkpoint("after_load_checkpoint", checkpoint)
             # a hook may have changed what the model was to get
             self._runner.module.load_state_dict(checkpoint["state_dict"], strict=False)
-        for hosted in self.hosted():
+        for hosted in self.hosted_hooks():
             hosted.loaded_checkpoint = None
 
     def at_after_val_epoch(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.dialects.steps import history
-from lightning_hooks.dialects.steps.history import settle
+from lightning_hooks.dialects.steps.history import read_pending
 
 __all__ = ["HistoryBuffer", "MessageHub"]
 
@@ -117,7 +117,7 @@ class MessageHub:
     def state_dict(self) -> dict[str, Any]:
         """What a run that goes on needs: histories as values and counts, and the other values."""
         kept = {k: v for k, v in self.log_scalars.items() if k not in self._passing}
-        settle(kept.values())  # one copy from the device for all of them
+        read_pending(kept.values())  # one copy from the device for all of them
         pairs = {name: history.values() for name, history in kept.items()}
         return {
             "log_scalars": {

@@ -1,7 +1,7 @@
 """Hooks of Pet: ``import ... as`` in place of its own names.
 
-The loop, with the points of a hook. There is no trainer: a hook is given by keyword what its
-signature accepts, and was given the rest when it was made. Iterations count from 1::
+The loop, with the points of a hook. There is no trainer: a point gets the keywords that its
+signature accepts; the constructor gets everything else. Iterations count from 1::
 
     hook.before_train()
     for iteration in range(start_iter, max_iter + 1):
@@ -11,15 +11,14 @@ signature accepts, and was given the rest when it was made. Iterations count fro
         storage.step()
     hook.after_train(storage=storage)  # also when something above has raised
 
-``epoch`` counts from 1 too; ``max_epoch`` and ``max_epochs`` are the same, by the names that older
-and newer loops use. ``EventStorage.latest()`` gives a value by name, without its iteration.
+``epoch`` counts from 1 too; ``max_epoch`` and ``max_epochs`` are the same, under the names of older
+and newer loops. ``EventStorage.latest()`` gives a value by name, without its iteration.
 :class:`~lightning_hooks.dialects.pet.test_hook.TestHook` times a test.
 """
 
 from __future__ import annotations
 
 import inspect
-from contextvars import ContextVar
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
@@ -30,11 +29,14 @@ from lightning_hooks.dialects.pet.hooks import PeriodicWriter as PeriodicWriter
 from lightning_hooks.dialects.pet.hooks import PreciseBN as PreciseBN
 from lightning_hooks.dialects.pet.hooks import TrainHook as TrainHook
 from lightning_hooks.dialects.pet.test_hook import TestHook as TestHook
-from lightning_hooks.dialects.steps import visdom, writers
+from lightning_hooks.dialects.steps import storage
 from lightning_hooks.dialects.steps.facade import POINTS, StepFacade
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
-from lightning_hooks.dialects.steps.storage import Current, innermost
-from lightning_hooks.dialects.steps.storage import EventStorage as _EventStorage
+from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
+from lightning_hooks.dialects.steps.writers import SnapshotJSONWriter as JSONWriter
+from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
+from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
@@ -54,23 +56,12 @@ __all__ = [
     "get_event_storage",
 ]
 
-_CURRENT: Current = ContextVar("Pet storages")
+
+class EventStorage(storage.EventStorage):
+    """The scalars, images and histograms of a run."""
 
 
-class EventStorage(_EventStorage):
-    """What a run has put in: scalars, images, histograms."""
-
-    current = _CURRENT
-
-
-def get_event_storage() -> EventStorage:
-    """Return the storage of the run or ``with`` block that goes on.
-
-    Raises:
-        AssertionError: if there is none.
-    """
-    storage: Any = innermost(_CURRENT)
-    return storage  # type: ignore[no-any-return]
+get_event_storage = EventStorage.innermost
 
 
 class _Facade(StepFacade):
@@ -80,24 +71,25 @@ class _Facade(StepFacade):
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self.accepted: dict[tuple[int, str], set[str] | None] = {}
+        """The keywords that methods accept, by the hook's id and the point."""
 
 
-def _keywords(facade: Facade, point: str, method: Any) -> Arguments:
+def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
     if point == "before_train" or not isinstance(facade, _Facade):
         return (), {}
-    given: dict[str, Any] = {"storage": facade.storage}
+    values: dict[str, Any] = {"storage": facade.storage}
     if point == "after_step":
         epochs = facade.max_epoch
-        given |= {"epoch": facade.epoch + 1, "max_epoch": epochs, "max_epochs": epochs}
+        values |= {"epoch": facade.epoch + 1, "max_epoch": epochs, "max_epochs": epochs}
     key = id(getattr(method, "__self__", method)), point
     if key not in facade.accepted:
-        facade.accepted[key] = _accepted(method)
+        facade.accepted[key] = _accepted_keywords(method)
     names = facade.accepted[key]
-    return (), given if names is None else {k: v for k, v in given.items() if k in names}
+    return (), values if names is None else {k: v for k, v in values.items() if k in names}
 
 
-def _accepted(method: Any) -> set[str] | None:
-    """The keywords that a method takes; None: any."""
+def _accepted_keywords(method: Any) -> set[str] | None:
+    """Return the keywords that a method accepts; None: all."""
     parameters = inspect.signature(method).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
@@ -108,35 +100,8 @@ DIALECT = Dialect(
     name="pet",
     points=POINTS,
     facade=_Facade,
-    arguments=_keywords,
+    arguments=_arguments,
     base="TrainHook",
-    attends=("before_train_iter", "after_train_iter"),
+    facade_points=("before_train_iter", "after_train_iter"),
     on_error=("after_train",),
 )
-
-
-# -- writers -----------------------------------------------------------------------------------
-
-
-class EventWriter(writers.EventWriter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.writers.EventWriter`."""
-
-    def storage(self) -> EventStorage:
-        """The storage of the run."""
-        return get_event_storage()
-
-
-class JSONWriter(EventWriter, writers.WholeJSONWriter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.writers.WholeJSONWriter`."""
-
-
-class TensorboardXWriter(EventWriter, writers.TensorboardXWriter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.writers.TensorboardXWriter`."""
-
-
-class CommonMetricPrinter(EventWriter, writers.CommonMetricPrinter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.writers.CommonMetricPrinter`."""
-
-
-class VisdomWriter(EventWriter, visdom.VisdomWriter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.visdom.VisdomWriter`."""

@@ -1,25 +1,30 @@
-"""Pet's base of hooks, and its hooks of training."""
+"""Pet's base class of hooks, and its training hooks."""
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
-from lightning_hooks.dialects.steps.hooks import at_least, is_due
+from lightning_hooks.dialects.steps.base import is_due
+from lightning_hooks.dialects.steps.hooks import check_writers
 from lightning_hooks.dialects.steps.lr import reported_group
+from lightning_hooks.dialects.steps.precise_bn import StatisticsUpdate
 from lightning_hooks.dialects.steps.timer import StepTimer
 from lightning_hooks.engine.usage_errors import HostedOnly
-from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
+from lightning_hooks.utils.arguments import check_int
 
 __all__ = ["IterationTimer", "LRScheduler", "PeriodicWriter", "PreciseBN", "TrainHook"]
 
 
 class TrainHook(HostedOnly):
     """The base of Pet's hooks: override the points that you need."""
+
+    hook_dialect = "pet"
 
     def before_train(self, *args: Any, **kwargs: Any) -> None:
         """Before the first iteration."""
@@ -40,24 +45,22 @@ def _is_first_rank() -> bool:
 
 
 class PeriodicWriter(TrainHook):
-    """Has writers write every ``display_iter`` iterations, after the last one and at the end.
+    """Calls writers every ``display_iter`` iterations and after the last one; closes them.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``; they are used on rank 0.
-        max_iter: The last iteration.
-        display_iter: Iterations from one writing to the next.
+        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them.
+        max_iter: Number of the last iteration.
+        display_iter: Number of iterations between two writes.
     """
 
     def __init__(self, writers: Sequence[Any], max_iter: int, display_iter: int = 20) -> None:
-        for writer in writers:
-            if not callable(getattr(writer, "write", None)):
-                raise TypeError(f"writers must be EventWriters, got {writer!r}")
-        self._writers = list(writers)
-        self._max_iter = at_least("max_iter", max_iter, 1)
-        self._display_iter = at_least("display_iter", display_iter, 1)
+        self._writers = check_writers(writers)
+        check_int("max_iter", max_iter, 1)
+        check_int("display_iter", display_iter, 1)
+        self._max_iter, self._display_iter = max_iter, display_iter
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
-        """Write if it is time to."""
+        """Write if the iteration is due."""
         if is_due(storage.iter - 1, self._display_iter, self._max_iter) and _is_first_rank():
             for writer in self._writers:
                 writer.write()
@@ -69,13 +72,13 @@ class PeriodicWriter(TrainHook):
 
 
 class IterationTimer(TrainHook):
-    """Puts each step's seconds into the storage as ``time``; tells speed and total at the end.
+    """Stores each step's seconds as ``time``; logs speed and total time at the end.
 
     Args:
-        max_iter: The last iteration.
-        start_iter: The first iteration, from 1.
-        warmup_iter: How many iterations at the beginning are special.
-        ignore_warmup_time: Whether those before the ``warmup_iter``-th are left out.
+        max_iter: Number of the last iteration.
+        start_iter: Number of the first iteration, from 1.
+        warmup_iter: Number of warm-up iterations.
+        ignore_warmup_time: Whether iterations before the ``warmup_iter``-th are not timed.
     """
 
     def __init__(
@@ -85,29 +88,30 @@ class IterationTimer(TrainHook):
         warmup_iter: int = 3,
         ignore_warmup_time: bool = False,
     ) -> None:
-        self.max_iter = at_least("max_iter", max_iter, 1)
-        self.start_iter = at_least("start_iter", start_iter, 0)
-        at_least("warmup_iter", warmup_iter, 0)
-        # a run that goes on has done some of them already
-        left_out = warmup_iter - max(start_iter - 1, 0) if ignore_warmup_time else 0
-        self._timer = StepTimer(max(left_out, 0))
+        check_int("max_iter", max_iter, 1)
+        check_int("start_iter", start_iter, 0)
+        check_int("warmup_iter", warmup_iter, 0)
+        self.max_iter, self.start_iter = max_iter, start_iter
+        # a resumed run has done some of them already
+        ignored = warmup_iter - max(start_iter - 1, 0) if ignore_warmup_time else 0
+        self._timer = StepTimer(max(ignored, 0))
 
     def before_train(self, **kwargs: Any) -> None:
-        """Start the clock."""
+        """Start the timer of the run."""
         self._timer.reset()
 
     def before_step(self, **kwargs: Any) -> None:
-        """Start the step's clock."""
+        """Start the timer of the step."""
         self._timer.start_step()
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
-        """Store how long the step took."""
+        """Store the seconds of the step."""
         seconds = self._timer.end_step()
         if seconds is not None:
             storage.put_scalars(time=seconds)
 
     def after_train(self, **kwargs: Any) -> None:
-        """Tell the speed."""
+        """Log speed and total time."""
         for line in self._timer.summary():
             logging.getLogger("lightning_hooks").info(line)
 
@@ -115,12 +119,12 @@ class IterationTimer(TrainHook):
 class LRScheduler(TrainHook):
     """Stores ``lr`` after every iteration, and steps the scheduler.
 
-    The rate is the one that the iteration had, of the group with most parameters; where each
+    The stored rate is the one used in the iteration, of the group with most parameters; if each
     group has a single one, the most common rate.
 
     Args:
         optimizer: The optimizer.
-        scheduler: An object with ``step()``.
+        scheduler: Object with ``step()``.
     """
 
     def __init__(self, optimizer: Any, scheduler: Any) -> None:
@@ -130,59 +134,52 @@ class LRScheduler(TrainHook):
         self._group = reported_group(optimizer)
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
-        """Store this iteration's rate, and set the next one's."""
+        """Store the rate of this iteration, and set that of the next."""
         rate = self._optimizer.param_groups[self._group]["lr"]
         storage.put_scalar("lr", rate, smoothing_hint=False)
         self._scheduler.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """The scheduler's state, if it has one."""
+        """Return the scheduler's state, if it has one."""
         state: Any = getattr(self._scheduler, "state_dict", dict)()
         return dict(state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Give the scheduler its state back."""
+        """Restore the scheduler."""
         self._scheduler.load_state_dict(state_dict)
 
 
 class PreciseBN(TrainHook):
-    """Gives BatchNorm layers the statistics of many batches, every so many iterations and last.
+    """Gives BatchNorm layers the statistics of many batches, every period and after the last step.
 
     Args:
-        precise_bn_args: The model, what yields its inputs and, if they are to be moved, the device:
-            in any order, or as a dict of ``model``, ``data_loader`` and ``device``.
-        period: Iterations from one update to the next; 0: only after the last.
-        num_iter: Batches of each update.
-        max_iter: The last iteration.
+        precise_bn_args: The model, an iterable of its inputs and, to move these, a device: in any
+            order, or as a dict of ``model``, ``data_loader`` and ``device``.
+        period: Number of iterations between two updates; 0: only after the last.
+        num_iter: Number of batches for each update.
+        max_iter: Number of the last iteration.
     """
 
     def __init__(self, precise_bn_args: Any, period: int, num_iter: int, max_iter: int) -> None:
-        self._model, self._data_loader, self._device = _model_loader_device(precise_bn_args)
-        self._period = at_least("period", period, 0)
-        self._num_iter = at_least("num_iter", num_iter, 1)
-        self._max_iter = at_least("max_iter", max_iter, 1)
-        self._batches: Iterator[Any] | None = None
+        model, data_loader, device = _model_loader_device(precise_bn_args)
+        check_int("period", period, 0)
+        check_int("max_iter", max_iter, 1)
+        self._period, self._max_iter = period, max_iter
+        forward = None if device is None else functools.partial(_forward_on, device)
+        self._update = StatisticsUpdate(model, data_loader, num_iter, forward)
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
-        """Update if it is time to."""
+        """Update if the iteration is due."""
         if is_due(storage.iter - 1, self._period, self._max_iter):
             self.update_stats()
 
     def update_stats(self) -> None:
         """Update the statistics now."""
-        if not bn_layers(self._model):
-            return
-        if self._batches is None:
-            self._batches = iter(self._data_loader)
-        update_bn_stats(self._model, self._batches, self._num_iter, forward=self._forward)
+        self._update()
 
-    def _forward(self, model: Any, batch: Any) -> Any:
-        if self._device is not None:
-            batch = move_data_to_device(batch, self._device)
-        return model(batch)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_batches": None}
+def _forward_on(device: torch.device, model: Any, batch: Any) -> Any:
+    return model(move_data_to_device(batch, device))
 
 
 def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any]:

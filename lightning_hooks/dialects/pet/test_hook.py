@@ -58,6 +58,7 @@ class TestHook(Callback):
         num_warmup: Calls of every timer, at the beginning, that are not averaged.
     """
 
+    hook_dialect = "pet"
     __test__ = False  # no test class of pytest's
 
     def __init__(self, cfg_filename: str = "", logperiod: int = 10, num_warmup: int = 3) -> None:

@@ -97,7 +97,7 @@ class TrainerFacade(Facade):
 
     def at_before_train(self) -> None:
         """Tell the hooks of a checkpoint that the run goes on from."""
-        for hosted in self.hosted():
+        for hosted in self.hosted_hooks():
             if hosted.loaded_checkpoint is not None:
                 hosted.call_with_checkpoint("after_load_checkpoint", hosted.loaded_checkpoint)
                 hosted.loaded_checkpoint = None

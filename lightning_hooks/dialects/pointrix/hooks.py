@@ -15,8 +15,9 @@ __all__ = ["CheckPointHook", "Hook", "LogHook", "ProgressHook"]
 class Hook(HostedOnly):
     """The base of pointrix's hooks: override the points that you need."""
 
+    hook_dialect = "pointrix"
     priority = "NORMAL"
-    """As in pointrix, nobody reads it: hooks are called as given."""
+    """Ignored, as in pointrix: hooks are called in the order given."""
 
     locations = (
         "before_run",

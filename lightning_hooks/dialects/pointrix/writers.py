@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.dialects.steps.backend import Backend
+from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.loggers.replay import WRITERS, writer_class
 from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest

@@ -5,107 +5,99 @@ Each dialect derives its own class from these and from its ``HookBase``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
+from lightning_hooks.dialects.steps.base import is_due
+from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
+    "AutogradProfiler",
     "CallbackHook",
     "EvalHook",
     "PeriodicWriter",
-    "PreciseBN",
-    "at_least",
-    "flat",
-    "is_due",
+    "check_writers",
+    "flatten",
 ]
 
 
-def is_due(iteration: int, period: int, max_iter: int | None) -> bool:
-    """Whether something happens after an iteration: every ``period``, and after the last one.
+def flatten(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a nested dict under keys joined by slashes.
 
-    >>> [is_due(i, 3, 5) for i in range(5)], is_due(4, 0, 5)
-    ([False, False, True, False, True], True)
-    """
-    every = period > 0 and (iteration + 1) % period == 0
-    return every or (max_iter is not None and iteration == max_iter - 1)
-
-
-def flat(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of a nested dict, with the keys on the way to them.
-
-    >>> dict(flat({"bbox": {"AP": 0.5, "AP50": 0.7}, "speed": 2.0}))
+    >>> dict(flatten({"bbox": {"AP": 0.5, "AP50": 0.7}, "speed": 2.0}))
     {'bbox/AP': 0.5, 'bbox/AP50': 0.7, 'speed': 2.0}
     """
     for key, value in results.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}/")
+            yield from flatten(value, f"{prefix}{key}/")
         else:
             yield f"{prefix}{key}", value
 
 
-def at_least(name: str, value: Any, least: int) -> int:
-    """Return an argument, if it is an int that is large enough."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    return value
+def check_writers(writers: Sequence[Any]) -> list[Any]:
+    """Return the writers as a list.
+
+    Raises:
+        TypeError: if one of them has no ``write()``.
+    """
+    for writer in writers:
+        if not callable(getattr(writer, "write", None)):
+            raise TypeError(f"writers must be EventWriters, got {writer!r}")
+    return list(writers)
 
 
 class PeriodicWriter:
-    """Has writers write every so many iterations, after the last one and at the end.
+    """Calls writers at the end of every period, after the last iteration and after the run.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``; they are used on rank 0.
-        period: Iterations from one writing to the next.
+        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them.
+        period: Number of iterations between two writes.
     """
 
     trainer: Any
-    _at_first = False
-    _writes_at_end = True
+    _writes_first = False
+    _writes_after_train = True
 
     def __init__(self, writers: Sequence[Any], period: int = 20) -> None:
-        for writer in writers:
-            if not callable(getattr(writer, "write", None)):
-                raise TypeError(f"writers must be EventWriters, got {writer!r}")
-        self._writers = list(writers)
-        self._period = at_least("period", period, 1)
+        self._writers = check_writers(writers)
+        check_int("period", period, 1)
+        self._period = period
 
     def after_step(self) -> None:
-        """Write if it is time to."""
-        done = self.trainer.iter
-        if self.trainer.rank != 0:
+        """Write if the iteration ends a period."""
+        done, trainer = self.trainer.iter, self.trainer
+        if trainer.rank != 0:
             return
-        if is_due(done, self._period, self.trainer.max_iter) or (self._at_first and done == 0):
+        if is_due(done, self._period, trainer.max_iter) or (self._writes_first and done == 0):
             for writer in self._writers:
                 writer.write()
 
     def after_train(self) -> None:
-        """Write what other hooks have put at the end, and close the writers."""
+        """Write the last values of other hooks, and close the writers."""
         for writer in self._writers if self.trainer.rank == 0 else ():
-            if self._writes_at_end:
+            if self._writes_after_train:
                 writer.write()
             writer.close()
 
 
 class EvalHook:
-    """Evaluates every so many iterations and after the last one; the storage gets the results.
+    """Calls an evaluation every period and after the last iteration; stores its results.
 
     Args:
-        eval_period: Iterations from one evaluation to the next; 0: only at the end.
-        eval_function: Called without arguments; returns a dict of numbers, nested or not, whose
+        eval_period: Number of iterations between two evaluations; 0: only at the end.
+        eval_function: Function without arguments; returns a dict of numbers, nested or not, whose
             keys are joined by slashes, or nothing.
 
     Raises:
-        TypeError: from the evaluation, if it returns something else than a dict.
-        ValueError: from the evaluation, if a value is no number.
+        TypeError: by the evaluation, if it returns something else than a dict.
+        ValueError: by the evaluation, if a value is not a number.
 
     Note:
-        Departure from detectron2: the function is kept, so that the hook can take part in another
-        run.
+        Departure from detectron2: the function is not deleted after the run, so that the hook can
+        take part in another one.
     """
 
     trainer: Any
@@ -114,21 +106,22 @@ class EvalHook:
     def __init__(self, eval_period: int, eval_function: Callable[[], Any]) -> None:
         if not callable(eval_function):
             raise TypeError(f"eval_function must be a function, got {eval_function!r}")
-        self._period = at_least("eval_period", eval_period, 0)
+        check_int("eval_period", eval_period, 0)
+        self._period = eval_period
         self._function = eval_function
 
     def after_step(self) -> None:
-        """Evaluate if it is time to."""
+        """Evaluate if the iteration ends a period."""
         done, max_iter = self.trainer.iter, self.trainer.max_iter
         is_last = max_iter is not None and done + 1 == max_iter
         if is_due(done, self._period, max_iter) and not (is_last and self._last_in_after_train):
             self._evaluate()
 
     def after_train(self) -> None:
-        """Evaluate what a complete run has made."""
+        """Evaluate the result of a complete run."""
         max_iter = self.trainer.max_iter
-        complete = max_iter is None or self.trainer.iter + 1 >= max_iter
-        if self._last_in_after_train and complete:
+        is_complete = max_iter is None or self.trainer.iter + 1 >= max_iter
+        if self._last_in_after_train and is_complete:
             self._evaluate()
 
     def _evaluate(self) -> None:
@@ -137,64 +130,25 @@ class EvalHook:
             return
         if not isinstance(results, Mapping):
             raise TypeError(f"eval_function must return a dict of numbers, got {results!r}")
-        numbers = {name: _number(name, value) for name, value in flat(results)}
+        numbers = {name: _as_float(name, value) for name, value in flatten(results)}
         self.trainer.storage.put_scalars(**numbers, smoothing_hint=False)
 
 
-def _number(name: str, value: Any) -> float:
+def _as_float(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"eval_function must return numbers, got {name}={value!r}") from error
 
 
-class PreciseBN:
-    """Gives BatchNorm layers the statistics of many batches, every so many iterations and last.
-
-    Args:
-        period: Iterations from one update to the next; 0: only after the last.
-        model: The model.
-        data_loader: What yields the model's inputs; it is read on, from one update to the next.
-        num_iter: Batches of each update.
-
-    See :func:`lightning_hooks.update_bn_stats` for what is computed.
-    """
-
-    trainer: Any
-
-    def __init__(
-        self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int
-    ) -> None:
-        self._period = at_least("period", period, 0)
-        self._num_iter = at_least("num_iter", num_iter, 1)
-        self._model, self._data_loader = model, data_loader
-        self._batches: Iterator[Any] | None = None
-
-    def after_step(self) -> None:
-        """Update if it is time to."""
-        if is_due(self.trainer.iter, self._period, self.trainer.max_iter):
-            self.update_stats()
-
-    def update_stats(self) -> None:
-        """Update the statistics now."""
-        if not bn_layers(self._model):
-            return
-        if self._batches is None:
-            self._batches = iter(self._data_loader)
-        update_bn_stats(self._model, self._batches, self._num_iter)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_batches": None}
-
-
 class CallbackHook:
-    """Calls a function at each point for which one is given.
+    """Calls a function with the trainer at each point for which one is given.
 
     Args:
-        before_train: Called with the trainer, as the others are.
-        after_train: Also where training raises.
-        before_step: Before each iteration.
-        after_step: After each iteration.
+        before_train: Called before the first iteration.
+        after_train: Called after the last iteration, also when training has raised.
+        before_step: Called before each iteration.
+        after_step: Called after each iteration.
     """
 
     trainer: Any
@@ -237,3 +191,52 @@ class CallbackHook:
     def after_step(self) -> None:
         """Call the function for this point."""
         self._call("after_step")
+
+
+class AutogradProfiler:
+    """Profiles selected iterations, each into a file for Chrome's tracing page.
+
+    Args:
+        enable_predicate: Function of the trainer, called before each step; True profiles it.
+        output_dir: Directory of the files ``profiler-trace-iter{iteration}.json``.
+        use_cuda: Whether a GPU is profiled too.
+    """
+
+    trainer: Any
+
+    def __init__(
+        self, enable_predicate: Callable[[Any], bool], output_dir: str, *, use_cuda: bool = True
+    ) -> None:
+        if not callable(enable_predicate):
+            raise TypeError(
+                f"enable_predicate must be a function of the trainer, got {enable_predicate!r}"
+            )
+        self._is_enabled = enable_predicate
+        self._output_dir = output_dir
+        self._use_cuda = use_cuda
+        self._profiler: Any = None
+
+    def before_step(self) -> None:
+        """Start the profiler if the function selects this step."""
+        if self._is_enabled(self.trainer):
+            device = "cuda" if self._use_cuda and torch.cuda.is_available() else None
+            self._profiler = torch.autograd.profiler.profile(use_device=device)
+            self._profiler.__enter__()
+
+    def after_step(self) -> None:
+        """Stop the profiler, and write the file."""
+        profiler = self._stop()
+        if profiler is not None:
+            os.makedirs(self._output_dir, exist_ok=True)
+            name = f"profiler-trace-iter{self.trainer.iter}.json"
+            profiler.export_chrome_trace(os.path.join(self._output_dir, name))
+
+    def after_train(self) -> None:
+        """Stop the profiler of a step that has failed."""
+        self._stop()
+
+    def _stop(self) -> Any:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.__exit__(None, None, None)
+        return profiler

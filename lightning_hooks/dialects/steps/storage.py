@@ -1,7 +1,8 @@
-"""``EventStorage``: the scalars, images and histograms of a run, as detectron2's relatives have it.
+"""``EventStorage``: the scalars, images and histograms of a run, in detectron2, cvpods and Pet.
 
-Code that is called in training reaches the storage of its run by ``get_event_storage()``: each
-dialect has its own, and a run's is there from ``before_train`` until after ``after_train``.
+Each dialect has a class of its own, so that a run with hooks of several dialects has a storage for
+each. ``get_event_storage()`` of a dialect returns the storage of the run, from ``before_train``
+until after ``after_train``.
 """
 
 from __future__ import annotations
@@ -9,31 +10,31 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 import torch
 
-from lightning_hooks.dialects.steps.history import HistoryBuffer, settle
+from lightning_hooks.dialects.steps.history import HistoryBuffer, read_pending
 
-__all__ = ["Current", "EventStorage", "innermost"]
+__all__ = ["EventStorage"]
 
-Current = ContextVar[tuple["EventStorage", ...]]
-"""The storages in whose ``with`` block a program is, the innermost last."""
+S = TypeVar("S", bound="EventStorage")
+
+_STACK: ContextVar[tuple[EventStorage, ...]] = ContextVar("event storages", default=())
+"""The storages that are entered, the innermost last."""
 
 
 class EventStorage:
-    """Scalars by name with their history, images and histograms of a run.
+    """The scalars of a run by name with their histories, its images and histograms.
 
     Args:
-        start_iter: The iteration at which it starts.
+        start_iter: Number of the first iteration.
 
     Note:
-        Departures from detectron2: a scalar may be a tensor on a device, which is read when
-        somebody asks. A scalar that is put with another ``smoothing_hint`` raises ValueError. A
-        histogram's number of values is that of all of them (there the length of the tensor).
+        Departures from detectron2: a scalar may be a tensor on a device; it is copied when it is
+        read. A scalar that is put with another ``smoothing_hint`` raises ValueError. A
+        histogram's ``num`` counts all values (there it is the length of the tensor).
     """
-
-    current: ClassVar[Current]
 
     def __init__(self, start_iter: int = 0) -> None:
         self._iter = start_iter
@@ -42,9 +43,8 @@ class EventStorage:
         self._current_prefix = ""
         self._vis_data: list[tuple[str, Any, int]] = []
         self._histograms: list[dict[str, Any]] = []
-        self._outer: list[tuple[EventStorage, ...]] = []
 
-    # -- putting ---------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------
 
     def put_scalar(
         self, name: str, value: Any, smoothing_hint: bool = True, cur_iter: int | None = None
@@ -52,10 +52,10 @@ class EventStorage:
         """Add a value to a scalar's history.
 
         Args:
-            name: The scalar.
-            value: A number, or a tensor of one element.
-            smoothing_hint: Whether writers should smooth it: the same for all of its values.
-            cur_iter: When it was; now, by default.
+            name: Name of the scalar.
+            value: Number, or tensor of one element.
+            smoothing_hint: Whether writers should smooth the scalar; the same for all its values.
+            cur_iter: Iteration of the value; the present one by default.
         """
         name = self._current_prefix + name
         if self._smoothing_hints.setdefault(name, smoothing_hint) != smoothing_hint:
@@ -75,7 +75,7 @@ class EventStorage:
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
     def feed(self, scalars: Mapping[str, Any]) -> None:
-        """Add values whose hints, where they are known, are those that they have."""
+        """Add values to several scalars, with the smoothing hints that these already have."""
         for name, value in scalars.items():
             self.put_scalar(
                 name,
@@ -84,11 +84,11 @@ class EventStorage:
             )
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
-        """Keep an image (channels, height, width) for the writers that show images."""
+        """Store an image (channels, height, width) for the writers that show images."""
         self._vis_data.append((img_name, img_tensor, self._iter))
 
     def put_histogram(self, hist_name: str, hist_tensor: torch.Tensor, bins: int = 1000) -> None:
-        """Keep a tensor's histogram for the writers that show histograms."""
+        """Store a tensor's histogram for the writers that show histograms."""
         values = hist_tensor.detach().float().flatten()
         low, high = values.min().item(), values.max().item()
         self._histograms.append(
@@ -107,7 +107,7 @@ class EventStorage:
 
     @contextlib.contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
-        """Put ``name/`` in front of the names of what is added in the block."""
+        """Prefix the names of scalars that are added in the block with ``name/``."""
         outer, self._current_prefix = self._current_prefix, name.rstrip("/") + "/"
         try:
             yield
@@ -117,10 +117,10 @@ class EventStorage:
     # -- reading ---------------------------------------------------------------------------
 
     def history(self, name: str) -> HistoryBuffer:
-        """The history of a scalar.
+        """Return the history of a scalar.
 
         Raises:
-            KeyError: if there is none of that name.
+            KeyError: if there is no scalar of that name.
         """
         if name not in self._history:
             known = ", ".join(sorted(self._history)) or "none"
@@ -128,21 +128,21 @@ class EventStorage:
         return self._history[name]
 
     def histories(self) -> dict[str, HistoryBuffer]:
-        """The histories of all scalars."""
+        """Return the histories of all scalars by name."""
         return self._history
 
     def smoothing_hints(self) -> dict[str, bool]:
-        """Whether each scalar should be smoothed."""
+        """Return by name whether each scalar should be smoothed."""
         return self._smoothing_hints
 
     def latest_values(self, window_size: int | None = None) -> dict[str, tuple[float, Any]]:
-        """The last value and iteration of every scalar.
+        """Return the last value and iteration of every scalar.
 
         Args:
-            window_size: If given, the median of so many takes the place of the last value, where
-                the scalar should be smoothed.
+            window_size: Number of values whose median replaces the last value of a scalar that
+                should be smoothed; None for no smoothing.
         """
-        settle(self._history.values())  # one copy from the device for all of them
+        read_pending(self._history.values())  # one copy from the device for all of them
         return {
             name: (
                 history.median(self.count_samples(name, window_size))
@@ -154,40 +154,40 @@ class EventStorage:
         }
 
     def count_samples(self, name: str, window_size: int = 20) -> int:
-        """How many values are in a window."""
+        """Return the number of a scalar's values in a window."""
         return window_size
 
     def latest(self) -> dict[str, Any]:
-        """The last value of every scalar."""
+        """Return the last value of every scalar."""
         return {name: value for name, (value, _) in self.latest_values().items()}
 
     def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, Any]:
-        """The last value of every scalar, or its median in a window where it should be smoothed."""
+        """Return the last value of every scalar, or the median of a window if it has the hint."""
         return {name: value for name, (value, _) in self.latest_values(window_size).items()}
 
     @property
     def vis_data(self) -> list[tuple[str, Any, int]]:
-        """The images that wait for a writer: name, image, iteration."""
+        """The images that are not written yet: name, image, iteration."""
         return self._vis_data
 
     @property
     def histograms(self) -> list[dict[str, Any]]:
-        """The histograms that wait for a writer: arguments of ``add_histogram_raw``."""
+        """The histograms that are not written yet: arguments of ``add_histogram_raw``."""
         return self._histograms
 
     def clear_images(self) -> None:
-        """Forget the images, after they have been written."""
+        """Remove the images after they were written."""
         self._vis_data = []
 
     def clear_histograms(self) -> None:
-        """Forget the histograms, after they have been written."""
+        """Remove the histograms after they were written."""
         self._histograms = []
 
-    # -- where it stands -------------------------------------------------------------------
+    # -- the present iteration -------------------------------------------------------------
 
     @property
     def iter(self) -> int:
-        """The iteration that goes on."""
+        """The present iteration."""
         return self._iter
 
     @iter.setter
@@ -196,33 +196,42 @@ class EventStorage:
 
     @property
     def iteration(self) -> int:
-        """The iteration that goes on."""
+        """The present iteration."""
         return self._iter
 
     def step(self) -> None:
         """Go on to the next iteration."""
         self._iter += 1
 
-    def __enter__(self) -> Any:
-        outer = self.current.get(())
-        self._outer.append(outer)
-        self.current.set((*outer, self))
+    # -- the stack of storages -------------------------------------------------------------
+
+    def __enter__(self: S) -> S:
+        _STACK.set((*_STACK.get(), self))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.current.set(self._outer.pop())
+        stack = _STACK.get()
+        # the runs of several dialects end in any order
+        last = max((i for i, storage in enumerate(stack) if storage is self), default=len(stack))
+        _STACK.set(stack[:last] + stack[last + 1 :])
 
+    def bring_forward(self) -> None:
+        """Make this storage the innermost one, if the innermost is another dialect's."""
+        stack = _STACK.get()
+        if self in stack and not isinstance(stack[-1], type(self)):
+            _STACK.set((*(storage for storage in stack if storage is not self), self))
 
-def innermost(current: Current) -> EventStorage:
-    """Return the storage in whose block the program is.
+    @classmethod
+    def innermost(cls: type[S]) -> S:
+        """Return the innermost storage of this class: that of the run or ``with`` block.
 
-    Raises:
-        AssertionError: if it is in none, as in detectron2.
-    """
-    storages = current.get(())
-    if not storages:
+        Raises:
+            AssertionError: if there is none, as in detectron2.
+        """
+        for storage in reversed(_STACK.get()):
+            if isinstance(storage, cls):
+                return storage
         raise AssertionError(
             "get_event_storage() works inside `with EventStorage(...)`, and in a Trainer whose "
             "HookAdapter hosts hooks of the dialect, from before_train to after_train"
         )
-    return storages[-1]

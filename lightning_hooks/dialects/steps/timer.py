@@ -1,4 +1,4 @@
-"""The iteration timer of detectron2 and cvpods, and the clock behind it and Pet's."""
+"""``IterationTimer`` of detectron2 and cvpods, and ``StepTimer``, which Pet's uses too."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from lightning_hooks.dialects.steps.hooks import at_least
+from lightning_hooks.utils.arguments import check_int
 
 __all__ = ["IterationTimer", "StepTimer"]
 
 
 class StepTimer:
-    """The times of steps, and the sum of them, without what hooks take between them.
+    """Measures each step, and all of them together, without the time of hooks between them.
 
     Args:
-        warmup_iter: The first step that counts, from 1.
+        warmup_iter: Number of the first step that counts, from 1.
     """
 
     def __init__(self, warmup_iter: int) -> None:
-        self.warmup_iter = at_least("warmup_iter", warmup_iter, 0)
+        check_int("warmup_iter", warmup_iter, 0)
+        self.warmup_iter = warmup_iter
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again from zero."""
         self.began = self.step_began = time.perf_counter()
         self.in_steps = 0.0
         self.done = self.counted = 0
 
     def start_step(self) -> None:
-        """A step begins."""
+        """Note the beginning of a step."""
         self.step_began = time.perf_counter()
 
     def end_step(self) -> float | None:
-        """A step has ended; return its seconds if it counts."""
+        """Return the seconds since the beginning of the step, None during the warm-up."""
         now = time.perf_counter()
         self.done += 1
         if self.done < self.warmup_iter:
@@ -60,12 +61,12 @@ def _clock(seconds: float) -> str:
 
 
 class IterationTimer:
-    """Puts each step's seconds into the storage as ``time``; tells speed and total at the end.
+    """Stores each step's seconds as ``time``; logs speed and total time at the end.
 
-    It stands first among the hooks, so that what the others take between steps is told apart.
+    List it first, so that the time of the other hooks is logged separately.
 
     Args:
-        warmup_iter: The first iteration that is timed, from 1.
+        warmup_iter: Number of the first iteration that is timed, from 1.
     """
 
     trainer: Any
@@ -74,20 +75,20 @@ class IterationTimer:
         self._timer = StepTimer(warmup_iter)
 
     def before_train(self) -> None:
-        """Start the clock."""
+        """Start the timer of the run."""
         self._timer.reset()
 
     def before_step(self) -> None:
-        """Start the step's clock."""
+        """Start the timer of the step."""
         self._timer.start_step()
 
     def after_step(self) -> None:
-        """Store how long the step took."""
+        """Store the seconds of the step."""
         seconds = self._timer.end_step()
         if seconds is not None:
             self.trainer.storage.put_scalars(time=seconds)
 
     def after_train(self) -> None:
-        """Tell the speed."""
+        """Log speed and total time."""
         for line in self._timer.summary():
             self.trainer.logger.info(line)

@@ -1,6 +1,6 @@
-"""Writers of an ``EventStorage``: to JSON lines, TensorBoard and the terminal.
+"""Writers of an ``EventStorage``: JSON lines, TensorBoard, Visdom and the terminal.
 
-A writer asks its dialect's ``get_event_storage()`` for the storage, whenever it writes.
+detectron2, cvpods and Pet share these classes: a writer reads the innermost storage.
 """
 
 from __future__ import annotations
@@ -11,68 +11,103 @@ import json
 import logging
 import os
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
+from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.steps.storage import EventStorage
+from lightning_hooks.loggers.trackers import visdom
 from lightning_hooks.loggers.trackers.packages import require
 
 __all__ = [
     "CommonMetricPrinter",
     "EventWriter",
     "JSONWriter",
+    "SnapshotJSONWriter",
     "TensorboardXWriter",
-    "WholeJSONWriter",
-    "of_window",
+    "VisdomWriter",
 ]
 
-
-def of_window(window_size: Any) -> int:
-    """Return a window's size, if it is one."""
-    if not isinstance(window_size, int) or window_size < 1:
-        raise ValueError(f"window_size must be an int of at least 1, got {window_size!r}")
-    return window_size
+Scalar = tuple[str, float, int]
+"""A scalar's name, value and iteration."""
 
 
 class EventWriter:
-    """Writes what a storage holds; subclasses have ``write``, and ``close`` if they need it."""
+    """The base of writers: subclasses define ``write``, and ``close`` if they hold something."""
 
     def write(self) -> None:
-        """Write what is new."""
+        """Write the new values."""
         raise NotImplementedError(f"{type(self).__name__} must define write()")
 
     def close(self) -> None:
-        """Free what is held."""
+        """Release files and connections."""
 
     def storage(self) -> EventStorage:
-        """The storage of the run."""
-        raise NotImplementedError(f"{type(self).__name__} must define storage()")
+        """Return the storage of the run."""
+        return EventStorage.innermost()
 
 
-class _Lines(EventWriter):
-    """Appends JSON objects to a file that is opened for the first of them."""
+class _WindowWriter(EventWriter):
+    """Reads scalars from the storage, smoothed over a window."""
+
+    def __init__(self, window_size: int) -> None:
+        if not isinstance(window_size, int) or window_size < 1:
+            raise ValueError(f"window_size must be an int of at least 1, got {window_size!r}")
+        self._window_size = window_size
+        self._last_iteration = -1
+
+    def _new_scalars(self) -> list[Scalar]:
+        """Return the scalars of later iterations than those returned before."""
+        latest = self.storage().latest_values(self._window_size)
+        new = [(name, *entry) for name, entry in latest.items() if entry[1] > self._last_iteration]
+        self._last_iteration = max((entry[2] for entry in new), default=self._last_iteration)
+        return new
+
+
+def _by_iteration(scalars: Iterable[Scalar]) -> dict[int, dict[str, float]]:
+    """Group scalars by their iterations."""
+    rows: dict[int, dict[str, float]] = {}
+    for name, value, iteration in scalars:
+        rows.setdefault(iteration, {})[name] = value
+    return rows
+
+
+class JSONWriter(_WindowWriter):
+    """Appends the new scalars to a file, one JSON object for each iteration that has some.
+
+    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
+    written as the median of its window.
+
+    Args:
+        json_file: Path of the file; it is opened by the first write.
+        window_size: Number of values in the window.
+    """
 
     def __init__(self, json_file: str, window_size: int = 20) -> None:
+        super().__init__(window_size)
         self._path = os.fspath(json_file)
-        self._window_size = of_window(window_size)
-        self._last_write = -1
         self._file: Any = None
 
-    def _append(self, row: dict[str, Any]) -> None:
-        if self._file is None:
-            os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
-            self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115  # until close()
-        self._file.write(json.dumps(row, sort_keys=True) + "\n")
+    def write(self) -> None:
+        """Append the scalars that are later than the last iteration written."""
+        rows = _by_iteration(self._new_scalars())
+        self._append({**row, "iteration": iteration} for iteration, row in rows.items())
 
-    def _flush(self) -> None:
+    def _append(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            if self._file is None:
+                os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+                self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115  # see close()
+            self._file.write(json.dumps(row, sort_keys=True) + "\n")
         if self._file is not None:
             self._file.flush()
             with contextlib.suppress(OSError):  # a pipe
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; it is opened again if there is more."""
+        """Close the file; a later write opens it again."""
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -81,56 +116,32 @@ class _Lines(EventWriter):
         return {**self.__dict__, "_file": None}
 
 
-class JSONWriter(_Lines):
-    """Appends the new scalars to a file, one JSON object for each iteration that has some.
+class SnapshotJSONWriter(JSONWriter):
+    """Appends the last value of every scalar to a file, as one JSON object for each write.
 
-    The keys are the scalars' names and ``iteration``, in the order of the alphabet. What should be
-    smoothed is the median of its window.
+    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
+    written as the median of its window.
 
     Args:
-        json_file: The file.
-        window_size: The window.
+        json_file: Path of the file; it is opened by the first write.
+        window_size: Number of values in the window.
     """
 
     def write(self) -> None:
-        """Write what is later than the last iteration written."""
-        rows: dict[int, dict[str, Any]] = {}
-        for name, (value, iteration) in self.storage().latest_values(self._window_size).items():
-            if iteration > self._last_write:
-                rows.setdefault(iteration, {})[name] = value
-        for iteration, row in rows.items():
-            self._append({**row, "iteration": iteration})
-        self._last_write = max(rows, default=self._last_write)
-        self._flush()
-
-
-class WholeJSONWriter(_Lines):
-    """Appends the last value of every scalar to a file, as one JSON object, whenever it writes.
-
-    The keys are the scalars' names and ``iteration``, in the order of the alphabet. What should be
-    smoothed is the median of its window.
-
-    Args:
-        json_file: The file.
-        window_size: The window.
-    """
-
-    def write(self) -> None:
-        """Write all of them, new or not."""
+        """Append all scalars, new or not."""
         storage = self.storage()
         latest = storage.latest_values(self._window_size)
         values = {name: value for name, (value, _) in latest.items()}
-        self._append({"iteration": storage.iter, **values})
-        self._flush()
+        self._append([{"iteration": storage.iter, **values}])
 
 
-class TensorboardXWriter(EventWriter):
+class TensorboardXWriter(_WindowWriter):
     """Writes scalars, images and histograms for TensorBoard.
 
     Args:
-        log_dir: The directory.
-        window_size: The window of which the median is written, where a scalar should be smoothed.
-        kwargs: Passed to ``SummaryWriter``.
+        log_dir: Directory of the event files.
+        window_size: Number of values whose median is written for a scalar with a smoothing hint.
+        kwargs: Arguments of ``SummaryWriter``.
 
     Raises:
         ImportError: if tensorboard is not installed.
@@ -138,24 +149,19 @@ class TensorboardXWriter(EventWriter):
 
     def __init__(self, log_dir: str, window_size: int = 20, **kwargs: Any) -> None:
         require("tensorboard", type(self).__name__)
+        super().__init__(window_size)
         self._arguments = {"log_dir": os.fspath(log_dir), **kwargs}
-        self._window_size = of_window(window_size)
-        self._last_write = -1
         self._writer: Any = None
 
     def write(self) -> None:
-        """Write what is new; images and histograms are then forgotten."""
+        """Write the new scalars; write images and histograms and clear them."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(**self._arguments)
+        for name, value, iteration in self._new_scalars():
+            self._writer.add_scalar(name, value, iteration)
         storage = self.storage()
-        newest = self._last_write
-        for name, (value, iteration) in storage.latest_values(self._window_size).items():
-            if iteration > self._last_write:
-                self._writer.add_scalar(name, value, iteration)
-                newest = max(newest, iteration)
-        self._last_write = newest
         for name, image, iteration in storage.vis_data:
             self._writer.add_image(name, image, iteration)
         storage.clear_images()
@@ -164,7 +170,7 @@ class TensorboardXWriter(EventWriter):
         storage.clear_histograms()
 
     def close(self) -> None:
-        """Close the file; another one is begun if there is more."""
+        """Close the event file; a later write begins another one."""
         if self._writer is not None:
             self._writer.close()
         self._writer = None
@@ -173,56 +179,90 @@ class TensorboardXWriter(EventWriter):
         return {**self.__dict__, "_writer": None}
 
 
-class CommonMetricPrinter(EventWriter):
-    """Prints time to go, iteration, losses, times, learning rate and memory in one line.
+class VisdomWriter(_WindowWriter):
+    """Draws every scalar as a line in its own Visdom window, and shows images.
+
+    If the server cannot be reached, or fails later, one warning is logged and training goes on.
 
     Args:
-        max_iter: Iterations of the run, for the time to go; without it there is none.
-        window_size: The window of which the losses' median is shown.
+        window_size: Number of values whose median is drawn for a scalar with a smoothing hint.
+        env: Name of the Visdom environment.
+        kwargs: Arguments of ``visdom.Visdom``: ``server``, ``port``; or ``offline=True`` with
+            ``log_to_filename``, for a file that ``Visdom().replay_log()`` sends later.
+
+    Raises:
+        ImportError: if visdom is not installed.
+    """
+
+    def __init__(self, window_size: int = 20, env: str = "main", **kwargs: Any) -> None:
+        super().__init__(window_size)
+        init = {"env": env, "use_incoming_socket": False, "raise_exceptions": True, **kwargs}
+        self._page = Backend(visdom.VisdomWriter, type(self).__name__, init=init)
+
+    def write(self) -> None:
+        """Draw the new scalars; show images and clear them."""
+        for iteration, row in sorted(_by_iteration(self._new_scalars()).items()):
+            self._page.send(iteration, scalars=row)
+        storage = self.storage()
+        for name, image, iteration in storage.vis_data:
+            self._page.send(iteration, images={name: image})
+        storage.clear_images()
+
+    def close(self) -> None:
+        """Wait until everything is drawn."""
+        self._page.close()
+
+
+class CommonMetricPrinter(_WindowWriter):
+    """Logs remaining time, iteration, losses, times, learning rate and memory in one line.
+
+    Args:
+        max_iter: Number of iterations of the run; without it no remaining time is shown.
+        window_size: Number of values whose median is shown for a loss.
     """
 
     def __init__(self, max_iter: int | None = None, window_size: int = 20) -> None:
+        super().__init__(window_size)
         self.logger = logging.getLogger("lightning_hooks")
         self._max_iter = max_iter
-        self._window_size = of_window(window_size)
-        self._last: tuple[int, float] | None = None  # iteration and time of the last line
+        self._last_write: tuple[int, float] | None = None  # iteration and time of the last line
 
     def write(self) -> None:
-        """Print a line, unless the run is over."""
+        """Log a line, unless the run is over."""
         storage = self.storage()
         if storage.iter != self._max_iter:
             self.logger.info(self.line(storage))
 
     def line(self, storage: EventStorage) -> str:
-        """Return the line of now."""
-        known = storage.histories()
+        """Return the line for the present iteration."""
+        histories = storage.histories()
         parts = []
-        eta = self._seconds_to_go(storage)
+        eta = self._remaining_seconds(storage)
         if eta is not None:
             parts.append(f"eta: {datetime.timedelta(seconds=int(eta))}")
         parts.append(f"iter: {storage.iter}")
-        for name, history in known.items():
+        for name, history in histories.items():
             if "loss" in name:
                 window = storage.count_samples(name, self._window_size)
                 parts.append(f"{name}: {history.median(window):.4g}")
-        if "time" in known:
-            parts.append(f"time: {known['time'].global_avg():.4f}")
-        if "data_time" in known:
-            parts.append(f"data_time: {known['data_time'].avg(20):.4f}")
-        parts.append(f"lr: {known['lr'].latest():.5g}" if "lr" in known else "lr: N/A")
+        if "time" in histories:
+            parts.append(f"time: {histories['time'].global_avg():.4f}")
+        if "data_time" in histories:
+            parts.append(f"data_time: {histories['data_time'].avg(20):.4f}")
+        parts.append(f"lr: {histories['lr'].latest():.5g}" if "lr" in histories else "lr: N/A")
         if torch.cuda.is_available():
             parts.append(f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M")
         return " " + "  ".join(parts)
 
-    def _seconds_to_go(self, storage: EventStorage) -> float | None:
+    def _remaining_seconds(self, storage: EventStorage) -> float | None:
         if self._max_iter is None:
             return None
-        to_go = self._max_iter - storage.iter - 1
+        iterations = self._max_iter - storage.iter - 1
         if "time" in storage.histories():
-            seconds = storage.history("time").median(1000) * to_go
+            seconds = storage.history("time").median(1000) * iterations
             storage.put_scalar("eta_seconds", seconds, smoothing_hint=False)
             return seconds
-        last, self._last = self._last, (storage.iter, time.perf_counter())
+        last, self._last_write = self._last_write, (storage.iter, time.perf_counter())
         if last is None or storage.iter == last[0]:
             return None
-        return (self._last[1] - last[1]) / (storage.iter - last[0]) * to_go
+        return (self._last_write[1] - last[1]) / (storage.iter - last[0]) * iterations

@@ -95,6 +95,8 @@ class Runner(Counters, Optimizers):
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags that ``model`` had when a hook switched it to evaluation."""
         self.seen_metrics: dict[str, torch.Tensor] = {}
+        self.dialect_facades: dict[str, Any] = {}
+        """The run as hooks of other dialects see it, by dialect."""
         self._register_virtually()
 
     def _watch(self, trainer: L.Trainer) -> None:
