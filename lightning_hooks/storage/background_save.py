@@ -1,7 +1,4 @@
-"""Jobs of a thread beside the training, one at a time.
-
-A copy of a checkpoint in memory that is kept: the next one goes to the same place.
-"""
+"""Copy a checkpoint in memory, and write the copy in a thread beside the training."""
 
 from __future__ import annotations
 
@@ -19,58 +16,59 @@ __all__ = ["BackgroundSaver", "Snapshot"]
 
 
 class BackgroundSaver:
-    """Copies an object and has a thread write the copy.
+    """Copy objects and write the copies in a thread, one at a time.
 
-    There is one buffer: the next save waits for the one before, and raises what went wrong there,
-    if nobody has asked before.
-    The thread is no daemon: a program that ends waits for the file.
+    There is one buffer: a save waits for the one before, and raises its error if that was not
+    raised before. The thread is no daemon: a program that ends waits for the file.
     """
 
     def __init__(self) -> None:
         self._snapshot = Snapshot()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._what = ""
+        self._name = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()  # a copy or a pickle has its own thread and buffer
 
-    def save(self, obj: Any, write: Callable[[Any], None], what: str) -> None:
+    def save(self, obj: Any, write: Callable[[Any], None], name: str) -> None:
         """Copy an object, and call ``write`` with the copy in the thread.
 
         Args:
-            obj: What to write, which may change afterwards.
-            write: Writes it.
-            what: A name for it, for the note of an error.
+            obj: The object, which may change afterwards.
+            write: Writes the copy.
+            name: A name for it, in the note on an error and of the thread.
         """
         self.wait()
-        make = self._snapshot.take(obj)
-        self._what = what
-        # the name of the thread is what a profiler or a stack dump shows
-        self._thread = threading.Thread(target=self._run, args=(make, write), name="save " + what)
+        get_copy = self._snapshot.take(obj)
+        self._name = name
+        # a profiler or a stack dump shows the name of the thread
+        self._thread = threading.Thread(
+            target=self._run, args=(get_copy, write), name="save " + name
+        )
         self._thread.start()
 
-    def _run(self, make: Callable[[], Any], write: Callable[[Any], None]) -> None:
+    def _run(self, get_copy: Callable[[], Any], write: Callable[[Any], None]) -> None:
         try:
-            write(make())
+            write(get_copy())
         except BaseException as error:  # the next save or the end of the fit raises it
             self._error = error
 
     def raise_error(self) -> None:
-        """Raise what has gone wrong in the thread since the last call, without waiting for it."""
+        """Raise the error of the thread since the last call, if any, without waiting."""
         if self._error is not None:
             self.wait()
 
-    def is_writing(self, what: str) -> bool:
-        """Whether this is still to be written, or could not be; what lies there is older."""
+    def is_writing(self, name: str) -> bool:
+        """Return whether this is still to be written, or could not be."""
         is_alive = self._thread is not None and self._thread.is_alive()  # first: it may end now
-        return (is_alive or self._error is not None) and self._what == what
+        return (is_alive or self._error is not None) and self._name == name
 
     def wait(self) -> None:
         """Wait until everything is written.
 
         Raises:
-            BaseException: what went wrong in the thread since the last call, with a note.
+            BaseException: the error of the thread since the last call, with a note.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -78,7 +76,7 @@ class BackgroundSaver:
         error, self._error = self._error, None
         if error is not None:
             if hasattr(error, "add_note"):  # Python 3.11
-                error.add_note(f"while {self._what} was written in the background")
+                error.add_note(f"while {self._name} was written in the background")
             raise error
 
 
@@ -87,11 +85,11 @@ _cuda: Any = torch.cuda  # parts of it have no types
 
 
 class Snapshot:
-    """Copies the tensors of an object into one buffer, and pickles the rest.
+    """Copy the tensors of an object into one buffer, and pickle the rest.
 
-    The cost is one copy of each storage; the buffer is as large as the object's tensors and kept
-    from one copy to the next. For tensors on a GPU it is page-locked: the copy is then queued
-    behind the work on the stream, and the program goes on at once.
+    Each storage is copied once; the buffer is as large as the object's tensors and is reused by
+    the next copy. For tensors on a GPU it is page-locked: the copy is then queued behind the work
+    on the stream, and the program goes on at once.
     """
 
     def __init__(self) -> None:
@@ -103,11 +101,11 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are kept."""
+        """The size of the buffer."""
         return 0 if self._buffer is None else self._buffer.nbytes
 
     def take(self, obj: Any) -> Callable[[], Any]:
-        """Copy an object as it is now; return what makes the copy, good until the next call."""
+        """Copy an object; return a function that returns the copy, valid until the next call."""
         file = io.BytesIO()  # of everything but the tensors
         pickler = _Pickler(file)
         pickler.dump(obj)
@@ -128,19 +126,19 @@ class Snapshot:
                 copied.append(_cuda.Event())
                 copied[-1].record()
 
-        def make() -> Any:
+        def get_copy() -> Any:
             for event in copied:
                 event.synchronize()
             return _Unpickler(file.getvalue(), [t.untyped_storage() for t in targets]).load()
 
-        return make
+        return get_copy
 
     def _resize(self, nbytes: int, *, pinned: bool) -> None:
         if self._buffer is not None and (self.nbytes, self._unpin is not None) == (nbytes, pinned):
             return
         if self._unpin is not None:
             self._unpin()
-        self._buffer = self._unpin = None  # before there is another one
+        self._buffer = self._unpin = None  # freed before the next is allocated
         self._buffer = torch.empty(nbytes, dtype=torch.uint8)
         if pinned:  # not torch's pinned memory: its sizes are rounded up to powers of two
             runtime = _cuda.cudart()
@@ -150,7 +148,7 @@ class Snapshot:
 
 
 def _unpin(runtime: Any, address: int) -> None:
-    with contextlib.suppress(RuntimeError):  # the driver may be gone at the end of the process
+    with contextlib.suppress(RuntimeError):  # the driver may be unloaded at the end of the process
         runtime.cudaHostUnregister(address)
 
 
@@ -163,13 +161,13 @@ def _part(buffer: torch.Tensor | None, start: int, nbytes: int) -> torch.Tensor:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the whole storage that a tensor looks at."""
+    """Return the whole storage of a tensor."""
     empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return empty.set_(tensor.untyped_storage())
 
 
 class _Pickler(pickle.Pickler):
-    """Puts tensors aside; tensors of one storage stay so."""
+    """Pickle an object without its tensors; tensors that share a storage still do."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)

@@ -1,7 +1,7 @@
-"""CRC-32 of files, and of what goes into one.
+"""Compute the CRC-32 of files, and of bytes while they are written.
 
-It is for damage, not against forgery: to read a file and compute it takes half of SHA-256's time,
-and a checkpoint's is put together from those that ``torch.save`` has computed.
+It detects damage, not forgery: it takes half of SHA-256's time, and a checkpoint's is combined
+from those that ``torch.save`` has computed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def checksum(path: str) -> str:
 
 
 def archive_checksum(path: str) -> str:
-    """Return what :func:`checksum` would for a local zip file whose records are not compressed.
+    """Return the :func:`checksum` of a local zip file whose records are not compressed.
 
-    Each record's CRC-32 is in the file, of the bytes as they were in memory; only what is between
-    the records is read.
+    The CRC-32 of each record is in the file, computed from the bytes in memory; only the bytes
+    between the records are read.
     """
     values, lengths, end = [], [], 0
     with open(path, "rb") as file, ZipFile(file) as archive:
@@ -52,10 +52,10 @@ def archive_checksum(path: str) -> str:
 
 
 def joined(values: Sequence[int], lengths: Sequence[int]) -> int:
-    """Return the CRC-32 of parts in a row, from that of each part and its bytes.
+    """Return the CRC-32 of parts in a row, from the CRC-32 and the length of each.
 
-    A part adds what its own CRC becomes when as many zero bits go through as there are after it.
-    A bit through is linear: a matrix over the two numbers 0 and 1, and its square two bits.
+    A part adds its own CRC after as many zero bits as there are behind it. A zero bit is a linear
+    map: a matrix over the numbers 0 and 1, whose square is two bits.
 
     >>> joined([zlib.crc32(b"one"), zlib.crc32(b"two")], [3, 3]) == zlib.crc32(b"onetwo")
     True
@@ -77,7 +77,7 @@ def _times(matrix: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any]) -> np.nd
 
 
 class ChecksumWriter:
-    """Passes bytes on to a file, and knows how many there were and their CRC-32."""
+    """Write bytes to a file, and count them and their CRC-32."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -98,4 +98,4 @@ class ChecksumWriter:
         return len(view)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no bytes are held back."""

@@ -1,1 +1,1 @@
-"""``CheckpointHook`` and what it is made of: when to save, where to, and which files to keep."""
+"""``CheckpointHook`` and its parts: when to save, under which name, and which files to keep."""

@@ -1,4 +1,4 @@
-"""``CheckpointHook``: checkpoints to resume from, by epoch or by iteration, the last k kept."""
+"""Write checkpoints by epoch or by iteration and keep the last ones: ``CheckpointHook``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks._exports import find
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
@@ -20,8 +21,7 @@ from lightning_hooks.hooks.checkpoint.paths import (
     make_early,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.checkpoint.writer import check_strategy
-from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter, check_strategy
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
@@ -33,34 +33,34 @@ __all__ = ["CheckpointHook"]
 
 @HOOKS.register_module()
 class CheckpointHook(ModelCheckpointHook):
-    """Writes Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
+    """Write Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
 
-    What is due at mmcv's points is written where a resume from it loses nothing: see
-    :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A file appears under its
-    name when it is whole and on the disk; then ``latest.pth`` is pointed at it, and older ones
-    are deleted: only files that this hook has written, in this run or the one resumed from. Which
-    they are, with size and CRC-32, is in ``checkpoints.json`` beside them
-    (:mod:`lightning_hooks.storage.manifest`). What a killed process has left half-written is
-    deleted by the next run in the directory.
+    A checkpoint that is due at one of mmcv's points is written where a resume from it loses
+    nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A file gets
+    its name when it is complete and on the disk; then ``latest.pth`` is pointed at it, and older
+    files are deleted: only those that this hook has written, in this run or the one resumed from.
+    They are listed, with size and CRC-32, in ``checkpoints.json`` beside them
+    (:mod:`lightning_hooks.storage.manifest`). The next run in the directory deletes what a killed
+    process has left half-written.
 
-    Given to the Trainer itself, it is to Lightning a ``ModelCheckpoint``: none is added, and
+    Given to the Trainer itself, it is a ``ModelCheckpoint`` to Lightning, which adds none:
     ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
     process too; ``"best"`` is the best by an ``EvalHook`` or ``BestCheckpointHook``, else the
     last. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside it. In a
-    ``HookAdapter`` it is the other way round: give ``enable_checkpointing=False``, and
+    ``HookAdapter``, give ``enable_checkpointing=False``, and
     ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
 
-    From a file that was written at the end of a pass over the data, as all are by epoch, a run
-    goes on bit for bit. From one written within a pass, by iteration, so do counters, schedules
-    and optimizers, but a ``DataLoader`` begins the pass anew, for as many batches as were left of
-    it; one with a ``state_dict``, as torchdata's ``StatefulDataLoader``, goes on where it stood.
-    Gradients accumulated since the last optimizer step are in no file: the next step is made of
-    the other batches of its window. An ``interval`` that is a multiple of a pass, or at least of
-    the accumulated iterations, avoids both.
+    A run resumed from a file that was written at the end of a pass over the data, as all are by
+    epoch, is bit-equal. From one written within a pass, by iteration, counters, schedules and
+    optimizers are restored, but a ``DataLoader`` begins the pass anew, for as many batches as
+    were left of it; one with a ``state_dict``, as torchdata's ``StatefulDataLoader``, continues.
+    Gradients accumulated since the last optimizer step are in no file: the next step uses the
+    other batches of its window. An ``interval`` that is a multiple of a pass, or at least of the
+    accumulated iterations, avoids both.
 
-    The files are written so whether or not the Trainer has Lightning's ``AsyncCheckpointIO``
-    (``background`` is what has a thread write them); a ``CheckpointIO`` of the user's own kind
-    writes and reads them itself, and one that is asynchronous is waited for.
+    This holds whether or not the Trainer has Lightning's ``AsyncCheckpointIO`` (a thread writes
+    the files with ``background``); a ``CheckpointIO`` of the user's own kind writes and reads them
+    itself, and is waited for if it is asynchronous.
 
     ==========================  ==============================================================
     key in ``runner.meta``      value
@@ -73,8 +73,8 @@ class CheckpointHook(ModelCheckpointHook):
         by_epoch: Whether epochs or iterations are counted.
         save_optimizer: Whether the run can be resumed from the files; without, they are for
             loading weights.
-        out_dir: Where files are written: into the directory in it that has the name of the work
-            directory. The work directory by default; ``s3://...`` and other paths of fsspec's.
+        out_dir: The directory in which files are written to one with the work directory's name;
+            the work directory by default. Paths of fsspec's, as ``s3://...``, are allowed.
         max_keep_ckpts: How many files are kept, the last included; -1 for all.
         save_last: Whether a file is written at the end of training, whatever the interval.
         sync_buffer: Whether buffers of floating-point type are averaged over the ranks before.
@@ -83,15 +83,15 @@ class CheckpointHook(ModelCheckpointHook):
             ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
         create_symlink: Whether ``latest.pth`` is kept; by default where the files are local.
         background: Whether a thread writes the file while the training goes on: the training
-            waits for one copy in memory, which is kept, and for the file before, if that is not
-            on the disk yet. What goes wrong is raised after the next step, or at the end.
-        on_saved: A function that is called with the path of each file when that is on the disk,
-            on rank 0, by the thread that has written it: to upload it, say.
+            waits for one copy in memory, which is kept, and for the previous file, if that is not
+            on the disk yet. An error is raised after the next step, or at the end.
+        on_saved: A function, called with the path of each file when it is on the disk, on rank 0,
+            by the thread that has written it; to upload it, for example.
         save_best: Names of values that the module logs in the Trainer's validation: the best
             by each are kept too, as by a ``BestCheckpointHook``. They do not count among
             ``max_keep_ckpts``.
-        rule: ``"greater"`` or ``"less"``: which of these values are better; by default told from
-            the name, as by ``BestCheckpointHook``.
+        rule: ``"greater"`` or ``"less"``: which of these values are better; by default inferred
+            from the name, as by ``BestCheckpointHook``.
         greater_keys: Names, or parts of names, of values that are better when greater.
         less_keys: The same of values that are better when less.
         keep_best: How many checkpoints are kept by each name, at least 1.
@@ -105,7 +105,7 @@ class CheckpointHook(ModelCheckpointHook):
         ImportError: if the package for a remote ``out_dir`` is missing.
         OSError: before the first iteration, if the directory cannot be made or written to.
 
-    Source: mmcv's ``CheckpointHook``; ``save_best`` and what goes with it are MMEngine's.
+    Source: mmcv's ``CheckpointHook``; ``save_best`` and its arguments are MMEngine's.
 
     Note:
         Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them;
@@ -113,12 +113,12 @@ class CheckpointHook(ModelCheckpointHook):
         are kept, the last one and after a resume too; the last one is also written where
         training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
         are not averaged (mmcv fails on them); files that are not in the manifest are not
-        deleted; one without the optimizer is not resumed from, and says what it is for.
+        deleted; one without the optimizer is refused for a resume.
     """
 
     reads_step = False
     key_arguments = ("out_dir", "filename_tmpl")
-    best: EvalHook | None = None
+    best: CheckpointWriter | None = None
     """The hook that keeps the best, with ``save_best``."""
     _saved_at: int | None = None
     _has_run = False
@@ -163,7 +163,8 @@ class CheckpointHook(ModelCheckpointHook):
         self.create_symlink = create_symlink
         self._init_writing(background, on_saved)
         if save_best is not None:
-            self.best = EvalHook(
+            # by name: the family of evaluations imports this one
+            self.best = find("EvalHook")(
                 None,
                 by_epoch=by_epoch,
                 save_best=save_best,
@@ -185,7 +186,7 @@ class CheckpointHook(ModelCheckpointHook):
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Say where files will be, and clean up behind processes that were killed."""
+        """Check and clean up the directory of the files."""
         super().before_run(runner)
         self._due = self._saved_at = None
         self._has_run = True
@@ -210,20 +211,20 @@ class CheckpointHook(ModelCheckpointHook):
         return partial(checkpoints.superseded, limit=self.max_keep_ckpts)
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Decide by epoch."""
+        """Mark a file as due, if epochs are counted."""
         due = self.every_n_epochs(runner, self.interval)
         if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
-            self._decide(runner, runner.epoch + 1, "epochs")
+            self._mark_due(runner, runner.epoch + 1, "epochs")
 
     def after_train_iter(self, runner: Any) -> None:
-        """Decide by iteration."""
+        """Mark a file as due, if iterations are counted."""
         if self.by_epoch:
             return
         due = self.every_n_iters(runner, self.interval)
         if due or (self.save_last and self.is_last_iter(runner)):
-            self._decide(runner, runner.iter + 1, "iterations")
+            self._mark_due(runner, runner.iter + 1, "iterations")
 
-    def _decide(self, runner: Any, number: int, unit: str) -> None:
+    def _mark_due(self, runner: Any, number: int, unit: str) -> None:
         self._due = number
         self._saved_at = runner.iter if self.by_epoch else number
         runner.logger.info("Saving checkpoint at %d %s", number, unit)
@@ -236,11 +237,11 @@ class CheckpointHook(ModelCheckpointHook):
     # -- Lightning's events: the file is written -------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Nothing has run yet."""
+        """Note that no batch of this fit has run."""
         self._has_run = False
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the last file, where training has ended before it was due; wait for the thread."""
+        """Write the last file, if training has ended before it was due; wait for the thread."""
         runner = self._runner
         if self.save_last and self._saved_at != runner.iter:
             self._due = runner.epoch if self.by_epoch else runner.iter
@@ -248,7 +249,7 @@ class CheckpointHook(ModelCheckpointHook):
         super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Clean up where the run that is resumed had only that left to do."""
+        """Clean up after a resume in which no batch was left to run."""
         if not self._has_run:
             runner = Driver.of(trainer).runner
             self._clean_up(runner, resumed_at=progress.batches_processed(trainer))

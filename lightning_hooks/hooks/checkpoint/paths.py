@@ -1,4 +1,4 @@
-"""Where checkpoints go and what they are called, by mmcv's rules."""
+"""Check and apply mmcv's arguments for the directory and the names of checkpoints."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ import fsspec
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.utils.arguments import LARGEST, check_path
 
-LONGEST_NAME = 220
-"""Bytes of a file's name: most systems take 255, and a name is longer while it is written."""
-
 __all__ = [
     "checked_out_dir",
     "directory_of",
@@ -24,13 +21,16 @@ __all__ = [
     "refuse_other_storage",
 ]
 
+LONGEST_NAME = 220
+"""Bytes of a file's name: most systems allow 255, and a temporary name is longer."""
+
 
 def checked_out_dir(out_dir: Any) -> str | None:
     """Return an ``out_dir`` argument as a string, or None.
 
     Raises:
         TypeError: if it is not a path.
-        ImportError: if the package for its storage is missing; the message says which.
+        ImportError: if the package for its storage is missing; the message names it.
         ValueError: if there is no such storage.
     """
     path = check_path("out_dir", out_dir)
@@ -62,7 +62,7 @@ def directory_of(out_dir: str | None, work_dir: str) -> str:
 
 
 def make_early(runner: Any, directory: str) -> None:
-    """Make a local directory at the start of the run, that it does not fail at the first file."""
+    """Make a local directory at the start of the run, so that an error comes before training."""
     if runner.rank == 0 and files.is_local(directory) and not runner.trainer.fast_dev_run:
         files.make_directory(directory)
 
@@ -72,8 +72,8 @@ def filename_template(template: Any, by_epoch: bool) -> str:
 
     Raises:
         TypeError: if it is not a string.
-        ValueError: if it does not make a name from a number, another one from another number, or
-            the name is too long, or that of a file elsewhere or of the hook's own.
+        ValueError: if it has not exactly one number, or makes a name that is too long, outside
+            the directory, or reserved.
     """
     if template is None:
         return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
@@ -100,20 +100,17 @@ def filename_template(template: Any, by_epoch: bool) -> str:
 
 
 def _has_number(template: str) -> bool:
-    """Whether a template has the number in it, as it is or with leading zeros, and no more."""
+    """Return whether a template has one field: the number, plain or with leading zeros."""
     try:
         fields = [found[1:] for found in string.Formatter().parse(template) if found[1] is not None]
     except ValueError:
         return False
-    return (
-        bool(fields)
-        and all(
-            name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
-            for name, spec, kind in fields
-        )
-        and len({name for name, *_ in fields}) == 1
-        and (fields[0][0] == "0" or len(fields) == 1)
+    plain = all(
+        name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
+        for name, spec, kind in fields
     )
+    # "{}" stands once: each takes an argument of its own
+    return plain and ([name for name, *_ in fields] == [""] or {n for n, *_ in fields} == {"0"})
 
 
 def refuse_other_storage(file_client_args: Any) -> None:
@@ -121,7 +118,7 @@ def refuse_other_storage(file_client_args: Any) -> None:
 
     Raises:
         TypeError: if it is neither a dict nor None.
-        ValueError: for another backend; the message says what to use.
+        ValueError: for another backend; the message names the alternative.
     """
     args = file_client_args
     if not (args is None or isinstance(args, Mapping)):

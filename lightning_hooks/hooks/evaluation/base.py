@@ -1,7 +1,4 @@
-"""A hook that evaluates at intervals, before training too, and leaves no trace of it.
-
-After how many epochs or iterations is evaluated.
-"""
+"""Evaluate at intervals, also before training, and restore the state of the training."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ __all__ = ["TimedEvaluation", "interval_at", "is_due", "milestones_of"]
 
 
 class TimedEvaluation(BestCheckpoints):
-    """Calls ``_do_evaluate(runner)`` when it is time.
+    """Call ``_do_evaluate(runner)`` at intervals.
 
     A subclass sets ``dataloader`` (None for the Trainer's own validation), ``start``,
     ``interval``, ``by_epoch`` and, with ``use_dynamic_intervals``, ``dynamic_milestones`` and
@@ -47,20 +44,20 @@ class TimedEvaluation(BestCheckpoints):
         raise NotImplementedError(f"{type(self).__name__} must define _do_evaluate(runner)")
 
     def before_run(self, runner: Any) -> None:
-        """Get ready."""
+        """Count from the beginning."""
         super().before_run(runner)
         self.initial_flag = True
         if (self.by_epoch and not self.background) or self.save_best is None:
             skip_events(self, TimedEvaluation, "on_train_batch_end")
 
     def before_train_epoch(self, runner: Any) -> None:
-        """Evaluate by epoch before the training, if ``start`` says so."""
+        """Evaluate before training, if epochs are counted and ``start`` is reached."""
         self._decide_interval(runner)
         if self.by_epoch and self.initial_flag:
             self._evaluate_at_start(runner, runner.epoch, self.after_train_epoch)
 
     def before_train_iter(self, runner: Any) -> None:
-        """Evaluate by iteration before the training, if ``start`` says so."""
+        """Evaluate before training, if iterations are counted and ``start`` is reached."""
         if self.by_epoch:
             return
         self._decide_interval(runner)
@@ -68,12 +65,12 @@ class TimedEvaluation(BestCheckpoints):
             self._evaluate_at_start(runner, runner.iter, self.after_train_iter)
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Evaluate by epoch."""
+        """Evaluate, if epochs are counted and one is due."""
         if self.by_epoch and self.dataloader is not None and self._should_evaluate(runner):
             self._evaluate(runner)
 
     def after_train_iter(self, runner: Any) -> None:
-        """Evaluate by iteration; what the training has to log until now is logged before."""
+        """Evaluate, if iterations are counted and one is due; log the training's values first."""
         if self.by_epoch or self.dataloader is None or not self._should_evaluate(runner):
             return
         if not self._at_start:
@@ -83,7 +80,7 @@ class TimedEvaluation(BestCheckpoints):
         self._evaluate(runner)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Look at the Trainer's own validation, if there is no loader."""
+        """Take the scores of the Trainer's own validation, if there is no loader."""
         fitting = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
         if fitting and self.dataloader is None:
             runner = Driver.of(trainer).runner
@@ -93,15 +90,15 @@ class TimedEvaluation(BestCheckpoints):
         super().on_validation_end(trainer, pl_module)
 
     def _decide_interval(self, runner: Any) -> None:
-        """Take the interval of the time."""
+        """Set the interval in force, if intervals are dynamic."""
         if self.use_dynamic_intervals:
             self.interval = interval_at(
                 self._counter(runner) + 1, self.dynamic_milestones, self.dynamic_intervals
             )
 
     def _should_evaluate(self, runner: Any) -> bool:
-        """Whether this epoch or iteration is one to evaluate after."""
-        # the Trainer's validation comes when it is counted already
+        """Return whether to evaluate after this epoch or iteration."""
+        # when the Trainer validates, it is counted already
         done = self._counter(runner) + (self.dataloader is not None)
         return is_due(done, self.start, self.interval)
 
@@ -121,23 +118,23 @@ class TimedEvaluation(BestCheckpoints):
             evaluate(runner)
         finally:
             self._at_start = False
-        self._tell_start(runner)
+        self._report_start(runner)
 
-    def _tell_start(self, runner: Any) -> None:
-        """Log and keep what the evaluation before training has found."""
+    def _report_start(self, runner: Any) -> None:
+        """Log the scores of an evaluation before training, and write the checkpoint that is due."""
         if runner.log_buffer.ready and not self.by_epoch:
             for hook in _loggers(runner):  # now: the first iteration's values are another line
                 hook.after_train_epoch(runner)
-        elif runner.log_buffer.ready:  # the loggers are about to forget it with the epoch before
+        elif runner.log_buffer.ready:  # the loggers clear it when the epoch begins
             scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
             runner.logger.info("Evaluated before training: %s", scores)
         if self._due is not None:  # now: the first step changes the weights
             self._write(runner.trainer)
 
     def _evaluate(self, runner: Any) -> None:
-        with _left_as_it_was(runner):
+        with _state_restored(runner):
             self._do_evaluate(runner)
-        self._agree(runner)
+        self._take_rank_0s_decision(runner)
 
 
 def _loggers(runner: Any) -> list[Any]:
@@ -145,8 +142,8 @@ def _loggers(runner: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _left_as_it_was(runner: Any) -> Iterator[None]:
-    """Put train flags and random state back, and keep the module from logging."""
+def _state_restored(runner: Any) -> Iterator[None]:
+    """Restore train flags and random state after the block; keep the module from logging in it."""
     parts = [*runner.module.modules(), *runner.model.modules()]
     flags = [(part, part.training) for part in parts]
     try:
@@ -159,7 +156,7 @@ def _left_as_it_was(runner: Any) -> Iterator[None]:
 
 
 def is_due(done: int, start: int | None, interval: int) -> bool:
-    """Whether to evaluate after ``done`` epochs or iterations.
+    """Return whether to evaluate after ``done`` epochs or iterations.
 
     ``done % interval == 0``; with a start, ``(done - start) % interval == 0`` from there on.
 

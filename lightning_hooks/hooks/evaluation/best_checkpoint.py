@@ -1,4 +1,4 @@
-"""``BestCheckpointHook``: the checkpoints with the best validation results, by several metrics."""
+"""Keep the checkpoints with the best validation results: ``BestCheckpointHook``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BestCheckpointHook"]
 
 @HOOKS.register_module()
 class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  # every_n_epochs
-    """Keeps the checkpoints with the best of what the module logs in the Trainer's validation.
+    """Keep the checkpoints with the best of the values logged in the Trainer's validation.
 
     After each ``interval``-th epoch's validation every key is compared by its own rule; where the
     score is among the ``keep_best`` best, ``best_<key>_epoch_<n>.pth`` is written, and the file
@@ -93,6 +93,6 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
         )
 
     def before_run(self, runner: Any) -> None:
-        """Find out what the best are so far."""
+        """Take the best so far from ``runner.meta``."""
         super().before_run(runner)
         ModelCheckpointHook.before_run(self, runner)

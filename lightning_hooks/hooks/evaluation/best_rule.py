@@ -1,7 +1,4 @@
-"""By which scores, and by which rule, a checkpoint is the best.
-
-Which score is better, and what the file of the best is called, by mmcv's rules.
-"""
+"""Compare scores, and name the file of the best, by mmcv's rules."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ __all__ = ["BestRules", "best_name", "infer_rule", "key_list", "names", "number"
 
 
 class BestRules:
-    """mmcv's arguments and attributes for a comparison, for one key or several.
+    """Hold mmcv's arguments and attributes of a comparison, for one key or several.
 
-    ``rule``, ``key_indicator`` and ``compare_func`` are those of the first key. The class
-    attributes may be other ones in a subclass, and ``_init_rule`` may be overridden.
+    ``rule``, ``key_indicator`` and ``compare_func`` are those of the first key. A subclass may
+    set other class attributes, and override ``_init_rule``.
     """
 
     rule_map: ClassVar[dict[str, Callable[[Any, Any], bool]]] = {
@@ -40,10 +37,10 @@ class BestRules:
     key_indicator: str = ""
     compare_func: Callable[[Any, Any], bool]
 
-    def _compare_by(
+    def _init_comparison(
         self, save_best: Any, rule: Any, greater_keys: Any, less_keys: Any, keep_best: Any
     ) -> None:
-        """Check and take the arguments."""
+        """Check and set the arguments."""
         keys = key_list(save_best)
         check_int("keep_best", keep_best, 1)
         self.greater_keys = names("greater_keys", greater_keys, self._default_greater_keys)
@@ -56,8 +53,8 @@ class BestRules:
         rules = rule if many else [rule] * len(keys)
         self._rules: dict[str, tuple[Any, float]] = {}
         for key, one in reversed(list(zip(keys, rules, strict=True))):
-            self._init_rule(one, key)  # the first key's last: mmcv's attributes are its
-            self._take_rule()
+            self._init_rule(one, key)  # the first key comes last: mmcv's attributes are its
+            self._add_rule()
 
     def _init_rule(self, rule: str | None, key_indicator: str) -> None:
         """Set ``rule``, ``key_indicator`` and ``compare_func``.
@@ -77,16 +74,16 @@ class BestRules:
         if rule is not None:
             self.compare_func = self.rule_map[rule]
 
-    def _take_rule(self) -> None:
+    def _add_rule(self) -> None:
         if self.rule is not None and self.key_indicator != "auto":
             self._rules[self.key_indicator] = (self.compare_func, self.init_value_map[self.rule])
 
 
 def infer_rule(key: str, greater_keys: Iterable[str], less_keys: Iterable[str]) -> str:
-    """Return ``"greater"`` or ``"less"``: which scores of this name are better.
+    """Return which scores of this name are better: ``"greater"`` or ``"less"``.
 
-    The name is looked for in ``greater_keys``, then in ``less_keys``; then any of
-    ``greater_keys`` in the name, then any of ``less_keys``; upper and lower case are the same.
+    ``greater_keys``, then ``less_keys`` are searched for the whole name; then the name for any of
+    ``greater_keys``, then of ``less_keys``. Upper and lower case are the same.
 
     Raises:
         ValueError: if nothing is found.
@@ -95,15 +92,13 @@ def infer_rule(key: str, greater_keys: Iterable[str], less_keys: Iterable[str]) 
     ('greater', 'less')
     """
     name = key.lower()
-    greater, less = [k.lower() for k in greater_keys], [k.lower() for k in less_keys]
-    if name in greater:
-        return "greater"
-    if name in less:
-        return "less"
-    if any(k in name for k in greater):
-        return "greater"
-    if any(k in name for k in less):
-        return "less"
+    keys = {"greater": [*map(str.lower, greater_keys)], "less": [*map(str.lower, less_keys)]}
+    for rule, names_of_rule in keys.items():
+        if name in names_of_rule:
+            return rule
+    for rule, names_of_rule in keys.items():
+        if any(part in name for part in names_of_rule):
+            return rule
     raise ValueError(
         f"Cannot infer the rule for key {key} of save_best, which neither greater_keys nor "
         "less_keys have, thus a specific rule must be specified: rule='greater' or rule='less'"
@@ -141,9 +136,9 @@ def number(score: Any) -> float | int | None:
 def ranked(
     ranking: Sequence[list[Any]], score: float, path: str, better: Callable[[Any, Any], bool]
 ) -> list[list[Any]]:
-    """Return a ranking of ``[score, path]``, best first, with one more in it.
+    """Return a ranking of ``[score, path]``, best first, with one more entry.
 
-    It comes after those that it is not better than; an older entry of the same path goes.
+    It comes after those that it is not better than, and replaces one of the same path.
 
     >>> import operator
     >>> ranked([[0.9, "a"], [0.7, "b"]], 0.7, "c", operator.gt)

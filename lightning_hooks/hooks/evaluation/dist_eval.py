@@ -1,4 +1,4 @@
-"""``DistEvalHook``: an evaluation whose samples are dealt out to the ranks."""
+"""Evaluate on all ranks, each on its part of the samples: ``DistEvalHook``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def broadcast_bn_buffers(model: torch.nn.Module) -> None:
 
 
 class DistEvalHook(EvalHook):
-    """Evaluates on all ranks; rank 0 collects the results, evaluates and reports them.
+    """Evaluate on all ranks; rank 0 collects, evaluates and reports the results.
 
-    The loader has a sampler that deals the samples out (``DistributedSampler`` without
-    shuffling). With one rank it is an ``EvalHook``, which says what the other arguments are.
+    The loader's sampler splits the samples among the ranks (``DistributedSampler`` without
+    shuffling). With one rank it is an ``EvalHook``, where the other arguments are described.
 
     Args:
         test_fn: A function of the model and the loader that takes ``tmpdir`` and

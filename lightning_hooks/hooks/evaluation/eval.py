@@ -1,4 +1,4 @@
-"""``EvalHook``: a model is evaluated at intervals, and the best checkpoints are kept."""
+"""Evaluate a model at intervals, and keep the best checkpoints: ``EvalHook``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["EvalHook"]
 
 
 class EvalHook(TimedEvaluation):
-    """Evaluates the model after training epochs or iterations, and keeps the best checkpoints.
+    """Evaluate the model after training epochs or iterations, and keep the best checkpoints.
 
     Each ``(n - start) % interval == 0``-th epoch or iteration ``n``, ``test_fn(model, loader)``
     makes the results, ``loader.dataset.evaluate(results, logger=..., **eval_kwargs)`` their
@@ -37,7 +37,7 @@ class EvalHook(TimedEvaluation):
     ==================================  ======================================================
 
     Args:
-        dataloader: What to evaluate on; None for the Trainer's own validation, whose logged
+        dataloader: The data to evaluate on; None for the Trainer's own validation, whose logged
             metrics are then the scores: nothing else is run and nothing is logged twice.
         start: The first epoch or iteration that is evaluated, and what ``interval`` counts
             from. A run that has as many behind it at its start, 0 for any, is evaluated there
@@ -121,14 +121,14 @@ class EvalHook(TimedEvaluation):
         check_bool(by_epoch=by_epoch)
         check_function("test_fn", test_fn)
         if dataloader is None and (test_fn or eval_kwargs):
-            given = ", ".join([*(["test_fn"] if test_fn else []), *eval_kwargs])
-            raise ValueError(f"{given} without a dataloader: there is nothing to run")
+            names = ", ".join([*(["test_fn"] if test_fn else []), *eval_kwargs])
+            raise ValueError(f"{names} without a dataloader: there is nothing to run")
         refuse_other_storage(file_client_args)
         self.dataloader = dataloader
         self.start = start
         self.interval = interval
         self.by_epoch = by_epoch
-        self._compare_by(save_best, rule, greater_keys, less_keys, keep_best)
+        self._init_comparison(save_best, rule, greater_keys, less_keys, keep_best)
         self._init_writing(background, on_saved)
         self.test_fn = test_fn or single_gpu_test
         if isinstance(eval_kwargs.get("metric"), (Metric, MetricCollection)):
@@ -142,7 +142,7 @@ class EvalHook(TimedEvaluation):
             self.dynamic_milestones, self.dynamic_intervals = found
 
     def before_run(self, runner: Any) -> None:
-        """Complain now of what could not be evaluated later."""
+        """Raise or warn now if the evaluation could not work later."""
         super().before_run(runner)
         if self.save_best and self.dataloader is None and not runner.trainer.enable_validation:
             warnings.warn(
@@ -151,7 +151,7 @@ class EvalHook(TimedEvaluation):
                 stacklevel=2,
             )
         own = [getattr(getattr(self, x), "__func__", None) for x in ("evaluate", "_do_evaluate")]
-        if own != [EvalHook.evaluate, EvalHook._do_evaluate]:  # what they need they know
+        if own != [EvalHook.evaluate, EvalHook._do_evaluate]:  # their own may need something else
             return
         dataset = getattr(self.dataloader, "dataset", None)
         if dataset is not None and self.metric is None and not hasattr(dataset, "evaluate"):
@@ -161,7 +161,7 @@ class EvalHook(TimedEvaluation):
             )
 
     def _do_evaluate(self, runner: Any) -> None:
-        """Run the model on the loader, evaluate the results, look for a best score."""
+        """Run the model on the loader, evaluate the results, compare the scores."""
         self.latest_results = self._test(runner)
         self._report_results(runner)
 
@@ -174,7 +174,7 @@ class EvalHook(TimedEvaluation):
             self._save_ckpt(runner, key_score)
 
     def _test(self, runner: Any) -> Any:
-        """Return the results: of ``test_fn``, or the scores that a metric or the Trainer has."""
+        """Return the results of ``test_fn``, or the scores of a metric or of the Trainer."""
         if self.dataloader is None:
             trainer = runner.trainer
             return {**validation.val_metrics(trainer), **trainer.callback_metrics}
@@ -185,13 +185,13 @@ class EvalHook(TimedEvaluation):
         return measure(self.metric, pairs, runner.module.device, over_ranks=False)
 
     def evaluate(self, runner: Any, results: Any) -> Any:
-        """Return the score that ``save_best`` names, or a dict of them, if any; report all."""
+        """Log all scores; return the one that ``save_best`` names, or a dict of several."""
         scores = results
         if self.dataloader is not None and self.metric is None:
             dataset: Any = self.dataloader.dataset
             scores = dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs)
         scores = plain_values(scores)
-        if self.dataloader is not None:  # what the module has logged the loggers have already
+        if self.dataloader is not None:  # else the loggers have what the module has logged
             runner.log_buffer.output.update(scores)
             runner.log_buffer.ready = True
         if self.save_best is None:

@@ -1,4 +1,4 @@
-"""A model's results on a whole loader, in one process or collected from all ranks."""
+"""Run a model on a whole loader, in one process or on all ranks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["collected", "multi_gpu_test", "predict", "predictions", "single_gpu_
 def predict(model: torch.nn.Module, batch: Any) -> Any:
     """Run the model on one batch, prepared as the Trainer's own, without gradients.
 
-    A dict is given to a model of mmcv's, ``model(return_loss=False, **batch)``; of a list or
-    tuple the first entry is the input; anything else is.
+    A dict is passed as to a model of mmcv's, ``model(return_loss=False, **batch)``; of a list or
+    tuple the first entry is the input; anything else is the input itself.
 
     Raises:
         TypeError: for a dict and a model that does not take ``return_loss``.
@@ -47,7 +47,7 @@ def _trainer_of(model: torch.nn.Module) -> L.Trainer | None:
 
 
 def _batches(model: torch.nn.Module, data_loader: Any) -> Iterable[Any]:
-    """The loader's batches, under a bar where the Trainer has one."""
+    """Return the loader's batches, with a progress bar if the Trainer has one."""
     trainer = _trainer_of(model)
     if trainer is None:
         return data_loader  # type: ignore[no-any-return]
@@ -66,7 +66,7 @@ def _check_takes_return_loss(model: torch.nn.Module) -> None:
 
 
 def predictions(model: torch.nn.Module, data_loader: Any) -> Iterator[tuple[Any, Any]]:
-    """Give the model's prediction for each ``(input, target)`` batch, and the target.
+    """Yield the model's prediction for each ``(input, target)`` batch, and the target.
 
     Raises:
         TypeError: if the batches are something else.
@@ -107,16 +107,16 @@ def multi_gpu_test(
 
     Args:
         model: As for :func:`single_gpu_test`.
-        data_loader: The loader of this rank: its sampler deals the samples out in turn.
+        data_loader: The loader of this rank, whose sampler takes the samples in turn.
         tmpdir: A directory that all ranks see; results go through files in it.
-        gpu_collect: Whether results are sent from rank to rank instead, as without a directory.
+        gpu_collect: Whether results are sent from rank to rank, as without a directory.
 
     Source: mmcv's function of that name.
 
     Note:
         Departures from mmcv: ranks may have different numbers of results (mmcv drops the rest);
-        a loader that every rank goes through as a whole is seen to be one; of ``tmpdir`` only
-        own files are deleted; nothing sleeps.
+        a loader that every rank iterates as a whole is recognised; in ``tmpdir`` only own files
+        are deleted; nothing sleeps.
     """
     results = single_gpu_test(model, data_loader)
     if not (distributed.is_available() and distributed.is_initialized()):
@@ -128,9 +128,9 @@ def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any
     """Return the results of all ranks in the order of the data set on rank 0, else None.
 
     Args:
-        part: This rank's.
-        size: How many samples the data set has, if that is known.
-        tmpdir: A directory that all ranks see; without one, they are sent from rank to rank.
+        part: The results of this rank.
+        size: The length of the data set, if it has one.
+        tmpdir: A directory that all ranks see; without one, results are sent from rank to rank.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return part[:size]
@@ -161,12 +161,12 @@ def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]] | None:
             os.unlink(path)
         with contextlib.suppress(OSError):  # there is something else in it
             os.rmdir(tmpdir)
-    distributed.barrier()  # nobody may write the next ones before these are read
+    distributed.barrier()  # the next results must not be written before these are read
     return parts
 
 
 def _in_order(parts: Sequence[list[Any]], size: int | None) -> list[Any]:
-    """Undo the dealing out: one of each rank in turn, without the sampler's padding.
+    """Return the results in the data set's order, without the sampler's padding.
 
     >>> _in_order([[0, 2, 4], [1, 3, 0]], 5), _in_order([[0, 1], [0, 1]], 2)
     ([0, 1, 2, 3, 4], [0, 1])

@@ -1,4 +1,4 @@
-"""The values of a torchmetrics metric, and of any evaluation, as plain numbers."""
+"""Compute torchmetrics metrics, and make scores plain numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure(
         metric: It is reset before and after.
         pairs: The batches.
         device: Where the metric computes.
-        over_ranks: Whether the ranks' batches belong together.
+        over_ranks: Whether to compute over the batches of all ranks.
     """
     metric.to(device)
     metric.reset()
@@ -38,7 +38,7 @@ def measure(
     before = [part.distributed_available_fn for part in parts]
     try:
         for part in parts if not over_ranks else ():
-            part.distributed_available_fn = _alone
+            part.distributed_available_fn = lambda: False
         values = metric.compute()
     finally:
         for part, own in zip(parts, before, strict=True):
@@ -46,10 +46,6 @@ def measure(
         metric.reset()
     named = values if isinstance(values, Mapping) else {type(metric).__name__: values}
     return plain_values(named)
-
-
-def _alone() -> bool:
-    return False
 
 
 def plain_values(scores: Mapping[str, Any]) -> dict[str, Any]:

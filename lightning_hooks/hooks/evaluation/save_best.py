@@ -1,10 +1,10 @@
-"""A hook that keeps the checkpoints with the best scores."""
+"""Keep the checkpoints with the best scores."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,13 +27,16 @@ __all__ = ["BestCheckpoints"]
 
 
 class _Due(NamedTuple):
+    """A file to be written."""
+
     key: str
     path: str
-    when: str  # "3 epoch"
+    when: str
+    """For the log, as in "3 epoch"."""
 
 
 class BestCheckpoints(BestRules, CheckpointWriter):
-    """Compares scores by mmcv's rules and writes a checkpoint where one is among the best.
+    """Compare scores by mmcv's rules, and write a checkpoint where one is among the best.
 
     The scores and paths are in ``runner.meta``, and so in every checkpoint. A file that is no
     longer among the best is deleted when its successor is on the disk.
@@ -47,17 +50,18 @@ class BestCheckpoints(BestRules, CheckpointWriter):
     hook_msgs["best_ckpts"]           ``[score, path]`` by key, best first
     ================================  ========================================================
 
-    A subclass sets ``out_dir`` and calls ``_compare_by`` and, with every score, ``_save_ckpt``.
+    A subclass sets ``out_dir``, calls ``_init_comparison`` and, with every score, ``_save_ckpt``.
     """
 
     best_ckpt_path: str | None = None
     _due: list[_Due] | None = None
-    _deleted: set[str]  # by whoever writes, perhaps a thread; until the ranking has it
+    _deleted: set[str]
+    """Files that the writer, perhaps a thread, has deleted, until the rankings are updated."""
 
     # -- which are the best ----------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Find out what the best are so far."""
+        """Take the best so far from ``runner.meta``."""
         self._due, self._deleted = None, set()
         if self.save_best is None:
             return
@@ -66,23 +70,23 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             runner.meta = {}
         messages = runner.meta.setdefault("hook_msgs", {})
         self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
-        self._refuse_others_of_the_same_key(runner)
+        self._require_distinct_keys(runner)
         self._warn_of_lightnings_best(runner.trainer.callbacks)
         check_strategy(runner.trainer, self.directory(runner), self.save_optimizer)
         if self.out_dir:
             make_early(runner, self.directory(runner))
             runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))
 
-    def _others(self, runner: Any) -> list[Any]:
+    def _all_of_run(self, runner: Any) -> list[Any]:
         return [h for h in runner.hooks if isinstance(h, BestCheckpoints) and h.save_best]
 
     def _suffix(self, runner: Any, key: str) -> str:
-        """What is added to mmcv's names in ``hook_msgs``: nothing for the first key of all."""
-        first = next(iter(self._others(runner)), self) is self and key == self.key_indicator
-        return "" if first else f"_{key}"
+        """Return the end of mmcv's names in ``hook_msgs``: none for the first key of all."""
+        is_first = next(iter(self._all_of_run(runner)), self) is self and key == self.key_indicator
+        return "" if is_first else f"_{key}"
 
-    def _refuse_others_of_the_same_key(self, runner: Any) -> None:
-        for other in self._others(runner):
+    def _require_distinct_keys(self, runner: Any) -> None:
+        for other in self._all_of_run(runner):
             for key in self._rules.keys() & other._rules.keys() if other is not self else ():
                 raise ValueError(
                     f"two hooks save the best by {key!r}: they would take each other's scores and "
@@ -90,9 +94,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
                 )
 
     def _warn_of_lightnings_best(self, callbacks: list[Any]) -> None:
-        """Warn where ``ckpt_path="best"`` would silently be another file."""
-        asked = next((c for c in callbacks if isinstance(c, ModelCheckpoint)), None)
-        if asked is None or not is_lightnings_default(asked):
+        """Warn where ``ckpt_path="best"`` is another file."""
+        default = next((c for c in callbacks if isinstance(c, ModelCheckpoint)), None)
+        if default is None or not is_lightnings_default(default):
             return
         if not any(isinstance(callback, ModelCheckpointHook) for callback in callbacks):
             warnings.warn(
@@ -104,14 +108,14 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             )
 
     def _ranking(self, runner: Any, key: str) -> list[list[Any]]:
-        """The ``[score, path]`` by a key so far; of a run of mmcv's the one that it knew."""
+        """Return the ``[score, path]`` by a key so far; a run of mmcv's has one."""
         messages = runner.meta["hook_msgs"]
         if "best_ckpts" in messages or "best_score" not in messages or self._suffix(runner, key):
             return [*messages.get("best_ckpts", {}).get(key, [])]
         return [[messages["best_score"], messages.get("best_ckpt") or ""]]
 
     def _save_ckpt(self, runner: Any, key_score: Any) -> None:
-        """Decide whether a score, or any of a dict of scores, is among the best."""
+        """Mark a checkpoint as due if a score, or any of a dict of scores, is among the best."""
         unit = "epoch" if self.by_epoch else "iter"
         done = self._evaluated_at(runner)
         scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
@@ -119,9 +123,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         self._forget_deleted(runner)
         for key, value in scores.items():
             score = number(value)
-            if key not in self._rules:  # "auto", until now
-                self._take_rule()
-                self._refuse_others_of_the_same_key(runner)
+            if key not in self._rules:  # "auto" is resolved by the first score
+                self._add_rule()
+                self._require_distinct_keys(runner)
             better, worst = self._rules[key]
             if score is None or not better(score, worst):  # NaN is better than nothing
                 continue
@@ -138,11 +142,11 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
 
     def _evaluated_at(self, runner: Any) -> int:
-        """How many epochs or iterations the weights have that a score belongs to."""
+        """Return the epochs or iterations that the weights of a score have done."""
         return int(runner.epoch if self.by_epoch else runner.iter) + 1
 
-    def _agree(self, runner: Any) -> None:
-        """Take rank 0's decision: all ranks write a checkpoint, or none."""
+    def _take_rank_0s_decision(self, runner: Any) -> None:
+        """Have all ranks write a checkpoint, or none."""
         if self.save_best is None or runner.world_size == 1:
             return
         messages = runner.meta["hook_msgs"]
@@ -165,18 +169,13 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             series = f"best {one.key}"
             target = Target(directory, name, runner.run_id, series, self.save_optimizer)
             ranking = self._ranking(runner, one.key)
-            beside = files.join(directory, "")
-            old = {path for _, path in ranking[self.keep_best :] if path.startswith(beside)}
-            names = {path.removeprefix(beside) for path in old}
-
-            def choose_old(
-                existing: list[Entry], name: str = name, names: set[str] = names
-            ) -> list[Entry]:
-                # a writer of the user's may not have finished
-                is_written = any(entry.name == name for entry in existing)
-                return [entry for entry in existing if is_written and entry.name in names]
-
-            report = partial(self._report, runner, one, ranking, beside, old)
+            old = {
+                path: os.path.basename(path)
+                for _, path in ranking[self.keep_best :]
+                if path.startswith(files.join(directory, ""))
+            }
+            choose_old = partial(_of_names, names=old.values(), new=name)
+            report = partial(self._report, runner, one, ranking, old)
             self._write_file(trainer, one.path, target, choose_old, report)
         self._forget_deleted(runner)
 
@@ -185,12 +184,11 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         runner: Any,
         one: _Due,
         ranking: list[list[Any]],
-        beside: str,
-        old: set[str],
+        old: dict[str, str],
         deleted: list[str],
     ) -> None:
         """Log that a file has been written, and others deleted."""
-        name = one.path.removeprefix(beside)
+        directory, name = os.path.split(one.path)
         best, path = ranking[0]
         if path == one.path:
             runner.logger.info("Now best checkpoint is saved as %s.", name)
@@ -198,13 +196,14 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         else:
             among = f"Checkpoint among the best {self.keep_best}"
             runner.logger.info("%s is saved as %s.", among, name)
-        for name in deleted:
-            runner.logger.info("The previous best checkpoint %s was removed", beside + name)
+        for other in deleted:
+            path = files.join(directory, other)
+            runner.logger.info("The previous best checkpoint %s was removed", path)
         if files.exists(one.path):
-            self._deleted |= old
+            self._deleted |= old.keys()
 
     def _forget_deleted(self, runner: Any) -> None:
-        """Take what was deleted out of the rankings, on the training's thread alone."""
+        """Remove deleted files from the rankings, on the training's thread."""
         rankings = runner.meta["hook_msgs"].get("best_ckpts", {})
         for key in self._rules.keys() & rankings.keys():
             kept, rest = rankings[key][: self.keep_best], rankings[key][self.keep_best :]
@@ -215,3 +214,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         super().on_train_end(trainer, pl_module)
         if self.save_best is not None:
             self._forget_deleted(Driver.of(trainer).runner)
+
+
+def _of_names(existing: list[Entry], names: Collection[str], new: str) -> list[Entry]:
+    """Return the entries of some files; none if a writer of the user's has not finished ``new``."""
+    is_written = any(entry.name == new for entry in existing)
+    return [entry for entry in existing if is_written and entry.name in names]

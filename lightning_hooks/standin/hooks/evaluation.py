@@ -42,11 +42,11 @@ class EvalHook(eval.EvalHook):
             super()._evaluate(runner)
             return
         self._do_evaluate(runner)
-        self._agree(runner)
+        self._take_rank_0s_decision(runner)
 
-    def _tell_start(self, runner: Any) -> None:
+    def _report_start(self, runner: Any) -> None:
         if not writes_mmcv_files(runner):  # else the loggers come to it with the rest, as in mmcv
-            super()._tell_start(runner)
+            super()._report_start(runner)
 
     def _save_ckpt(self, runner: Any, key_score: Any) -> None:
         """Save a checkpoint, if its score is the best yet."""
