@@ -67,7 +67,7 @@ def filesystem(path: str) -> tuple[Any, str]:
 
 
 def exists(path: str) -> bool:
-    """Return whether there is such a local or remote file."""
+    """Return whether a local or remote file or directory exists."""
     fs, target = filesystem(path)
     return bool(fs.exists(target))
 

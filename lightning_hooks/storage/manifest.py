@@ -144,8 +144,8 @@ class Manifest:
     def _delete(self, old: Sequence[Entry]) -> None:
         """Delete entries and their files.
 
-        A file stays if another entry has its name, or if its size is not that of the entry:
-        somebody has put another one there.
+        A file stays if another entry has its name, or if its size is not that of the entry: it is
+        another file then.
         """
         if not old:
             return

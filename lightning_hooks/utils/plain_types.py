@@ -1,4 +1,4 @@
-"""Convert values to plain Python types, which any reader of a file knows."""
+"""Convert values to plain Python types, which any reader of a file understands."""
 
 from __future__ import annotations
 

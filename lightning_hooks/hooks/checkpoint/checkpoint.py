@@ -18,10 +18,9 @@ from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHoo
 from lightning_hooks.hooks.checkpoint.paths import (
     checked_out_dir,
     filename_template,
-    make_early,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter, check_strategy
+from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
@@ -192,12 +191,8 @@ class CheckpointHook(ModelCheckpointHook):
         self._has_run = True
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        directory = self._directory = self.directory(runner)
-        check_strategy(runner.trainer, directory, self.save_optimizer)
-        make_early(runner, directory)
-        runner.logger.info("Checkpoints will be saved to %s", directory)
-        if runner.rank == 0 and not runner.trainer.fast_dev_run:
-            files.require_writable(directory)
+        self._directory = self._prepare_directory(runner, make=True)
+        runner.logger.info("Checkpoints will be saved to %s", self._directory)
         self._clean_up(runner, resumed_at=runner.iter)
 
     def _clean_up(self, runner: Any, resumed_at: int) -> None:

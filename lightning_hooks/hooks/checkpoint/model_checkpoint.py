@@ -187,8 +187,8 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         return {newest} if newest else set()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_runner", "_restore")
-        return {k: v for k, v in super().__getstate__().items() if k not in mine}
+        of_fit = ("_runner", "_restore")
+        return {k: v for k, v in super().__getstate__().items() if k not in of_fit}
 
 
 def _verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:

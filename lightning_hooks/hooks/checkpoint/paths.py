@@ -17,7 +17,6 @@ __all__ = [
     "checked_out_dir",
     "directory_of",
     "filename_template",
-    "make_early",
     "refuse_other_storage",
 ]
 
@@ -59,12 +58,6 @@ def directory_of(out_dir: str | None, work_dir: str) -> str:
     if directory == work_dir:
         return directory
     return files.join(directory, os.path.basename(work_dir.rstrip("/" + os.sep)))
-
-
-def make_early(runner: Any, directory: str) -> None:
-    """Make a local directory at the start of the run, so that an error comes before training."""
-    if runner.rank == 0 and files.is_local(directory) and not runner.trainer.fast_dev_run:
-        files.make_directory(directory)
 
 
 def filename_template(template: Any, by_epoch: bool) -> str:
@@ -109,7 +102,7 @@ def _has_number(template: str) -> bool:
         name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
         for name, spec, kind in fields
     )
-    # "{}" stands once: each takes an argument of its own
+    # "{}" is allowed once: a second one would be another argument
     return plain and ([name for name, *_ in fields] == [""] or {n for n, *_ in fields} == {"0"})
 
 

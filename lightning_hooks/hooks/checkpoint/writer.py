@@ -22,15 +22,15 @@ from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.fsdp import shares_state
 
-__all__ = ["CheckpointWriter", "check_strategy"]
+__all__ = ["CheckpointWriter"]
 
 
-def check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> None:
-    """Refuse before the first step what the strategy could not write.
+def _check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> None:
+    """Raise before the first step if the strategy could not write the files.
 
     Raises:
         ValueError: for a directory that is not local, where checkpoints are directories; for the
-            optimizer's state, where torch cannot tell whose it is.
+            optimizer's state, where torch cannot assign it to parameters.
     """
     strategy = trainer.strategy
     name = type(strategy).__name__
@@ -49,11 +49,11 @@ def check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> 
 
 
 class CheckpointWriter(Hook):
-    """A hook that decides at mmcv's points what is due, and writes it when that is safe.
+    """A hook that marks files as due at mmcv's points, and writes them when that is safe.
 
-    By epoch that is at the end of Lightning's epoch, after its validation; by iteration at the
-    end of the batch, or of the validation that follows the batch, and where the batch is the
-    last of its epoch at the end of the epoch.
+    That is, by epoch, at the end of Lightning's epoch, after its validation; by iteration, at the
+    end of the batch, or of the validation that follows the batch, or, after the last batch of an
+    epoch, at the end of the epoch.
 
     A subclass sets ``_due``, defines ``_write``, which calls ``_write_file``, and calls
     ``_init_writing`` in its constructor.
@@ -88,6 +88,16 @@ class CheckpointWriter(Hook):
     def directory(self, runner: Any) -> str:
         """Return the directory of the files, by mmcv's rule for ``out_dir``."""
         return directory_of(self.out_dir, runner.work_dir)
+
+    def _prepare_directory(self, runner: Any, *, make: bool) -> str:
+        """Check the directory, and make it, so that an error comes before training."""
+        directory = self.directory(runner)
+        _check_strategy(runner.trainer, directory, self.save_optimizer)
+        if make and runner.rank == 0 and not runner.trainer.fast_dev_run:
+            if files.is_local(directory):
+                files.make_directory(directory)
+            files.require_writable(directory)
+        return directory
 
     def _write(self, trainer: L.Trainer) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
@@ -163,7 +173,7 @@ class CheckpointWriter(Hook):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Write, if nothing belongs to the iteration any more."""
+        """Write what is due by iteration, if no validation follows; raise the thread's error."""
         if self._background is not None:
             self._background.raise_error()
         if self._due is None or progress.validates_next(trainer):
@@ -177,7 +187,7 @@ class CheckpointWriter(Hook):
             self._write(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what is due; all other callbacks and the module are done with the epoch."""
+        """Write what is due, after all other callbacks and the module."""
         if self._due is not None:
             self._write(trainer)
 
@@ -186,13 +196,13 @@ class CheckpointWriter(Hook):
         if self._background is not None:
             try:
                 self._background.wait()
-            finally:  # no rank looks for the last file before it is there
+            finally:  # no rank may look for the last file earlier
                 trainer.strategy.barrier("CheckpointWriter.on_train_end")
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Wait for the thread; an error of its own here would hide the one that is raised."""
+        """Wait for the thread; log its error, which would hide the one that is raised."""
         try:
             if self._background is not None:
                 self._background.wait()

@@ -20,7 +20,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
     After each ``interval``-th epoch's validation every key is compared by its own rule; where the
     score is among the ``keep_best`` best, ``best_<key>_epoch_<n>.pth`` is written, and the file
     that falls out is deleted after that. The files are like ``CheckpointHook``'s and in the same
-    manifest; the bookkeeping is in ``runner.meta``, and so goes on with a resumed run.
+    manifest; the ranking is in ``runner.meta``, and so continues in a resumed run.
 
     The rule: a score must be better to come before another, so of equal ones the earlier stays,
     and with ``keep_best`` equal ones no later one is written. NaN is never among the best, nor is
@@ -38,7 +38,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
     Args:
         save_best: The name of a logged value, or a list of names; ``"auto"`` for the first.
         rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
-            ``save_best``; by default told from the key, see ``greater_keys``.
+            ``save_best``; by default inferred from the key, see ``greater_keys``.
         greater_keys: Names, or parts of names, of scores that are better when greater; by
             default acc, top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
         less_keys: The same of scores that are better when less; by default loss.
@@ -54,7 +54,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for values out of range, and where no rule can be told from a key.
+        ValueError: for values out of range, and where no rule can be inferred from a key.
         KeyError: for an unknown ``rule``; in a run, for a key that is not logged.
 
     Source: mmcv's ``EvalHook(save_best=...)``; mmengine's ``CheckpointHook`` for several keys.

@@ -49,7 +49,7 @@ class EvalHook(TimedEvaluation):
             ``ckpt_path="best"`` is the best by the first key; beside Lightning's default
             ``ModelCheckpoint`` it is that one's newest file, which is warned of.
         rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
-            ``save_best``; by default told from the key, see ``greater_keys``.
+            ``save_best``; by default inferred from the key, see ``greater_keys``.
         test_fn: A function of the model and the loader, by default
             :func:`~lightning_hooks.hooks.evaluation.inference.single_gpu_test`.
         greater_keys: Names, or parts of names, of scores that are better when greater; by
@@ -70,7 +70,7 @@ class EvalHook(TimedEvaluation):
     Raises:
         TypeError: for an argument of the wrong type; in a run, for a data set without
             ``evaluate``.
-        ValueError: for values out of range, and where no rule can be told from a key.
+        ValueError: for values out of range, and where no rule can be inferred from a key.
         KeyError: for an unknown ``rule``; in a run, for a key that is not among the scores.
 
     Source: mmcv's and mmdet's ``EvalHook``. Not in the registry, as in mmcv. By iteration it has

@@ -16,8 +16,7 @@ from lightning_hooks.hooks.checkpoint.model_checkpoint import (
     ModelCheckpointHook,
     is_lightnings_default,
 )
-from lightning_hooks.hooks.checkpoint.paths import make_early
-from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter, check_strategy
+from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.hooks.evaluation.best_rule import BestRules, best_name, number, ranked
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checkpoints import Target
@@ -72,10 +71,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
         self._require_distinct_keys(runner)
         self._warn_of_lightnings_best(runner.trainer.callbacks)
-        check_strategy(runner.trainer, self.directory(runner), self.save_optimizer)
+        directory = self._prepare_directory(runner, make=bool(self.out_dir))
         if self.out_dir:
-            make_early(runner, self.directory(runner))
-            runner.logger.info("The best checkpoint will be saved to %s", self.directory(runner))
+            runner.logger.info("The best checkpoint will be saved to %s", directory)
 
     def _all_of_run(self, runner: Any) -> list[Any]:
         return [h for h in runner.hooks if isinstance(h, BestCheckpoints) and h.save_best]
@@ -150,12 +148,12 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         if self.save_best is None or runner.world_size == 1:
             return
         messages = runner.meta["hook_msgs"]
-        mine = {k: v for k, v in messages.items() if k.startswith("best_")}
-        found = runner.trainer.strategy.broadcast((self._due, mine, self.best_ckpt_path))
-        for key in mine:
+        own = {k: v for k, v in messages.items() if k.startswith("best_")}
+        found = runner.trainer.strategy.broadcast((self._due, own, self.best_ckpt_path))
+        for key in own:
             del messages[key]
-        self._due, theirs, self.best_ckpt_path = found
-        messages.update(theirs)
+        self._due, of_rank_0, self.best_ckpt_path = found
+        messages.update(of_rank_0)
 
     # -- the files -------------------------------------------------------------------------
 

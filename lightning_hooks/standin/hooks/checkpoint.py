@@ -15,20 +15,20 @@ __all__ = ["CheckpointHook", "writes_mmcv_files"]
 
 
 def writes_mmcv_files(runner: Any) -> bool:
-    """Whether a runner is one of the stand-in's, whose checkpoints are mmcv's."""
+    """Return whether a runner is one of the stand-in's, whose checkpoints are mmcv's."""
     return bool(getattr(runner, "writes_mmcv_files", False))
 
 
 class CheckpointHook(native.CheckpointHook):
-    """The stand-in's CheckpointHook: it calls ``runner.save_checkpoint`` where mmcv does.
+    """Call ``runner.save_checkpoint`` where mmcv does, under a runner of the stand-in's.
 
-    In a Trainer, without a runner of the stand-in's, it is :class:`lightning_hooks.CheckpointHook`.
+    Without one, in a Trainer, it is :class:`lightning_hooks.CheckpointHook`.
 
     Args:
         interval: Epochs or iterations from one file to the next; -1 for the last one only.
         by_epoch: Whether epochs or iterations are counted.
         save_optimizer: Whether the run can be resumed from the files.
-        out_dir: Where they go: into the directory in it that has the name of the work directory.
+        out_dir: The directory in which they are written to one with the work directory's name.
         max_keep_ckpts: How many are kept; -1 for all.
         save_last: Whether one is written at the end, whatever the interval.
         sync_buffer: Whether buffers are averaged over the ranks before.
@@ -63,7 +63,7 @@ class CheckpointHook(native.CheckpointHook):
         self._out_dir_given = self.out_dir
 
     def before_run(self, runner: Any) -> None:
-        """Choose the directory of the files."""
+        """Choose the directory and the storage of the files."""
         if not writes_mmcv_files(runner):
             super().before_run(runner)
             return
