@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import job
 import lightning as L
 import pytest
 
-from lightning_hooks import IterTimerHook, TrainStepModule, register_training_hooks
+from lightning_hooks import HookAdapter, IterTimerHook, TrainStepModule, register_training_hooks
 
 CONFIG: dict[str, Any] = {
     "lr_config": {"policy": "step", "step": [1], "warmup": "linear", "warmup_iters": 3},
@@ -38,6 +39,15 @@ def test_departure_priorities_are_mmcvs_and_the_config_stays_as_it_is() -> None:
         ("TextLoggerHook", 90),
     ]
     assert adapter.trainer_kwargs == {"enable_checkpointing": False}
+
+
+def test_hooks_from_a_config_are_an_adapter_as_any_other() -> None:
+    made = register_training_hooks(**CONFIG)
+    assert isinstance(made, HookAdapter)
+    assert made.state_key == HookAdapter().state_key == "HookAdapter"
+    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert table(copied) == table(made)
+        assert copied.trainer_kwargs == made.trainer_kwargs
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step`")

@@ -17,6 +17,14 @@ __all__ = ["read_source"]
 RUNNERS = ("runner", "trainer", "trainner")
 """Names that hooks give the runner."""
 
+_ACCESS: dict[tuple[str | int, ...], Literal["reads", "writes", "asks"]] = {
+    ("getattr", 2): "reads",
+    ("getattr", 3): "asks",
+    ("hasattr", 2): "asks",
+    ("setattr", 3): "writes",
+}
+"""Functions that access an attribute by name, with their number of arguments."""
+
 
 def read_source(path: Path, text: str | bytes) -> SourceFile:
     """Parse one file; bytes are decoded as Python does, by the encoding that they name.
@@ -108,30 +116,17 @@ def _method(node: ast.FunctionDef) -> Method:
 
 def _uses(method: ast.FunctionDef) -> Iterator[Use]:
     given = [argument.arg for argument in (*method.args.posonlyargs, *method.args.args)]
-    runners = {*given} & {*RUNNERS} or {*(given[1:2] if method.name in MMCV else ())}
-
-    def is_runner(node: ast.expr) -> bool:
-        dotted = _dotted(node)
-        return (len(dotted) == 1 and dotted[0] in runners) or (
-            len(dotted) == 2 and dotted[0] == "self" and dotted[1] in RUNNERS
-        )
-
+    names = {*given} & {*RUNNERS} or {*(given[1:2] if method.name in MMCV else ())}
+    runners = {(name,) for name in names} | {("self", name) for name in RUNNERS}
     for node in ast.walk(method):
-        if isinstance(node, ast.Attribute) and is_runner(node.value):
-            kind: Literal["reads", "writes"] = (
-                "reads" if isinstance(node.ctx, ast.Load) else "writes"
-            )
-            yield Use(node.attr, node.lineno, kind)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
-            runner, name = node.args[:2]
-            if not (is_runner(runner) and isinstance(name, ast.Constant)):
-                continue
-            if node.func.id == "setattr":
-                yield Use(str(name.value), node.lineno, "writes")
-            elif node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3):
-                yield Use(str(name.value), node.lineno, "asks")
-            elif node.func.id == "getattr":
-                yield Use(str(name.value), node.lineno, "reads")
+        if isinstance(node, ast.Attribute) and _dotted(node.value) in runners:
+            is_load = isinstance(node.ctx, ast.Load)
+            yield Use(node.attr, node.lineno, "reads" if is_load else "writes")
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and _dotted(node.args[0]) in runners:
+            kind = _ACCESS.get((*_dotted(node.func), len(node.args)))
+            name = node.args[1]
+            if kind is not None and isinstance(name, ast.Constant):
+                yield Use(str(name.value), node.lineno, kind)
 
 
 def _registration(node: ast.ClassDef) -> tuple[tuple[str, ...], tuple[str, ...]]:
