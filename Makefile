@@ -32,7 +32,7 @@ slow: $(INSTALLED)
 
 # 200 kills, broken disks, bad input: docs/torture.md
 torture: $(INSTALLED)
-	OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests $(BIN)/python tests/torture.py $(ARGS)
+	OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests $(BIN)/python -m support.torture $(ARGS)
 
 # hooks of real packages of the mmcv 1.x era and of its sister libraries, downloaded from PyPI
 old-code: $(INSTALLED)
@@ -44,7 +44,7 @@ docs: $(INSTALLED)
 
 # runs the notebooks, or those of ARGS, anew and keeps their outputs
 notebooks: $(INSTALLED)
-	$(BIN)/python tests/test_notebooks.py $(ARGS)
+	PYTHONPATH=tests $(BIN)/python tests/project/test_notebooks.py $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check

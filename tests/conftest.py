@@ -27,6 +27,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # the same results on every machine; tests that need a GPU run with CUDA_VISIBLE_DEVICES=0 given
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
+# what the tests share says as much of an assertion that fails as they do
+if "support" not in sys.modules:  # make torture has imported it
+    pytest.register_assert_rewrite("support")
+
 
 @pytest.fixture(autouse=True)
 def _alone_again() -> Iterator[None]:
@@ -108,6 +112,6 @@ def pytest_runtest_makereport(
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many inputs the properties were tried with."""
-    tried = getattr(sys.modules.get("bad_input"), "tried", {})
+    tried = getattr(sys.modules.get("support.torture.bad_input"), "tried", {})
     for what, number in sorted(tried.items()):
         terminalreporter.write_line(f"inputs tried: {number} {what}")

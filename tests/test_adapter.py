@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Recorder, TinyModule, make_loader, make_trainer
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import HOOKS, Hook, HookAdapter, IterTimerHook
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.driver import Driver
+from support.golden import recorded
+from support.probes import Recorder
+from support.training import TinyModule, make_loader, make_trainer
 
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "hook_info.json").read_text())
+GOLDEN = recorded("hook_info")
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 
 

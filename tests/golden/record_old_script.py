@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 HERE = Path(__file__).parent
-SCRIPT = HERE.parent / "old_script.py"
+SCRIPT = HERE.parent / "old_project" / "old_script.py"
 TRAIN_VAL = "[('train', 1), ('val', 1)]"
 BY_ITER = "[('train', 4), ('val', 2)]"
 

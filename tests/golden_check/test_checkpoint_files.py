@@ -8,10 +8,10 @@ from typing import Any
 import job
 import pytest
 import torch
-from helpers import TinyModule, make_loader, make_trainer
 from oracle import mmcv_runner
 
 from lightning_hooks import CheckpointHook, HookAdapter, TrainStepModule
+from support.training import TinyModule, make_loader, make_trainer
 
 
 def loaded(model: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from oracle import HOOKS, make_runner, run
 from record_training import SEED
-from test_side_by_side import Calls, assert_equal
+from side_by_side import Calls, assert_equal
 
 import lightning_hooks
 from lightning_hooks import HookAdapter, TrainStepModule

@@ -9,39 +9,13 @@ from typing import Any
 import job
 import lightning as L
 import pytest
-import torch
-from oracle import HOOKS, Hook, make_runner, run
+from oracle import HOOKS, make_runner, run
 from record_training import CASES, CLIP, EPOCHS, SEED, cumulative
+from side_by_side import Calls, assert_equal
 
 from lightning_hooks import HookAdapter, TrainStepModule
 
 FAMILIES = ("LrUpdaterHook", "OptimizerHook", "EMAHook", "IterTimerHook")
-
-
-class Calls(Hook):
-    """Note at every call what a hook of real mmcv sees."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def note(self, runner: Any, point: str) -> None:
-        """Note counters, rates, log keys and all weights."""
-        self.calls.append(
-            {
-                "at": (point, runner.epoch, runner.iter, runner.inner_iter, runner.mode),
-                "max": (runner.max_epochs, runner.max_iters),
-                "lr": runner.current_lr(),
-                "momentum": runner.current_momentum(),
-                "log_keys": list(runner.log_buffer.val_history),
-                "losses": list(runner.log_buffer.val_history.get("loss", [])),
-                "grad_norms": list(runner.log_buffer.val_history.get("grad_norm", [])),
-                "weights": {k: v.clone() for k, v in runner.model.state_dict().items()},
-            }
-        )
-
-
-for _stage in Hook.stages:
-    setattr(Calls, _stage, lambda self, runner, stage=_stage: self.note(runner, stage))
 
 
 def build(hooks: dict[str, Any]) -> list[tuple[Any, str | int]]:
@@ -93,22 +67,6 @@ def under_lightning(kind: str, hooks: dict[str, Any], val: bool, tmp_path: Any) 
     module = TrainStepModule(model, job.make_optimizer(model))
     trainer.fit(module, train, validation if val else None)
     return calls.calls
-
-
-def assert_equal(ours: list[Any], theirs: list[Any]) -> None:
-    """Compare call by call, weights bit for bit; ``module.`` is in front of both."""
-    assert [c["at"] for c in ours] == [c["at"] for c in theirs]
-    for our, their in zip(ours, theirs, strict=True):
-        where = our["at"]
-        for key in ("max", "lr", "momentum", "log_keys"):
-            assert our[key] == their[key], (where, key)
-        for key in ("losses", "grad_norms"):
-            assert [float(x) for x in our[key]] == [float(x) for x in their[key]], (where, key)
-        # real mmcv does not wrap a model that it is given bare
-        theirs_named = {f"module.{k}": v for k, v in their["weights"].items()}
-        assert our["weights"].keys() == theirs_named.keys(), where
-        for name, value in our["weights"].items():
-            assert torch.equal(value, theirs_named[name]), (where, name)
 
 
 ALL = {

@@ -298,7 +298,7 @@ CASES = {
 
 NOT_RUN = {
     "DistEvalHook of each package": "is its EvalHook with results collected over GPUs; "
-    "mmcv's own runs in tests/old_script.py on two processes",
+    "mmcv's own runs in tests/old_project/old_script.py on two processes",
     "mmaction.PreciseBNHook": "wants its model in DistributedDataParallel on GPUs",
     "mmaction.LongShortCycleHook": "builds new loaders by mmaction's own builder, for videos",
     "mmgen.TranslationEvalHook": "wants mmgen's translation models of two domains",

@@ -16,6 +16,8 @@ import pytest
 from cases import CASES
 from record_old_code import run
 
+from support.golden import assert_close
+
 HANDFUL = (
     "mmdet.SetEpochInfoHook",
     "mmdet.YOLOXLrUpdaterHook",
@@ -40,22 +42,6 @@ def run_or_skip(which: str, *cases: str) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=["runner", "trainer"])
 def results(request: pytest.FixtureRequest) -> dict[str, Any]:
     return run_or_skip(request.param)
-
-
-def assert_close(ours: Any, theirs: Any) -> None:
-    """Compare nested values: floats nearly, all else exactly."""
-    if isinstance(theirs, dict):
-        assert set(ours) == set(theirs)
-        for key in theirs:
-            assert_close(ours[key], theirs[key])
-    elif isinstance(theirs, list):
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_close(one, other)
-    elif isinstance(theirs, float):
-        assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9)
-    else:
-        assert ours == theirs
 
 
 def check(case: str, results: dict[str, Any]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from dialect_hooks.portable import scripted_values
 from torch import nn
+
+from support.dialect_hooks.portable import scripted_values
 
 
 def _net() -> nn.Module:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from dialect_hooks.portable import StepTrace, Trace
-from helpers import TinyModule, make_loader
 from run_detectron2 import detectron2_names
 from torch import nn
+
+from support.dialect_hooks.portable import StepTrace, Trace
+from support.training import TinyModule, make_loader
 
 VALIDATED = 4.0
 """The evaluation's result."""

@@ -6,9 +6,10 @@ import copy
 from typing import Any
 
 import torch
-from helpers import make_loader
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
+
+from support.training import make_loader
 
 EPOCHS, ITERATIONS = 3, 8
 

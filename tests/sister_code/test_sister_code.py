@@ -17,7 +17,8 @@ import run_detectron2
 import run_fvcore
 import run_mmengine
 from record_dialects import run
-from test_old_code import assert_close
+
+from support.golden import assert_close
 
 pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden" / "dialects.json"

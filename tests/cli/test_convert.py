@@ -1,0 +1,105 @@
+"""``lightning-hooks convert``: what it prints runs, and makes the same hooks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_hooks import HOOKS, register_training_hooks, standin
+from lightning_hooks.cli.convert import convert
+from lightning_hooks.config import hooks_from_config
+from support.training import TinyModule, make_loader
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "by epoch": dict(
+        lr_config=dict(policy="step", step=[8, 11], warmup="linear", warmup_iters=5),
+        optimizer_config=dict(grad_clip=dict(max_norm=35.0)),
+        checkpoint_config=dict(interval=1, max_keep_ckpts=3),
+        log_config=dict(interval=50, hooks=[dict(type="TextLoggerHook", out_dir="a\\b'\"")]),
+        custom_hooks_config=[dict(type="EMAHook", momentum=0.01, priority=20)],
+        evaluation=dict(interval=2, save_best=["loss"], rule="less"),
+        total_epochs=2,
+    ),
+    "by iteration": dict(
+        lr_config=dict(policy="Poly", power=0.9, min_lr=float("1e-4")),
+        momentum_config=dict(policy="CosineAnnealing", min_momentum=0.5),
+        runner=dict(type="IterBasedRunner", max_iters=8),
+        work_dir="somewhere",
+    ),
+    "with wishes of order": dict(
+        custom_hooks_config=[dict(type="EMAHook", run_after="IterTimerHook", priority="LOW")]
+    ),
+    "nothing": dict(timer_config=None),
+}
+
+
+def made_by(code: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(code, "converted.py", "exec"), names)
+    return names
+
+
+def of(adapter: Any) -> list[tuple[str, int]]:
+    return [(type(hook).__name__, priority) for hook, priority in adapter.entries()]
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_what_is_printed_makes_the_same(config: dict[str, Any], tmp_path: Path) -> None:
+    adapter = register_training_hooks(**config)
+    names = made_by(convert(adapter))
+    assert of(names["hooks"]) == of(adapter)
+    assert names["hooks"].options() == adapter.options()
+    for name, value in adapter.trainer_kwargs.items():
+        if name in ("max_epochs", "max_steps", "check_val_every_n_epoch"):
+            assert getattr(names["trainer"], name) == value
+    assert convert(adapter) == convert(register_training_hooks(**config))
+
+
+def test_what_is_printed_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = dict(
+        lr_config=dict(policy="fixed"), checkpoint_config=dict(interval=1), total_epochs=1
+    )
+    code = convert(register_training_hooks(**config)).replace(
+        "L.Trainer(",
+        'L.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, '
+        "enable_model_summary=False, ",
+    )
+    made_by(code)["trainer"].fit(TinyModule(), make_loader(2), make_loader(1))
+    assert (tmp_path / "epoch_1.pth").exists()
+
+
+def test_a_hook_of_the_project_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_hooks.py").write_text(
+        "from mmcv.runner import HOOKS, Hook\n"
+        "@HOOKS.register_module(force=True)\n"
+        "class OwnHook(Hook):\n"
+        "    def __init__(self, scale=1.0, kind=None):\n"
+        "        self.scale = scale\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    config = dict(
+        custom_imports=dict(imports=["own_hooks"]),
+        custom_hooks=[dict(type="OwnHook", scale=float("inf"), kind=int, priority="LOW")],
+    )
+    with standin.installed():
+        code = convert(hooks_from_config(config))
+        assert "standin.install()\nfrom own_hooks import OwnHook" in code
+        hooks = made_by(code)["hooks"]
+    standin.uninstall()
+    sys.modules.pop("own_hooks")
+    HOOKS.module_dict.pop("OwnHook")
+    assert [(name, priority) for name, priority in of(hooks) if name == "OwnHook"] == [
+        ("OwnHook", 70)
+    ]
+
+
+def test_what_has_no_name_is_refused() -> None:
+    adapter = register_training_hooks(
+        custom_hooks_config=dict(type="ClosureHook", fn_name="after_run", fn=lambda runner: None)
+    )
+    with pytest.raises(ValueError, match=r"fn=<function .* cannot be written as Python"):
+        convert(adapter)

@@ -1,0 +1,128 @@
+"""cvpods' hooks in a Trainer."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import HookAdapter
+from lightning_hooks.dialects import cvpods
+from lightning_hooks.dialects import detectron2 as d2
+from support.dialect_hooks.cvpods_style import Scaled, Stepper, Trace
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
+
+
+def fit(tmp_path: Path, *hooks: Any, owns_backward: Any = "auto", **kwargs: Any) -> Any:
+    adapter = HookAdapter(list(hooks), owns_backward=owns_backward)
+    trainer = make_trainer(tmp_path, adapter, **{"max_epochs": 2, **kwargs})
+    trainer.fit(TinyModule(), make_loader(4))
+    return trainer
+
+
+def weights(trainer: Any) -> list[torch.Tensor]:
+    return [p.detach() for p in trainer.lightning_module.parameters()]
+
+
+def test_the_points_come_as_in_cvpods_loop(tmp_path: Path) -> None:
+    hook = Trace()
+    fit(tmp_path, hook)
+    each = [(point, i) for i in range(8) for point in ("before_step", "after_step")]
+    assert hook.calls == [("before_train", 0), *each, ("after_train", 8)]
+
+
+def test_the_storage_gives_values_without_iterations(tmp_path: Path) -> None:
+    with cvpods.EventStorage() as storage:
+        for value in (1.0, 2.0, 6.0):
+            storage.put_scalars(loss=value)
+            storage.put_scalar("lr", value, smoothing_hint=False)
+            storage.step()
+        assert cvpods.get_event_storage() is storage
+        assert storage.latest() == {"loss": 6.0, "lr": 6.0}
+        assert storage.latest_with_smoothing_hint(3) == {"loss": 2.0, "lr": 6.0}
+
+
+def test_json_lines_have_everything_and_the_first_iteration(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    hooks = [
+        cvpods.IterationTimer(),
+        cvpods.EvalHook(4, lambda: {"AP": 0.5}),
+        cvpods.PeriodicWriter([cvpods.JSONWriter(str(path))], period=3),
+    ]
+    fit(tmp_path, *hooks)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [0, 2, 5, 7]
+    assert [row.get("AP") for row in rows] == [None, None, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_hook_that_owns_backward_trains_as_the_trainer_does(tmp_path: Path, every: int) -> None:
+    for hook in (cvpods.OptimizationHook(every), Scaled(every)):
+        owned = fit(tmp_path, hook)
+        usual = fit(tmp_path, Trace(), accumulate_grad_batches=every)
+        for one, other in zip(weights(owned), weights(usual), strict=True):
+            torch.testing.assert_close(one, other)
+        assert owned.global_step == usual.global_step == 8 // every
+
+
+def test_a_users_own_stepper_says_that_it_owns_backward(tmp_path: Path) -> None:
+    trace = Trace()
+    owned = fit(tmp_path, Stepper(2), trace, owns_backward=True)
+    usual = fit(tmp_path, Trace(), accumulate_grad_batches=2, gradient_clip_val=0.5)
+    for one, other in zip(weights(owned), weights(usual), strict=True):
+        torch.testing.assert_close(one, other)
+    assert len(trace.calls) == 18
+    with pytest.raises(RuntimeError, match="owns_backward=True") as caught:
+        fit(tmp_path, Stepper(2))
+    assert caught.value.__notes__ == ["in hook Stepper.after_step (epoch 0, iter 0)"]
+
+
+def test_a_clipper_and_what_is_refused(tmp_path: Path) -> None:
+    def clip(parameters: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, 0.5)
+
+    owned = fit(tmp_path, cvpods.OptimizationHook(grad_clipper=clip))
+    usual = fit(tmp_path, Trace(), gradient_clip_val=0.5)
+    assert all(map(torch.allclose, weights(owned), weights(usual)))
+    with pytest.raises(ValueError, match="mixed_precision must be False"):
+        cvpods.OptimizationHook(mixed_precision=True)
+    with pytest.raises(ValueError, match="beside OptimizationHook"):
+        fit(tmp_path, cvpods.OptimizationHook(), gradient_clip_val=0.5)
+
+
+def test_two_dialects_have_a_storage_each_in_one_order(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    class Pods(cvpods.HookBase):
+        def after_step(self) -> None:
+            order.append("cvpods")
+            assert isinstance(cvpods.get_event_storage().latest()["total_loss"], float)
+
+    class Detectron(d2.HookBase):
+        def after_step(self) -> None:
+            order.append("detectron2")
+            loss, when = d2.get_event_storage().latest()["total_loss"]
+            assert when == self.trainer.iter
+            assert math.isfinite(loss)
+
+    class Old:
+        def after_train_iter(self, runner: Any) -> None:
+            order.append("mmcv")
+
+    fit(tmp_path, Detectron(), Old(), Pods(), (Detectron(), "LOW"), (Pods(), "HIGH"), max_steps=1)
+    assert order == ["cvpods", "detectron2", "mmcv", "cvpods", "detectron2"]
+
+
+def test_checkpoints_have_the_names_of_epochs(tmp_path: Path) -> None:
+    saver = cvpods.Checkpointer(TinyModule(), str(tmp_path))
+    fit(tmp_path, cvpods.PeriodicCheckpointer(saver, 4, max_iter=8, max_epoch=2))
+    names = [path.stem for path in sorted(tmp_path.glob("*.pth"))]
+    assert names == ["model_epoch_0001", "model_epoch_0002", "model_final"]
+    with pytest.raises(ValueError, match="max_epoch must be an int of at least 1"):
+        cvpods.PeriodicCheckpointer(saver, 4, max_epoch=0)

@@ -1,0 +1,361 @@
+"""What holds for all dialects: telling them apart, living together, errors, states, the table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks import HookAdapter, dialects
+from lightning_hooks.dialects import DIALECTS, cvpods, detect, mmengine, pet, pointrix
+from lightning_hooks.dialects import detectron2 as d2
+from lightning_hooks.engine.points import STAGES
+from support.dialect_hooks import (
+    cvpods_style,
+    detectron2_style,
+    mmengine_style,
+    pet_style,
+    pointrix_style,
+)
+from support.probes import Recorder
+from support.processes import environment
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
+TRACES = {
+    "mmengine": mmengine_style.Trace,
+    "detectron2": detectron2_style.Trace,
+    "cvpods": cvpods_style.Trace,
+    "pet": pet_style.Trace,
+    "pointrix": pointrix_style.Trace,
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_base_class_tells_the_dialect(name: str) -> None:
+    assert detect(TRACES[name]()) == name
+    assert detect(TRACES[name](), name) == name
+
+
+def test_points_and_arguments_tell_the_dialect() -> None:
+    class Mmengine:
+        def before_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None
+        ) -> None: ...
+
+    class MmengineTrain:
+        def before_train(self, runner: Any) -> None: ...
+
+    class Detectron2:
+        def after_step(self) -> None: ...
+        def after_backward(self) -> None: ...
+
+    class Pet:
+        def after_step(self, storage: Any) -> None: ...
+
+    class PetAny:
+        def before_step(self, **kwargs: Any) -> None: ...
+
+    class Pointrix:
+        def after_train_iter(self, trainner: Any) -> None: ...
+
+    found = [detect(cls()) for cls in (Mmengine, MmengineTrain, Detectron2, Pet, PetAny, Pointrix)]
+    assert found == ["mmengine", "mmengine", "detectron2", "pet", "pet", "pointrix"]
+
+
+def test_what_cannot_be_told_is_refused_with_what_it_may_be() -> None:
+    class Steps:
+        def before_step(self) -> None: ...
+
+    class Vals:
+        def before_val(self, trainer: Any) -> None: ...
+
+    class Nothing:
+        pass
+
+    with pytest.raises(
+        ValueError, match=r"\(before_step\): it may be detectron2, cvpods, pet; write"
+    ):
+        detect(Steps())
+    with pytest.raises(ValueError, match="it may be mmengine, pointrix; write"):
+        detect(Vals())
+    with pytest.raises(TypeError, match="none of the points of a hook"):
+        detect(Nothing())
+    with pytest.raises(
+        TypeError, match=r"no point of the dialect 'pointrix', only .'before_step'."
+    ):
+        detect(Steps(), "pointrix")
+    with pytest.raises(TypeError, match="pass an object: Steps"):
+        detect(Steps)
+    with pytest.raises(ValueError, match="did you mean 'detectron2'"):
+        detect(Steps(), "detectron")
+
+
+def test_native_hooks_are_themselves_in_an_adapter_of_any_dialect(tmp_path: Path) -> None:
+    recorder, hook = Recorder(), cvpods_style.Trace()
+    adapter = HookAdapter([recorder, dict(type="IterTimerHook"), hook], dialect="cvpods")
+    make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader(2))
+    assert recorder.points.count("after_train_iter") == 2
+    assert len(hook.calls) == 6
+
+
+def test_all_dialects_in_one_trainer(tmp_path: Path) -> None:
+    hooks = {name: cls() for name, cls in TRACES.items()}
+    recorder = Recorder()
+    adapters = (
+        HookAdapter([hooks["mmengine"], hooks["pet"], recorder]),
+        HookAdapter([hooks["detectron2"], hooks["cvpods"], hooks["pointrix"]]),
+    )
+    trainer = make_trainer(tmp_path, *adapters, max_epochs=2)
+    trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+    for name, hook in hooks.items():
+        alone = TRACES[name]()
+        module = TinyModule()
+        trainer = make_trainer(tmp_path, HookAdapter([alone]), max_epochs=2)
+        trainer.fit(module, make_loader(2), make_loader(1))
+        assert hook.calls == alone.calls, name
+    assert recorder.points.count("after_train_iter") == 4
+
+
+def test_priorities_count_where_the_dialect_has_them() -> None:
+    class Late(mmengine.Hook):
+        priority = "VERY_LOW"
+
+    class Unread(pointrix.Hook):
+        priority = "VERY_LOW"  # pointrix never reads it
+
+    hooks = [Late(), Unread(), (d2.HookBase(), "HIGH"), cvpods.EvalHook(1, dict), pet.TrainHook()]
+    names = [type(hook).__name__ for hook in HookAdapter(hooks).hooks]
+    assert names == ["HookBase", "Unread", "EvalHook", "TrainHook", "Late"]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_hook_may_stop_the_run_and_sees_the_others(tmp_path: Path, name: str) -> None:
+    point = "after_step" if name in ("detectron2", "cvpods", "pet") else "after_train_iter"
+    found = []
+
+    def stop(self: Any, *args: Any, **kwargs: Any) -> None:
+        facade = adapter._of_other_dialects()[0].facade  # Pet has none of its own
+        found.append([type(hook).__name__ for hook in facade.hooks])
+        facade.should_stop = True
+
+    hook, recorder = type("Stops", (TRACES[name],), {point: stop})(), Recorder()
+    adapter = HookAdapter([hook, recorder])
+    make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader(3))
+    assert found == [["Stops", "Recorder"]]
+    assert recorder.points.count("after_train_iter") == 1
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_an_error_of_any_dialect_names_hook_point_and_place(tmp_path: Path, name: str) -> None:
+    point = "after_step" if name in ("detectron2", "cvpods", "pet") else "after_train_iter"
+
+    def fail(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise StopIteration("enough")
+
+    bad = type("Bad", (TRACES[name],), {point: fail})()
+    trainer = make_trainer(tmp_path, HookAdapter([bad]))
+    with pytest.raises(RuntimeError, match="a hook raised StopIteration: enough") as caught:
+        trainer.fit(TinyModule(), make_loader(2))
+    assert caught.value.__notes__ == [f"in hook Bad.{point} (epoch 0, iter 0)"]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_hooks_change_nothing_of_the_training(tmp_path: Path, name: str) -> None:
+    def weights(*hooks: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        module = TinyModule()
+        trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), max_epochs=2)
+        trainer.fit(module, make_loader(4, shuffle=True))
+        return [p.detach() for p in module.parameters()]
+
+    assert all(map(torch.equal, weights(TRACES[name]()), weights()))
+
+
+@pytest.mark.parametrize("name", ["detectron2", "cvpods", "pet"])
+def test_an_iteration_based_run(tmp_path: Path, name: str) -> None:
+    hook = TRACES[name]()
+    adapter = HookAdapter([hook], by_epoch=False)
+    make_trainer(tmp_path, adapter, max_steps=5).fit(TinyModule(), make_loader(2))
+    first = 1 if name == "pet" else 0
+    after = [call[1] for call in hook.calls if call[0] == "after_step"]
+    assert after == [*range(first, first + 5)]
+    assert hook.calls[-1][:2] == ("after_train", 5 + first)
+
+
+@pytest.mark.parametrize("name", ["mmengine", "pointrix"])
+def test_validation_among_iterations(tmp_path: Path, name: str) -> None:
+    hook = TRACES[name]()
+    trainer = make_trainer(
+        tmp_path,
+        HookAdapter([hook], by_epoch=False),
+        max_steps=4,
+        val_check_interval=2,
+        num_sanity_val_steps=1,
+    )
+    trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+    points = [call[0] for call in hook.calls]
+    start = points.index("before_val")
+    val = ["before_val", "before_val_iter", "after_val_iter", "after_val"]
+    if name == "mmengine":
+        val[1:1], val[-1:-1] = ["before_val_epoch"], ["after_val_epoch"]
+    assert points[start : start + len(val)] == val
+    assert points.count("before_val") == points.count("after_val") == 2
+    assert points[start - 1] == "after_train_iter"
+
+
+class SaveAt(Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / "a.ckpt")
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
+@pytest.mark.parametrize("name", TRACES)
+def test_a_run_goes_on_from_the_middle_of_an_epoch(tmp_path: Path, name: str) -> None:
+    whole, rest = TRACES[name](), TRACES[name]()
+    make_trainer(tmp_path, HookAdapter([whole]), max_epochs=2).fit(TinyModule(), make_loader(3))
+    first = make_trainer(tmp_path, HookAdapter([TRACES[name]()]), SaveAt(2), max_epochs=2)
+    first.fit(TinyModule(), make_loader(3))
+    trainer = make_trainer(tmp_path, HookAdapter([rest]), max_epochs=2)
+    trainer.fit(TinyModule(), make_loader(3), ckpt_path=tmp_path / "a.ckpt")
+    # all iterations but the first two, and nothing twice
+    after = "after_step" if name in ("detectron2", "cvpods", "pet") else "after_train_iter"
+    steps = [call for call in whole.calls if call[0] == after]
+    assert [call for call in rest.calls if call[0] == after] == steps[2:]
+    assert rest.calls[-1] == whole.calls[-1]
+
+
+def test_the_table_of_the_docs_is_that_of_the_code() -> None:
+    text = dialects.__doc__ or ""
+    table = text[text.index("mmcv's point") : text.index("``after_train`` of")]
+    rows = {line.split()[0]: line for line in table.splitlines() if line.split()}
+    for stage in STAGES:
+        for dialect in DIALECTS.values():
+            for point in dialect.points.get(stage, ()):
+                assert point in rows[stage] or point in table
+    for dialect in DIALECTS.values():
+        assert set(dialect.points) <= {*STAGES, "before_epoch", "after_epoch"}
+        for point in dialect.further:
+            assert point in table
+
+
+JOB = """
+import json
+import os
+import sys
+import lightning as L
+from support.dialect_hooks import mmengine_style, pointrix_style
+from support.training import TinyModule, make_loader
+from lightning_hooks import (CheckInvalidLossHook, CheckpointHook, CosineAnnealingLrUpdaterHook,
+    EMAHook, HookAdapter, TextLoggerHook)
+from lightning_hooks.dialects import cvpods, pet
+from lightning_hooks.dialects import detectron2 as d2
+
+seen = {}
+
+class Pods(cvpods.HookBase):
+    def after_step(self):
+        seen["cvpods"] = cvpods.get_event_storage().latest()["total_loss"]
+
+class Pet(pet.TrainHook):
+    def after_step(self, storage, **kwargs):
+        seen["pet"] = storage.latest()["total_loss"]
+
+class Seen(d2.HookBase):
+    def after_train(self):
+        seen["own"] = self.trainer.model.losses[-1]
+        seen["logged"] = self.trainer.storage.history("train_loss").latest()
+        seen["detectron2"] = self.trainer.storage.latest()["total_loss"]
+        for hook in self.trainer.hooks:
+            if type(hook).__name__ == "Trace":
+                seen[type(hook).__module__] = [call[:3] for call in hook.calls]
+        with open(f"{sys.argv[1]}.{self.trainer.rank}", "w") as file:
+            json.dump(seen, file)
+
+if __name__ == "__main__":
+    writer = d2.PeriodicWriter([d2.JSONWriter(sys.argv[1])], period=2)
+    traces = [mmengine_style.Trace(), pointrix_style.Trace()]
+    hooks = [d2.IterationTimer(), writer, Pods(), Pet(), *traces, Seen()]
+    ours = [CheckpointHook(interval=1), EMAHook(), TextLoggerHook(interval=2),
+        CosineAnnealingLrUpdaterHook(min_lr=0.0), CheckInvalidLossHook()]
+    trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1,
+        logger=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=os.path.dirname(sys.argv[1]), callbacks=[HookAdapter(hooks), *ours])
+    module = TinyModule()
+    before = module.net.weight.tolist()
+    trainer.fit(module, make_loader(8), make_loader(2))
+    # this process has only started the two; Lightning brings back what they trained
+    assert module.net.weight.tolist() != before
+"""
+
+
+def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    path = tmp_path / "metrics.json"
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "job.py"), str(path)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "epoch_1.pth").is_file()
+    assert len([*tmp_path.glob("*.log.json")]) == 1
+    one, two = (json.loads((tmp_path / f"metrics.json.{rank}").read_text()) for rank in (0, 1))
+    assert one["own"] != two["own"]  # each has its own losses, and logs them
+    assert [one["logged"], two["logged"]] == pytest.approx([one["own"], two["own"]])
+    mean = pytest.approx((one["own"] + two["own"]) / 2)
+    for seen in (one, two):  # the storages have the mean of the ranks, as detectron2's
+        assert seen["detectron2"] == [mean, 3]
+        assert seen["cvpods"] == seen["pet"] == mean
+    traces = {
+        name: calls for name, calls in one.items() if name.startswith("support.dialect_hooks")
+    }
+    assert len(traces) == 2
+    assert all(two[name] == calls for name, calls in traces.items())
+    assert {calls[-1][0] for calls in traces.values()} == {"after_run"}
+    assert path.read_text().count("iteration") == 2
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[-1]["train_loss"] != rows[-1]["total_loss"]
+
+
+def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    class Late(mmengine.Hook):
+        def before_train(self, runner: Any) -> None:
+            calls.append("before_train")
+
+        def after_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        ) -> None:
+            calls.append(batch_idx)
+
+    class Starts(mmengine.Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.register_hook(Late(), "VERY_LOW")
+
+    class LateStep(d2.HookBase):
+        def after_step(self) -> None:
+            calls.append(("step", self.trainer.iter))
+
+    class StartsSteps(d2.HookBase):
+        def before_step(self) -> None:
+            if self.trainer.iter == 1:
+                self.trainer.register_hooks([LateStep(), None])
+
+    adapter = HookAdapter([Starts(), StartsSteps()])
+    make_trainer(tmp_path, adapter, max_epochs=1).fit(TinyModule(), make_loader(3))
+    assert calls == ["before_train", 0, ("step", 1), 1, ("step", 2), 2]

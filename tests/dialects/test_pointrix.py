@@ -1,0 +1,229 @@
+"""Hooks of pointrix-style trainers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import HookAdapter
+from lightning_hooks.dialects import pointrix
+from support.dialect_hooks.pointrix_style import Densify, GroupLog, Memory, Report, Trace
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
+
+
+class Named(TinyModule):
+    def configure_optimizers(self) -> Any:
+        groups = [{"params": [p], "name": name} for name, p in self.net.named_parameters()]
+        return torch.optim.SGD(groups, lr=self.lr)
+
+
+def fit(tmp_path: Path, hooks: Any, val: bool = True, ckpt: Any = None, **kwargs: Any) -> Any:
+    attributes, own = kwargs.pop("attributes", None), kwargs.pop("module", None)
+    adapter = HookAdapter(hooks, dialect="pointrix", attributes=attributes)
+    trainer = make_trainer(tmp_path, adapter, **{"max_epochs": 2, **kwargs})
+    module = own or Named()
+    trainer.fit(module, make_loader(3), make_loader(2) if val else None, ckpt_path=ckpt)
+    return trainer
+
+
+def test_the_points_come_as_in_the_loop(tmp_path: Path) -> None:
+    hook = Trace()
+    fit(tmp_path, hook, val_check_interval=3)
+    val = ["before_val", *2 * ["before_val_iter", "after_val_iter"], "after_val"]
+    expected = [("before_run", 1), ("before_train", 1)]
+    for start in (1, 4):
+        for step in range(start, start + 3):
+            expected += [("before_train_iter", step), ("after_train_iter", step)]
+        expected += [(point, start + 3) for point in val]
+    assert hook.calls == [*expected, ("after_train", 7), ("after_run", 7)]
+
+
+def test_a_hook_that_reads_groups_model_and_losses(tmp_path: Path) -> None:
+    hook, writer = GroupLog(), Memory(str(tmp_path))
+    trainer = fit(tmp_path, hook, attributes={"writer": writer})
+    losses = trainer.lightning_module.losses
+    assert [row[:2] for row in hook.rows] == [(step, 2) for step in range(1, 7)]
+    assert [row[2] for row in hook.rows] == pytest.approx(losses)
+    assert (hook.size, hook.step) == (2, 7)
+    assert set(hook.metrics) == {"val_loss"}
+    assert writer.written[:3] == [
+        ("job", {"lr": 0.1}, 0),
+        ("weight_lr", 0.1, 1),
+        ("bias_lr", 0.1, 1),
+    ]
+    assert ("view", (3, 4, 4), 4) in writer.written
+
+
+class Scene(Named):
+    """Its validation step returns metrics, an image and a name."""
+
+    point_cloud = range(7)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        image = torch.zeros(1, 3, 4, 4)
+        metrics = {"L1_loss": torch.tensor(batch_idx + 1.0), "psnr": 30.0 + batch_idx}
+        return {**metrics, "images": image, "rgb_file_name": f"view{batch_idx}.png"}
+
+
+def test_the_librarys_own_kind_of_report(tmp_path: Path) -> None:
+    hook, writer = Report(), Memory(str(tmp_path))
+    fit(tmp_path, hook, attributes={"writer": writer}, max_epochs=1, module=Scene())
+    assert [row[::2] for row in writer.written if row[0] == "num_pt"] == [
+        ("num_pt", 1),
+        ("num_pt", 2),
+        ("num_pt", 3),
+    ]
+    assert ("weight_lr", 0.1, 1) in writer.written
+    assert ("test_view_view1.png", (3, 4, 4), 4) in writer.written
+    assert ("test/L1_loss", 1.5, 4) in writer.written
+    assert ("test/psnr", 30.5, 4) in writer.written
+
+
+def test_a_point_of_the_trainers_own(tmp_path: Path) -> None:
+    hook = Densify()
+    adapter = HookAdapter([hook, Trace()], dialect="pointrix")
+
+    class Grows(Named):
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 1:
+                adapter.call_hook("after_densify", grow=5)
+
+    make_trainer(tmp_path, adapter).fit(Grows(), make_loader(3))
+    assert hook.steps == [(2, 5)]
+    with pytest.raises(RuntimeError, match="a run that goes on"):
+        adapter.call_hook("after_densify")
+
+
+def test_a_type_error_names_the_hook(tmp_path: Path) -> None:
+    class Shows(Densify):
+        def __repr__(self) -> str:
+            return "the hook Densify"
+
+    with pytest.raises(TypeError, match=r"'int' has no len\(\) in the hook Densify") as caught:
+        fit(tmp_path, Shows(), attributes={"broken": True})
+    assert caught.value.__notes__ == ["in hook Shows.after_train_iter (epoch 0, iter 0)"]
+
+
+def test_an_exception_is_told(tmp_path: Path) -> None:
+    class Bad(pointrix.Hook):
+        told = 0
+
+        def before_train_iter(self, trainner: Any) -> None:
+            raise OSError("full")
+
+        def exception(self) -> None:
+            self.told += 1
+
+    hook = Bad()
+    with pytest.raises(OSError, match="full"):
+        fit(tmp_path, hook)
+    assert hook.told == 1
+
+
+def test_hooks_from_a_dict_and_from_yaml(tmp_path: Path) -> None:
+    config = {"a": {"name": "Trace"}, "b": {"name": "LogHook", "interval": 5}}
+    hooks = pointrix.parse_hooks(config)
+    assert [type(hook).__name__ for hook in hooks] == ["Trace", "LogHook"]
+    assert hooks[1].interval == 5
+    path = tmp_path / "job.yaml"
+    path.write_text(f"trainer: {{hooks: {json.dumps(config)}}}")
+    assert [type(h).__name__ for h in pointrix.parse_hooks(path)] == ["Trace", "LogHook"]
+    assert pointrix.parse_hooks(None) == pointrix.parse_hooks({}) == []
+    with pytest.raises(KeyError, match="did you mean 'LogHook'"):
+        pointrix.parse_hooks({"a": {"name": "LogHok"}})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size' in the hook 'a'"):
+        pointrix.parse_hooks({"a": {"name": "Trace", "size": 3}})
+    with pytest.raises(TypeError, match="the hook 'a' needs a dict with the key 'name'"):
+        pointrix.parse_hooks({"a": "Trace"})
+
+
+def test_the_registry_refuses_another_class_of_the_name() -> None:
+    registry = pointrix.HookRegistry()
+    registry.register()(Trace)
+    registry.register()(Trace)
+    with pytest.raises(KeyError, match="Trace is registered already"):
+        registry.register()(type("Trace", (), {}))
+
+
+def test_the_librarys_hooks(tmp_path: Path) -> None:
+    writer = Memory(str(tmp_path))
+    hooks = [pointrix.LogHook(2), pointrix.CheckPointHook(4), pointrix.ProgressHook(1)]
+    trainer = fit(tmp_path, hooks, attributes={"writer": writer})
+    losses = trainer.lightning_module.losses
+    logged = [(step, value) for name, value, step in writer.written if name == "loss"]
+    assert logged == [(s, pytest.approx(losses[s - 1])) for s in (2, 4, 6)]
+    names = {name for name, _, _ in writer.written}
+    assert names == {"loss", "train_loss", "lr/weight", "lr/bias", "val/val_loss"}
+    assert [s for n, _, s in writer.written if n == "val/val_loss"] == [3, 6]
+    files = sorted(path.name for path in tmp_path.glob("chkpnt*"))
+    assert files == ["chkpnt4.pth", "chkpnt6.pth"]
+    saved = torch.load(tmp_path / "chkpnt6.pth", weights_only=True)
+    assert saved["global_step"] == 6
+    assert torch.equal(saved["model"]["net.weight"], trainer.lightning_module.net.weight)
+
+
+def test_the_default_writer_is_tensorboards(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fit(tmp_path, [pointrix.LogHook(3), GroupLog()])
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [e.step for e in events.Scalars("loss")] == [3, 6]
+    assert len(events.Images("view")) == 4
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_writer_over_another_backend(tmp_path: Path) -> None:
+    path = str(tmp_path / "page.log")
+    init = {"offline": True, "log_to_filename": path, "use_incoming_socket": False}
+    writer = pointrix.BackendWriter(str(tmp_path), "visdom", init=init)
+    writer.write_config("job", {"lr": 0.1})
+    writer.write_scalar("loss", torch.tensor(0.5), 1)
+    writer.write_image("view", torch.zeros(3, 4, 4), 1)
+    writer.close()
+    sent = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    assert len(sent) == 3
+    assert not (tmp_path / "spool").exists()  # all of it was taken
+    with pytest.raises(KeyError, match="did you mean 'wandb'"):
+        pointrix.BackendWriter(str(tmp_path), "wandbb")
+
+
+def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:
+    class Keeps(pointrix.Hook):
+        kept = None
+
+        def before_save_checkpoint(self, trainner: Any, checkpoint: Any) -> None:
+            checkpoint["points"] = 12
+
+        def after_load_checkpoint(self, trainner: Any, ckpt: Any) -> None:
+            self.kept = ckpt["points"], trainner.global_step
+
+    fit(tmp_path, Keeps(), val=False, max_epochs=1).save_checkpoint(tmp_path / "a.ckpt")
+    hook = Keeps()
+    fit(tmp_path, hook, val=False, ckpt=tmp_path / "a.ckpt")
+    assert hook.kept == (12, 4)
+
+
+def test_what_the_facade_says_without_a_config(tmp_path: Path) -> None:
+    class Asks(pointrix.Hook):
+        def before_train(self, trainner: Any) -> None:
+            assert trainner.cfg.max_steps == trainner.max_steps == 6
+            assert trainner.cfg.enable_gui is False
+            with pytest.raises(AttributeError, match="no config with 'speed'"):
+                _ = trainner.cfg.speed
+            with pytest.raises(AttributeError):
+                _ = trainner.gui
+            trainner.gui = "mine"
+
+        def after_train(self, trainner: Any) -> None:
+            trainner.save_model()
+            assert trainner.gui == "mine"
+
+    fit(tmp_path, Asks())
+    assert (tmp_path / "chkpnt7.pth").exists()

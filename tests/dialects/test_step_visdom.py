@@ -1,0 +1,131 @@
+"""Visdom writers of the dialects, on a real server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import HookAdapter
+from lightning_hooks.dialects import cvpods, pet
+from lightning_hooks.dialects import detectron2 as d2
+from support.training import TinyModule, make_loader, make_trainer
+
+visdom = pytest.importorskip("visdom")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*have no .val_dataloader"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # visdom's own
+]
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A server without the page's scripts, which it would fetch from the internet."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    program = "from visdom.server.run_server import main; main()"
+    folder = str(tmp_path_factory.mktemp("visdom"))
+    options = ["-port", str(number), "-env_path", folder, "--hostname", "127.0.0.1"]
+    command = [sys.executable, "-c", program, *options]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                socket.create_connection(("127.0.0.1", number), 1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield number
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def window(port: int, env: str, win: str) -> Any:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/win_data", json.dumps({"win": win, "eid": env}).encode()
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.loads(answer.read())
+
+
+def fit(tmp_path: Path, *hooks: Any) -> Any:
+    trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), max_epochs=2)
+    trainer.fit(TinyModule(), make_loader(3))
+    return trainer
+
+
+@pytest.mark.parametrize("dialect", [d2, cvpods, pet], ids=["detectron2", "cvpods", "pet"])
+def test_scalars_and_images_are_on_the_page(tmp_path: Path, port: int, dialect: Any) -> None:
+    env = dialect.__name__.rpartition(".")[2]
+    writer = dialect.VisdomWriter(1, env=env, server="http://127.0.0.1", port=port)
+    image = torch.full((3, 4, 4), 0.5)
+    if dialect is pet:
+
+        class Shows(pet.TrainHook):
+            def after_step(self, storage: Any, **kwargs: Any) -> None:
+                storage.put_image("input", image)
+
+        hooks: list[Any] = [Shows(), pet.PeriodicWriter([writer], max_iter=6, display_iter=2)]
+    else:
+
+        class Puts(dialect.HookBase):  # type: ignore[misc]
+            def after_step(self) -> None:
+                self.trainer.storage.put_image("input", image)
+
+        hooks = [Puts(), dialect.PeriodicWriter([writer], period=2)]
+    trainer = fit(tmp_path, *hooks)
+    losses = trainer.lightning_module.losses
+    found = window(port, env, "total_loss")["content"]["data"][0]
+    steps = {d2: [1, 3, 5], cvpods: [0, 1, 3, 5], pet: [2, 4, 6]}[dialect]
+    first = 1 if dialect is pet else 0
+    assert found["x"] == steps
+    assert found["y"] == pytest.approx([losses[step - first] for step in steps])
+    assert window(port, env, "input")["type"] == "image"
+
+
+def test_a_users_own_writer(tmp_path: Path, port: int) -> None:
+    class PlotWriter(cvpods.EventWriter):
+        """As users of cvpods build one."""
+
+        def __init__(self) -> None:
+            self.viz = visdom.Visdom(
+                server="http://127.0.0.1", port=port, env="own", use_incoming_socket=False
+            )
+
+        def write(self) -> None:
+            storage = cvpods.get_event_storage()
+            for name, value in storage.latest_with_smoothing_hint(1).items():
+                self.viz.line([value], [storage.iter], win=name, update="append", name=name)
+            for name, image, _ in storage.vis_data:
+                self.viz.image(image, win=name)
+            storage.clear_images()
+
+    trainer = fit(tmp_path, cvpods.PeriodicWriter([PlotWriter()], period=3))
+    found = window(port, "own", "total_loss")["content"]["data"][0]
+    assert found["x"] == [0, 2, 5]
+    losses = trainer.lightning_module.losses
+    assert found["y"] == pytest.approx([losses[i] for i in (0, 2, 5)])
+
+
+def test_a_page_that_is_not_there_costs_a_warning(tmp_path: Path, caplog: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        writer = d2.VisdomWriter(server="http://127.0.0.1", port=taken.getsockname()[1])
+        writer._page.timeout = 0.5
+        with caplog.at_level("WARNING"):
+            trainer = fit(tmp_path, d2.PeriodicWriter([writer], period=2))
+    assert trainer.state.finished
+    ours = [r for r in caplog.records if r.name == "lightning_hooks" and r.levelname == "WARNING"]
+    assert len(ours) == 1
+    assert "training goes on without it" in ours[0].getMessage()

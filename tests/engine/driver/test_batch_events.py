@@ -1,0 +1,103 @@
+"""What happens at the two ends of a batch, beside the calls of the hooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks import CheckInvalidLossHook, Hook, HookAdapter
+from support.training import TinyModule, make_loader, make_trainer
+
+
+class After(Hook):
+    """A hook with one point of the batch, that does there what it is given."""
+
+    def __init__(self, do: Any = lambda runner: None) -> None:
+        self.do = do
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.do(runner)
+
+
+def test_an_error_names_its_hook_also_where_two_share_a_function(tmp_path: Path) -> None:
+    def shared(runner: Any) -> None:
+        calls.append(runner.iter)
+        if len(calls) == 4:
+            raise ValueError("now")
+
+    class One: ...
+
+    class Two: ...
+
+    calls: list[int] = []
+    hooks = [One(), Two()]
+    for hook in hooks:
+        hook.after_train_iter = shared  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="now") as caught:
+        make_trainer(tmp_path, HookAdapter(hooks)).fit(TinyModule(), make_loader(), make_loader(1))
+    assert calls == [0, 0, 1, 1]
+    assert "Two.after_train_iter" in caught.value.__notes__[0]
+
+
+def test_an_optimizer_assigned_as_the_epoch_begins_makes_its_first_step(tmp_path: Path) -> None:
+    class Replace(After):
+        def on_train_epoch_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+            runner = self.runner
+            runner.optimizer = torch.optim.SGD(pl_module.parameters(), lr=0.0)
+
+        def before_run(self, runner: Any) -> None:
+            self.runner = runner
+
+    module = TinyModule()
+    before = module.net.weight.clone()
+    make_trainer(tmp_path, Replace(), max_epochs=2).fit(module, make_loader(), make_loader(1))
+    assert torch.equal(module.net.weight, before)
+
+
+def test_a_hooks_wish_to_stop_stands_against_who_takes_it_back(tmp_path: Path) -> None:
+    class GoOn(Callback):
+        def on_train_batch_start(self, trainer: L.Trainer, *args: Any) -> None:
+            if trainer.global_step == 1:
+                trainer.should_stop = False
+
+    def stop(runner: Any) -> None:
+        if runner.iter == 0:
+            runner.should_stop = True
+
+    trainer = make_trainer(tmp_path, After(stop), GoOn(), min_epochs=0, min_steps=2)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert trainer.global_step == 2
+
+
+def test_a_batch_that_a_hook_replaces_in_validation_is_there_afterwards(tmp_path: Path) -> None:
+    class Replace(Hook):
+        def before_val_iter(self, runner: Any) -> None:
+            runner.data_batch = "mine"
+
+        def after_val_iter(self, runner: Any) -> None:
+            seen.append(runner.data_batch)
+
+        def after_val_epoch(self, runner: Any) -> None:
+            seen.append(hasattr(runner, "data_batch"))
+
+    seen: list[Any] = []
+    trainer = make_trainer(tmp_path, Replace(), num_sanity_val_steps=0)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert seen == ["mine", False]
+
+
+def test_a_file_written_before_the_batch_has_ended_for_hooks_finds_its_batch(
+    tmp_path: Path,
+) -> None:
+    class Early(Callback):
+        def on_train_batch_end(self, trainer: L.Trainer, *args: Any) -> None:
+            trainer.save_checkpoint(tmp_path / "early.ckpt")
+
+    hook = CheckInvalidLossHook(dump_dir=str(tmp_path / "dumped"))
+    make_trainer(tmp_path, Early(), hook).fit(TinyModule(), make_loader(), make_loader(1))
+    assert (tmp_path / "early.ckpt").exists()

@@ -1,0 +1,413 @@
+"""What mmcv does not know: Lightning's own ways to run, with the calls that hooks then get.
+
+The expected lists are written by reasoning: validation in mid-epoch does not close the epoch,
+the one that ends it comes after ``after_train_epoch``, and every point that begins ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, LearningRateFinder
+from torch.utils.data import DataLoader, IterableDataset
+
+from lightning_hooks import Hook, HookAdapter, IterTimerHook
+from lightning_hooks.engine.driver.driver import Driver
+from support.probes import Recorder, line
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
+
+
+def fit(
+    tmp_path: Path,
+    *callbacks: Any,
+    module: Any = None,
+    batches: int = 4,
+    val: Any = 0,
+    loader: Any = None,
+    **options: Any,
+) -> Any:
+    trainer = make_trainer(tmp_path, *callbacks, **options)
+    val_loaders = [make_loader(n) for n in val] if isinstance(val, list) else None
+    if isinstance(val, int) and val:
+        val_loaders = make_loader(val)
+    if module is None:
+        module = (
+            ManyValidations if isinstance(val, list) else TinyModule if val else NoValidation
+        )()
+    trainer.fit(module, make_loader(batches) if loader is None else loader, val_loaders)
+    return trainer
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`training_step` returned `None`"),
+    pytest.mark.filterwarnings("ignore:predict returned None"),
+    pytest.mark.filterwarnings("ignore:`max_epochs` was not set"),
+]
+
+
+class ManyValidations(TinyModule):
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        return super().validation_step(batch, batch_idx)
+
+
+class Stream(IterableDataset[Any]):
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self.batches):
+            yield torch.ones(4), torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({"val": 1, "batches": 7, "val_check_interval": 0.3}, "([tTtT{vV}tTtT{vV}tTtT{vV}tT])"),
+        ({"val": 1, "batches": 4, "val_check_interval": 0.5}, "([tTtT{vV}tTtT]{vV})"),
+        ({"val": 1, "batches": 4, "val_check_interval": 3}, "([tTtTtT{vV}tT])"),
+        (
+            {
+                "val": 1,
+                "batches": 4,
+                "val_check_interval": 3,
+                "check_val_every_n_epoch": None,
+                "max_epochs": 2,
+            },
+            "([tTtTtT{vV}tT][tTtT{vV}tTtT])",
+        ),
+        ({"val": 1, "limit_train_batches": 2, "max_epochs": 2}, "([tTtT]{vV}[tTtT]{vV})"),
+        ({"val": 2, "limit_val_batches": 1}, "([tTtTtTtT]{vV})"),
+        ({"max_steps": 6, "max_epochs": -1, "val": 1}, "([tTtTtTtT]{vV}[tTtT])"),
+        ({"val": [1, 2]}, "([tTtTtTtT]{vVvVvV})"),
+        ({"accumulate_grad_batches": 3, "max_epochs": 2, "batches": 2}, "([tTtT][tTtT])"),
+        ({"limit_train_batches": 0}, ""),
+        ({"max_epochs": 0}, ""),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*has no.*")
+def test_calls(options: dict[str, Any], want: str, tmp_path: Path) -> None:
+    recorder = Recorder()
+    fit(tmp_path, recorder, **options)
+    assert line(recorder) == want
+
+
+def test_mid_epoch_validation_sees_the_running_epoch_and_training_goes_on(tmp_path: Path) -> None:
+    recorder = Recorder()
+    fit(tmp_path, recorder, val=2, batches=4, val_check_interval=0.5)
+    assert recorder.calls[5:] == [
+        ("after_train_iter", 0, 1, 1, "train"),
+        ("before_val_epoch", 0, 2, 1, "val"),
+        ("before_val_iter", 0, 2, 0, "val"),
+        ("after_val_iter", 0, 2, 0, "val"),
+        ("before_val_iter", 0, 2, 1, "val"),
+        ("after_val_iter", 0, 2, 1, "val"),
+        ("after_val_epoch", 0, 2, 1, "val"),
+        ("before_train_iter", 0, 2, 2, "train"),
+        ("after_train_iter", 0, 2, 2, "train"),
+        ("before_train_iter", 0, 3, 3, "train"),
+        ("after_train_iter", 0, 3, 3, "train"),
+        ("after_train_epoch", 0, 4, 3, "train"),
+        ("before_val_epoch", 1, 4, 3, "val"),
+        ("before_val_iter", 1, 4, 0, "val"),
+        ("after_val_iter", 1, 4, 0, "val"),
+        ("before_val_iter", 1, 4, 1, "val"),
+        ("after_val_iter", 1, 4, 1, "val"),
+        ("after_val_epoch", 1, 4, 1, "val"),
+        ("after_run", 1, 4, 1, "val"),
+    ]
+
+
+def test_iter_counts_batches_not_optimizer_steps(tmp_path: Path) -> None:
+    recorder = Recorder()
+    trainer = fit(tmp_path, recorder, accumulate_grad_batches=2, batches=5)
+    assert trainer.global_step == 3
+    assert [c[2] for c in recorder.calls if c[0] == "after_train_iter"] == [0, 1, 2, 3, 4]
+    assert recorder.calls[-1] == ("after_run", 1, 5, 4, "train")
+
+
+def test_unsized_loader(tmp_path: Path) -> None:
+    class Ends(Recorder):
+        ends: list[bool]
+        totals: set[Any]
+
+        def after_train_iter(self, runner: Any) -> None:
+            super().after_train_iter(runner)
+            self.ends.append(self.end_of_epoch(runner))
+            self.totals.add(runner.max_iters)
+
+    hook = Ends()
+    hook.ends, hook.totals = [], set()
+    loader = DataLoader(Stream(3), batch_size=None)
+    fit(tmp_path, hook, loader=loader, max_epochs=2, val=1)
+    assert line(hook) == "([tTtTtT]{vV}[tTtTtT]{vV})"
+    assert hook.ends == [False, False, True] * 2
+    assert hook.totals == {None}
+
+
+@pytest.mark.parametrize("limit", [3, 0.75])
+def test_departure_end_of_epoch_knows_where_lightning_limits_it(
+    tmp_path: Path, limit: float
+) -> None:
+    class Ends(Hook):
+        ends: list[bool]
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.ends.append(self.end_of_epoch(runner))
+
+    hook = Ends()
+    hook.ends = []
+    fit(tmp_path, hook, limit_train_batches=limit, max_epochs=2)
+    assert hook.ends == [False, False, True] * 2
+
+
+def test_departure_end_of_epoch_knows_where_the_loader_has_no_length(tmp_path: Path) -> None:
+    ends: list[bool] = []
+
+    class Ends(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            ends.append(self.end_of_epoch(runner))
+
+    fit(tmp_path, Ends(), loader=DataLoader(Stream(3), batch_size=None), max_epochs=2)
+    assert ends == [False, False, True] * 2
+
+
+def test_max_steps_in_mid_epoch_closes_the_epoch(tmp_path: Path) -> None:
+    recorder = Recorder()
+    fit(tmp_path, recorder, max_steps=6, max_epochs=5)
+    assert line(recorder) == "([tTtTtTtT][tTtT])"
+    assert recorder.calls[-1][:3] == ("after_run", 2, 6)
+
+
+def test_stopping_in_mid_epoch_validates_and_closes_the_epoch(tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            trainer.should_stop = trainer.global_step == 2
+
+    recorder = Recorder()
+    fit(tmp_path, recorder, Stop(), val=1, max_epochs=3)
+    assert line(recorder) == "([tTtT]{vV})"
+
+
+def test_departure_runner_should_stop_ends_training_after_the_iteration_unlike_mmcv(
+    tmp_path: Path,
+) -> None:
+    class Stop(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            runner.should_stop = runner.iter == 1
+
+    recorder = Recorder()
+    fit(tmp_path, Stop(), recorder, max_epochs=3)
+    assert line(recorder) == "([tTtT])"
+
+
+@pytest.mark.parametrize("kind", ["tensor", "dict", "none"])
+def test_what_a_training_step_may_return(kind: str, tmp_path: Path) -> None:
+    class Module(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            return {"tensor": loss, "dict": {"loss": loss, "extra": loss * 2}, "none": None}[kind]
+
+    class Outputs(Hook):
+        def __init__(self) -> None:
+            self.keys: list[list[str]] = []
+            self.losses: list[float] = []
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.keys.append(sorted(runner.outputs))
+            self.losses += [float(v) for k, v in runner.outputs.items() if k == "loss"]
+
+    hook, recorder, module = Outputs(), Recorder(), Module()
+    fit(tmp_path, hook, recorder, module=module, accumulate_grad_batches=2)
+    keys = {"tensor": ["loss"], "dict": ["extra", "loss"], "none": []}[kind]
+    assert line(recorder) == "([tTtTtTtT])"
+    assert hook.keys == [keys] * 4
+    if kind != "none":  # whole, where Lightning's own outputs are divided by the accumulation
+        assert hook.losses == module.losses
+
+
+def test_module_that_skips_the_rest_of_an_epoch(tmp_path: Path) -> None:
+    class Module(TinyModule):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if batch_idx == 2 else None
+
+    recorder = Recorder()
+    fit(tmp_path, recorder, module=Module(), val=1, max_epochs=2)
+    assert line(recorder) == "([tTtTt][tTtTt])"
+    assert [c[2] for c in recorder.calls if c[0] == "after_train_iter"] == [0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
+def test_loader_that_yields_none(tmp_path: Path) -> None:
+    batches = [next(iter(make_loader(1))), None, next(iter(make_loader(1)))]
+    recorder = Recorder()
+    fit(tmp_path, recorder, loader=DataLoader(batches, batch_size=None))
+    assert line(recorder) == "([tTtT])"
+
+
+def test_manual_optimization_with_two_optimizers(tmp_path: Path) -> None:
+    class Module(NoValidation):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = self.loss(batch)
+            for optimizer in self.optimizers():
+                optimizer.zero_grad()
+                self.manual_backward(loss, retain_graph=True)
+                optimizer.step()
+            return loss.detach()
+
+        def configure_optimizers(self) -> Any:
+            weight, bias = self.parameters()
+            return [torch.optim.SGD([weight], lr=0.1), torch.optim.SGD([bias], lr=0.2)]
+
+    class Rates(Recorder):
+        rates: Any = None
+
+        def after_run(self, runner: Any) -> None:
+            super().after_run(runner)
+            self.rates = runner.current_lr()
+
+    recorder = Rates()
+    trainer = fit(tmp_path, recorder, module=Module())
+    assert trainer.global_step == 8
+    assert line(recorder) == "([tTtTtTtT])"
+    assert recorder.calls[-1][2] == 4
+    assert recorder.rates == {"0": [0.1], "1": [0.2]}
+
+
+def test_two_fits_go_on_counting(tmp_path: Path) -> None:
+    recorder = Recorder()
+    trainer = fit(tmp_path, recorder, val=1, batches=2)
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+    assert line(recorder) == "([tTtT]{vV})" * 2
+    assert [c[1:3] for c in recorder.calls if c[0] == "before_run"] == [(0, 0), (1, 2)]
+    assert recorder.calls[-1][1:3] == (2, 4)
+    # finished already: mmcv would call before_run and after_run, Lightning calls nothing
+    trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+    assert line(recorder) == "([tTtT]{vV})" * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_learning_rate_finder_is_not_the_run(tmp_path: Path) -> None:
+    recorder = Recorder()
+    finder = LearningRateFinder(num_training_steps=3, attr_name="lr")
+    fit(tmp_path, finder, recorder, val=1)
+    assert line(recorder) == "([tTtTtTtT]{vV})"
+    assert recorder.calls[0] == ("before_run", 0, 0, 0, None)
+
+
+def test_validate_test_and_predict_alone_call_nothing(tmp_path: Path) -> None:
+    class Module(TinyModule):
+        def test_step(self, batch: Any, batch_idx: int) -> None: ...
+        def predict_step(self, batch: Any, batch_idx: int) -> None: ...
+
+    recorder = Recorder()
+    trainer = make_trainer(tmp_path, recorder, HookAdapter([IterTimerHook()]))
+    trainer.validate(Module(), make_loader(1), verbose=False)
+    trainer.test(Module(), make_loader(1), verbose=False)
+    trainer.predict(Module(), make_loader(1))
+    assert recorder.calls == []
+    trainer.fit(Module(), make_loader(1), make_loader(1))
+    trainer.validate(Module(), make_loader(1), verbose=False)
+    assert line(recorder) == "([tT]{vV})"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("where", ["training_step", "validation_step"])
+def test_exception(where: str, error: Any, tmp_path: Path) -> None:
+    class Module(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if where == "training_step" and batch_idx == 1:
+                raise error("stop")
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch: Any, batch_idx: int) -> Any:
+            if where == "validation_step":
+                raise error("stop")
+            return super().validation_step(batch, batch_idx)
+
+    module, recorder = Module(), Recorder()
+    trainer = make_trainer(tmp_path, recorder, num_sanity_val_steps=0)
+    with pytest.raises((RuntimeError, SystemExit, KeyboardInterrupt)):
+        trainer.fit(module, make_loader(2), make_loader(1))
+    assert line(recorder) == ("([tTt" if where == "training_step" else "([tTtT]{v")
+    # nothing of ours is left on the module and the callbacks
+    assert "training_step" not in vars(module)
+    assert all(value is not None for key, value in vars(recorder).items() if key[:3] == "on_")
+
+
+def test_the_module_is_itself_again_after_fit(tmp_path: Path) -> None:
+    recorder = Recorder()
+    trainer = fit(tmp_path, recorder, val=1)
+    assert "training_step" not in vars(trainer.lightning_module)
+    assert all(value is not None for key, value in vars(recorder).items() if key[:3] == "on_")
+
+
+def test_sigterm_leaves_the_module_as_it_was(tmp_path: Path) -> None:
+    class Terminate(Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, idx: int) -> None:
+            if idx == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    module, recorder = NoValidation(), Recorder()
+    trainer = make_trainer(tmp_path, recorder, Terminate())
+    with pytest.raises(SystemExit):
+        trainer.fit(module, make_loader(4))
+    assert line(recorder) == "([tTtT"
+    assert "training_step" not in vars(module)
+
+
+def test_our_exception_handling_never_hides_the_error(tmp_path: Path, monkeypatch: Any) -> None:
+    def fails(self: Any, trainer: Any) -> None:
+        raise ValueError("in on_exception")
+
+    class Module(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            raise RuntimeError("the real one")
+
+    monkeypatch.setattr(Driver, "_restore", fails)
+    with pytest.raises(RuntimeError, match="the real one"):
+        fit(tmp_path, Recorder(), module=Module())
+
+
+def test_hooks_from_configure_callbacks(tmp_path: Path) -> None:
+    recorder = Recorder()
+
+    class Module(NoValidation):
+        def configure_callbacks(self) -> Any:
+            return [recorder, HookAdapter([IterTimerHook()])]
+
+    fit(tmp_path, module=Module())
+    assert line(recorder) == "([tTtTtTtT])"
+
+
+def test_validation_by_the_clock_does_not_close_the_epoch(tmp_path: Path) -> None:
+    recorder = Recorder()
+    fit(tmp_path, recorder, val=1, batches=3, val_check_interval="00:00:00:00")
+    assert line(recorder) == "([tT{vV}tT{vV}tT]{vV})"
+
+
+def test_a_trainer_of_the_other_lightning_is_refused(tmp_path: Path) -> None:
+    other = pytest.importorskip("pytorch_lightning")
+
+    class Module(other.LightningModule):  # type: ignore[misc,name-defined]
+        def training_step(self, batch: Any, batch_idx: int) -> Any: ...
+        def configure_optimizers(self) -> None: ...
+        def train_dataloader(self) -> Any:
+            return make_loader(1)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = other.Trainer(
+        accelerator="cpu", callbacks=[Recorder()], default_root_dir=tmp_path, **quiet
+    )
+    with pytest.raises(TypeError, match=r"needs lightning\.Trainer"):
+        trainer.fit(Module())

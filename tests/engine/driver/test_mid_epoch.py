@@ -1,0 +1,125 @@
+"""A run that goes on inside an epoch: exact with a loader that saves its state, told without."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import (
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    TextLoggerHook,
+)
+from support.logs.text import read_logs
+from support.training import TinyNormModule, make_loader, make_trainer
+
+# of torchdata, which uses what torch has deprecated
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+
+class Module(TinyNormModule):
+    """With dropout, so that the random state matters."""
+
+    def make_net(self) -> torch.nn.Module:
+        return torch.nn.Sequential(super().make_net(), torch.nn.Dropout(0.2))
+
+
+class MayChangeData(Hook):
+    """Overrides a point at which hooks replace loaders, and replaces none."""
+
+    def before_train_epoch(self, runner: Any) -> None:
+        torch.rand(1)
+
+
+def run(
+    folder: Path, loader: Any, *hooks: Any, by_epoch: bool = True, ckpt: Any = None
+) -> dict[str, Any]:
+    """Train, with a checkpoint every 2 iterations of epochs of 10; return the last one."""
+    folder.mkdir(exist_ok=True)
+    adapter = HookAdapter(
+        [
+            CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=by_epoch),
+            EMAHook(momentum=0.1),
+            CheckpointHook(interval=2, by_epoch=False),
+            IterTimerHook(),
+            TextLoggerHook(interval=4, by_epoch=by_epoch),
+            *hooks,
+        ],
+        by_epoch=by_epoch,
+        work_dir=str(folder),
+    )
+    length: dict[str, Any] = {"max_epochs": 2} if by_epoch else {"max_steps": 20}
+    torch.manual_seed(0 if ckpt is None else 77)  # another process is in another state
+    trainer = make_trainer(folder, adapter, **length)
+    trainer.fit(Module(), loader, make_loader(1), ckpt_path=ckpt)
+    found: dict[str, Any] = torch.load(folder / "iter_20.pth", weights_only=True)
+    return found
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else bool(a == b)
+
+
+def check_exact(tmp_path: Path, *hooks: Hook, by_epoch: bool, workers: int = 0) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader() -> Any:
+        data = make_loader(10).dataset
+        return stateful.StatefulDataLoader(data, 2, shuffle=True, num_workers=workers)
+
+    whole = run(tmp_path / "a", loader(), *hooks, by_epoch=by_epoch)
+    rows, lines = read_logs(tmp_path / "a")
+    assert len(rows) == len(lines) > 4
+    for start in (6, 8, 10, 18):  # 6 and 18: a log's interval has begun; 10: an epoch is over
+        # the files of the whole run, as if it had been killed at its end
+        part = run(tmp_path / "a", loader(), *hooks, by_epoch=by_epoch, ckpt=file(tmp_path, start))
+        for key in ("state_dict", "ema_state_dict", "optimizer_states", "loops"):
+            assert same(part[key], whole[key]), (start, key)
+        assert read_logs(tmp_path / "a") == (rows, lines)
+    assert len(list((tmp_path / "a").glob("*.log.json"))) == 1
+
+
+def file(tmp_path: Path, iteration: int) -> Path:
+    return tmp_path / "a" / f"iter_{iteration}.pth"
+
+
+modes = pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iterations"])
+
+
+@modes
+@pytest.mark.parametrize("hooks", [[], [MayChangeData()]], ids=["native", "foreign"])
+def test_a_stateful_loader_goes_on_exactly(
+    tmp_path: Path, by_epoch: bool, hooks: list[Hook]
+) -> None:
+    check_exact(tmp_path, *hooks, by_epoch=by_epoch)
+
+
+@pytest.mark.slow
+@modes
+def test_with_workers_too(tmp_path: Path, by_epoch: bool) -> None:
+    check_exact(tmp_path, MayChangeData(), by_epoch=by_epoch, workers=2)
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")  # Lightning's own words
+def test_without_one_a_warning_says_what_repeats(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("lightning_hooks"), "propagate", True)
+    run(tmp_path / "a", make_loader(10, shuffle=True))
+    run(tmp_path / "a", make_loader(10, shuffle=True), ckpt=file(tmp_path, 12))
+    (told,) = [x.getMessage() for x in caplog.records if "new pass" in x.getMessage()]
+    assert "in epoch 2 after 2 batches" in told
+    assert "8 batches are taken" in told
+    assert "StatefulDataLoader" in told

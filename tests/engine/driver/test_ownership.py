@@ -1,0 +1,279 @@
+"""Old hooks that call ``loss.backward()`` and ``optimizer.step()`` themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import job
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+
+from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from support.foreign_hooks import OptimizerHook
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
+
+class AccumulatingOptimizerHook(OptimizerHook):
+    """Divides the loss in place, as old hooks do; goes on across epochs."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+
+    def after_train_iter(self, runner: Any) -> None:
+        runner.outputs["loss"] /= self.every
+        runner.outputs["loss"].backward()
+        if (runner.iter + 1) % self.every == 0:
+            runner.optimizer.step()
+            runner.optimizer.zero_grad()
+
+
+class SAMOptimizerHook(OptimizerHook):
+    """Two backwards in one step, the second through ``runner.model.train_step``."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        runner.optimizer.zero_grad()
+        runner.outputs["loss"].backward()
+        parameters = list(runner.model.parameters())
+        moved = [p.grad.sign() * 0.05 for p in parameters]
+        with torch.no_grad():
+            torch._foreach_add_(parameters, moved)
+        runner.optimizer.zero_grad()
+        runner.model.train_step(runner.data_batch, runner.optimizer)["loss"].backward()
+        with torch.no_grad():
+            torch._foreach_sub_(parameters, moved)
+        runner.optimizer.step()
+
+
+class NestedOptimizerHook(OptimizerHook):
+    """Calls the module's own training_step inside the step."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        if hasattr(runner, "module"):
+            runner.module.training_step(runner.data_batch, 0)
+        super().after_train_iter(runner)
+
+
+class PlainStepper:
+    """Not called OptimizerHook: owns_backward=True has to say so."""
+
+    after_train_iter = OptimizerHook.after_train_iter
+    grad_clip = None
+
+
+def by_hand(hook: Any, epochs: int = 2) -> Any:
+    """Train with the hook in a plain loop: what the result has to be."""
+
+    class Runner:
+        pass
+
+    runner: Any = Runner()
+    module = TinyModule()
+    runner.model = torch.nn.Module()
+    runner.model.parameters = module.parameters
+    runner.model.train_step = lambda batch, optimizer: {"loss": module.loss(batch)}
+    runner.optimizer = module.configure_optimizers()
+    runner.iter = 0
+    for _ in range(epochs):
+        for batch in make_loader(5):
+            runner.data_batch = batch
+            runner.outputs = {"loss": module.loss(batch)}
+            hook.after_train_iter(runner)
+            runner.iter += 1
+    return module
+
+
+def fit(tmp_path: Path, hook: Any, *callbacks: Any, module: Any = None, **kw: Any) -> Any:
+    adapter = HookAdapter([hook], owns_backward=kw.pop("owns_backward", "auto"))
+    trainer = make_trainer(tmp_path, adapter, *callbacks, **{"max_epochs": 2, **kw})
+    trainer.fit(module or NoValidation(), make_loader(5))
+    return trainer
+
+
+HOOKS = [OptimizerHook(), OptimizerHook({"max_norm": 0.1}), AccumulatingOptimizerHook(3)]
+HOOKS += [SAMOptimizerHook(), NestedOptimizerHook()]
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=["plain", "clip", "accumulate", "sam", "nested"])
+def test_weights_are_those_of_a_plain_loop(hook: Any, tmp_path: Path) -> None:
+    trainer = fit(tmp_path, hook)
+    assert torch.equal(trainer.lightning_module.net.weight, by_hand(hook).net.weight)
+    assert trainer.global_step == (3 if isinstance(hook, AccumulatingOptimizerHook) else 10)
+
+
+def test_accumulated_gradients_survive_validation(tmp_path: Path) -> None:
+    hook = AccumulatingOptimizerHook(3)
+    trainer = make_trainer(tmp_path, HookAdapter([hook]), max_epochs=2)
+    trainer.fit(TinyModule(), make_loader(5), make_loader(1))
+    assert torch.equal(trainer.lightning_module.net.weight, by_hand(hook).net.weight)
+
+
+def test_lightning_sees_the_steps(tmp_path: Path) -> None:
+    events: list[str] = []
+
+    class Events(Callback):
+        def on_before_backward(self, *args: Any) -> None:
+            events.append("backward")
+
+    files = tmp_path / "files"
+    saving = ModelCheckpoint(files, filename="{step}", every_n_train_steps=4, save_top_k=-1)
+    with pytest.warns(UserWarning, match="manual optimization"):
+        fit(tmp_path, OptimizerHook(), saving, Events(), enable_checkpointing=True)
+    assert events == ["backward"] * 10
+    assert sorted(f.name for f in files.iterdir()) == ["step=4.ckpt", "step=8.ckpt"]
+
+
+def test_hooks_of_later_priority_see_the_stepped_weights_after_the_batch(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Early(Hook):
+        priority = "VERY_HIGH"
+
+        def after_train_iter(self, runner: Any) -> None:
+            seen.append("early" if runner.model.module.net.weight.grad is None else "late?")
+
+    class Late(Hook):
+        priority = "LOW"
+
+        def after_train_iter(self, runner: Any) -> None:
+            grad = runner.model.module.net.weight.grad
+            seen.append(
+                "late" if grad is not None and not runner.outputs["loss"].requires_grad else "?"
+            )
+
+    trainer = make_trainer(tmp_path, HookAdapter([Late(), OptimizerHook(), Early()]))
+    trainer.fit(NoValidation(), make_loader(1))
+    assert seen == ["early", "late"]
+
+
+def test_the_module_is_automatic_again_after_fit_and_after_an_error(tmp_path: Path) -> None:
+    trainer = fit(tmp_path, OptimizerHook())
+    assert trainer.lightning_module.automatic_optimization
+    assert "on_validation_model_zero_grad" not in vars(trainer.lightning_module)
+
+    class Fails(OptimizerHook):
+        def after_train_iter(self, runner: Any) -> None:
+            raise RuntimeError("no")
+
+    module = NoValidation()
+    with pytest.raises(RuntimeError, match="no"):
+        fit(tmp_path, Fails(), module=module)
+    assert module.automatic_optimization
+
+
+def test_a_plain_hook_needs_owns_backward_and_the_error_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="owns_backward=True"):
+        fit(tmp_path, PlainStepper())
+    trainer = fit(tmp_path, PlainStepper(), owns_backward=True)
+    assert torch.equal(trainer.lightning_module.net.weight, by_hand(OptimizerHook()).net.weight)
+
+
+def test_owns_backward_false_leaves_it_to_lightning(tmp_path: Path) -> None:
+    class Looks(OptimizerHook):
+        def after_train_iter(self, runner: Any) -> None:
+            assert runner.model.module.net.weight.grad is not None
+
+    trainer = fit(tmp_path, Looks(), owns_backward=False)
+    assert trainer.global_step == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gradient_clip_val": 1.0}, "gradient_clip_val=1.0.*OptimizerHook.*grad_clip="),
+        ({"accumulate_grad_batches": 2}, "accumulate_grad_batches=2.*GradientCumulative"),
+    ],
+)
+def test_clipping_and_accumulating_in_the_trainer_too_is_refused(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(tmp_path, OptimizerHook(), **options)
+
+
+def test_clipping_in_the_hook_under_a_grad_scaler_is_refused(tmp_path: Path) -> None:
+    from lightning.pytorch.plugins import MixedPrecision
+
+    scaler = torch.amp.GradScaler("cpu")
+    plugin = MixedPrecision("16-mixed", "cpu", scaler)
+    with pytest.raises(ValueError, match=r"OptimizerHook\(grad_clip=.*16-mixed"):
+        fit(tmp_path, OptimizerHook({"max_norm": 1}), plugins=[plugin])
+
+
+def test_bf16_mixed(tmp_path: Path) -> None:
+    trainer = fit(tmp_path, OptimizerHook({"max_norm": 1.0}), precision="bf16-mixed")
+    assert trainer.global_step == 10
+
+
+def test_a_step_without_loss_is_no_step(tmp_path: Path) -> None:
+    class Module(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return None if batch_idx == 1 else super().training_step(batch, batch_idx)
+
+    trainer = fit(tmp_path, OptimizerHook(), module=Module())
+    assert trainer.global_step == 8
+
+
+def test_train_step_module_without_an_optimizer_hook_is_trained_by_lightning(
+    tmp_path: Path,
+) -> None:
+    model = job.make_model()
+    module = TrainStepModule(model, job.make_optimizer(model))
+    before = model.network[2].weight.clone()
+    trainer = make_trainer(tmp_path, HookAdapter([]), max_epochs=1)
+    trainer.fit(module, job.make_data()[0])
+    assert trainer.global_step == 4
+    assert not torch.equal(before, model.network[2].weight)
+
+
+def test_train_step_module_with_a_dict_of_optimizers(tmp_path: Path) -> None:
+    """A model that steps its optimizers itself, as mmcv's GANs do."""
+
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+
+        def train_step(self, data: Any, optimizer: Any) -> Any:
+            losses = {}
+            for name in ("a", "b"):
+                loss = getattr(self, name)(data[0]).square().mean()
+                optimizer[name].zero_grad()
+                loss.backward()
+                optimizer[name].step()
+                losses[name] = loss.item()
+            return {"log_vars": losses, "num_samples": 2}
+
+    model = Two()
+    optimizers = {n: torch.optim.SGD(getattr(model, n).parameters(), 0.1) for n in ("a", "b")}
+    seen: list[Any] = []
+
+    class Look(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            seen.append((runner.current_lr(), sorted(runner.log_buffer.val_history)))
+
+    trainer = make_trainer(tmp_path, Look())
+    trainer.fit(TrainStepModule(model, optimizers), make_loader(2))
+    assert seen == [({"a": [0.1], "b": [0.1]}, ["a", "b"])] * 2
+    assert trainer.global_step == 4
+    assert trainer.lightning_module.state_dict().keys() == model.state_dict().keys()
+
+
+def test_train_step_module_loads_with_and_without_the_prefix() -> None:
+    module = TrainStepModule(job.make_model(1))
+    state = job.make_model(2).state_dict()
+    for prefix in ("", "model."):
+        module.load_state_dict({prefix + key: value for key, value in state.items()})
+        assert torch.equal(module.model.network[2].weight, state["network.2.weight"])
+    assert list(module.state_dict()) == list(state)
+
+
+def test_train_step_module_refuses_what_is_not_a_model_or_an_optimizer() -> None:
+    with pytest.raises(TypeError, match="Linear has no train_step"):
+        TrainStepModule(torch.nn.Linear(1, 1))
+    with pytest.raises(TypeError, match=r"optimizer\['a'\] must be a torch.optim.Optimizer"):
+        TrainStepModule(job.make_model(), {"a": 3})

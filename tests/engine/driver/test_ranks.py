@@ -1,0 +1,82 @@
+"""Two real processes with other hooks each: they decide as one, and none waits in vain."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from support.processes import read_ranks, run_job
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: Any) -> tuple[list[Any], Path]:
+    out = tmp_path_factory.mktemp("ranks")
+    run_job("ranks", out)
+    return read_ranks(out), out
+
+
+def test_what_a_hook_of_one_rank_decides_all_ranks_do(ranks: Any) -> None:
+    first, second = (rank["stopped"] for rank in ranks[0])
+    assert first == second
+    for point, done in [
+        ("before_train_iter", 3),
+        ("after_train_iter", 3),
+        ("after_train_epoch", 4),
+    ]:
+        assert [first[f"{point} on {rank}"] for rank in (0, 1)] == [done, done]
+    assert first["another number"] == first["a closure"] == 2
+
+
+def test_a_hook_that_came_later_is_asked_from_the_next_epoch_on(ranks: Any) -> None:
+    assert [rank["stopped"]["a hook that came later"] for rank in ranks[0]] == [9, 9]
+
+
+def test_every_sampler_is_told_the_epoch(ranks: Any) -> None:
+    assert [rank["seeds"] for rank in ranks[0]] == [[0, 0, 1, 1]] * 2
+
+
+def test_callbacks_of_a_trainer_that_has_trained_go_on_in_a_copy(ranks: Any) -> None:
+    assert [rank["copies"] for rank in ranks[0]] == [8, 8]
+
+
+def test_buffers_are_equal_where_it_was_asked_for_by_iteration_too(ranks: Any) -> None:
+    plain, hook, saved = (
+        [rank["buffers"][n] for rank in ranks[0]] for n in ("plain", "hook", "saved")
+    )
+    assert plain[0][0] != plain[1][0]
+    assert plain[0][-1] != plain[1][-1]
+    assert hook[0][-1] == hook[1][-1]
+    file = torch.load(ranks[1] / "bn_4.pth", weights_only=True)
+    kept = file["state_dict"]["net.1.running_mean"]
+    torch.testing.assert_close(kept, torch.tensor([saved[0][-1], saved[1][-1]]).mean(0))
+    assert saved[0][-1] == saved[1][-1]
+
+
+def test_saving_in_a_function_for_rank_0_hangs_nowhere(ranks: Any) -> None:
+    names = {path.name for path in (ranks[1] / "logs").glob("*.pth")}
+    assert {"before_1.pth", "iter_2.pth", "after_2.pth"} <= names
+    assert {"val_iter_2.pth", "val_2.pth", "run_3.pth"} <= names
+    assert {"epoch_1.pth", "epoch_2.pth"} <= names  # of the CheckpointHook beside
+
+
+@pytest.mark.parametrize("buffers", ["copy", "average"])
+def test_the_averages_of_all_ranks_are_equal(ranks: Any, buffers: str) -> None:
+    first, second = (rank["averages"][buffers] for rank in ranks[0])
+    assert first["weights"] == second["weights"]
+
+
+def test_logs_are_written_once(ranks: Any) -> None:
+    (file,) = (ranks[1] / "logs").glob("*.log.json")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    steps = [(line["epoch"], line["iter"]) for line in lines if line.get("mode") == "train"]
+    assert steps == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert sum(line.get("mode") == "val" for line in lines) == 2
+
+
+def test_hooks_of_a_dialect_on_one_rank_see_its_losses_and_wait_for_nobody(ranks: Any) -> None:
+    own, stored = ranks[0][0]["dialect"]
+    assert stored == pytest.approx(own)

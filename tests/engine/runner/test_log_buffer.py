@@ -1,0 +1,137 @@
+"""LogBuffer averages as mmcv's does, to the last bit; tensors are read once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_hooks import LogBuffer
+from support.golden import recorded
+
+GOLDEN = recorded("log_buffer")["cases"]
+
+
+def play(calls: Any, as_tensors: bool) -> list[Any]:
+    buffer, outputs = LogBuffer(), []
+    for name, *arguments in calls:
+        if name == "update" and as_tensors:
+            values = {k: torch.tensor(v, dtype=torch.float64) for k, v in arguments[0].items()}
+            arguments = [values, *arguments[1:]]
+        getattr(buffer, name)(*arguments)
+        if name == "average":
+            outputs.append(dict(buffer.output))
+    return outputs
+
+
+def same(a: Any, b: Any) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize("case", range(len(GOLDEN)))
+def test_averages_are_mmcvs(case: int, as_tensors: bool) -> None:
+    ours, theirs = play(GOLDEN[case]["calls"], as_tensors), GOLDEN[case]["outputs"]
+    assert len(ours) == len(theirs)
+    for our, their in zip(ours, theirs, strict=True):
+        assert list(our) == list(their)
+        assert all(same(our[key], their[key]) for key in their)
+
+
+def test_departure_one_stack_reads_all_tensors_of_the_window(monkeypatch: Any) -> None:
+    reads = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda self: reads.append(1) or tolist(self))
+    monkeypatch.setattr(torch.Tensor, "item", lambda self: reads.append("item"))
+    buffer = LogBuffer()
+    for i in range(50):
+        buffer.update({"a": torch.tensor(float(i)), "b": torch.tensor(i), "c": 1.0}, count=2)
+    buffer.average(10)
+    assert reads == [1]
+    assert buffer.output == {"a": 44.5, "b": 44.5, "c": 1.0}
+    buffer.average(10)  # numbers by now
+    assert reads == [1]
+
+
+def test_values_are_kept_detached() -> None:
+    buffer = LogBuffer()
+    buffer.update({"loss": torch.ones(1, requires_grad=True).sum()})
+    assert not buffer.val_history["loss"][0].requires_grad
+
+
+def test_hooks_may_rewrite_histories_and_output() -> None:
+    buffer = LogBuffer()
+    buffer.update({"a": 1.0, "b": 5.0})
+    buffer.val_history["a"] = []
+    buffer.n_history["a"] = []
+    buffer.output = {"kept": 1}  # type: ignore[assignment]
+    buffer.average()
+    assert buffer.output == {"kept": 1, "b": 5.0}
+    buffer.clear_output()
+    assert (buffer.output, buffer.ready) == ({}, False)
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(TypeError, match="vars must be a dict"):
+        LogBuffer().update([1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="n must be at least 0, got -1"):
+        LogBuffer().average(-1)
+
+
+def test_departure_memory_does_not_grow_with_the_run() -> None:
+    buffer = LogBuffer()
+    for value in range(100_030):
+        buffer.update({"loss": float(value)})
+    buffer.average(10)
+    assert buffer.output["loss"] == 100_024.5
+    assert len(buffer.val_history["loss"]) == len(buffer.n_history["loss"]) == 100_000
+    assert buffer.val_history["loss"][0] == 30
+    buffer.average(100_000)
+    buffer.average()  # of what is there
+    assert buffer.output["loss"] == 50_029.5
+
+
+def test_departure_tensors_that_nobody_averages_are_read_every_10_000_values() -> None:
+    buffer = LogBuffer()
+    value = torch.tensor(0.5)
+    for _ in range(10_001):
+        buffer.update({"time": 0.1, "loss": value})
+    kinds = [isinstance(kept, torch.Tensor) for kept in buffer.val_history["loss"]]
+    assert kinds == [False] * 10_000 + [True]
+    buffer.average()
+    assert buffer.output["loss"] == 0.5
+
+
+@pytest.mark.parametrize("number", [1, 7, 8, 9, 50, 129, 1000])
+@pytest.mark.parametrize("kind", [float, np.float32, int])
+@pytest.mark.parametrize("count", [1, 3])
+def test_averages_are_those_of_numpys_weighted_sums_to_the_last_bit(
+    number: int, kind: Any, count: int
+) -> None:
+    values = [kind(value) for value in np.random.default_rng(number).normal(0, 100, number)]
+    buffer = LogBuffer()
+    for value in values:
+        buffer.update({"loss": value}, count)
+    buffer.average()
+    weights = np.array([count] * number)
+    assert buffer.output["loss"] == np.sum(np.array(values) * weights) / np.sum(weights)
+
+
+def test_a_history_rewritten_in_place_is_averaged_anew() -> None:
+    buffer = LogBuffer()
+    for value in (1.0, 2.0, 3.0):
+        buffer.update({"loss": value})
+    buffer.average(2)
+    assert buffer.output["loss"] == 2.5
+    buffer.val_history["loss"][-1] = 5.0
+    buffer.average(2)
+    assert buffer.output["loss"] == 3.5
+    buffer.n_history["loss"][-1] = 3
+    buffer.average(2)
+    assert buffer.output["loss"] == 4.25
+    buffer.average(1)
+    assert buffer.output["loss"] == 5.0

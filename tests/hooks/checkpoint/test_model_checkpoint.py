@@ -1,0 +1,262 @@
+"""To Lightning the hooks are ModelCheckpoints: ckpt_path="last" and "best", and no default one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
+
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckInvalidLossHook,
+    CheckpointHook,
+    EvalHook,
+    HookAdapter,
+    newest_valid,
+)
+from lightning_hooks.storage import manifest
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO
+from support.processes import run_program
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
+
+def trainer_of(tmp_path: Path, *hooks: Any, **kwargs: Any) -> L.Trainer:
+    return make_trainer(tmp_path, *hooks, enable_checkpointing=True, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [CheckpointHook, BestCheckpointHook])
+def test_it_does_nothing_that_a_model_checkpoint_does(kind):
+    assert issubclass(kind, ModelCheckpoint)
+    own = {n for n in vars(ModelCheckpoint) if n.startswith("on_")}
+    own |= {"setup", "teardown", "state_dict", "load_state_dict", "state_key"} & vars(
+        ModelCheckpoint
+    ).keys()
+    assert "on_exception" in own
+    for name in own:
+        assert getattr(kind, name) is not getattr(ModelCheckpoint, name), name
+
+
+@pytest.mark.parametrize("when", ["before", "after", "new"])
+@pytest.mark.parametrize("call", ["validate", "test", "fit"])
+def test_last(tmp_path, when, call):
+    class Module(TinyModule):
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            self.seen = self.net.weight.clone()
+
+    hook = CheckpointHook(interval=1, max_keep_ckpts=2)
+    trainer = trainer_of(tmp_path, hook, max_epochs=3)
+    if when == "before":
+        with pytest.warns(UserWarning, match="there is no last checkpoint available"):
+            trainer.fit(Module(), make_loader(), ckpt_path="last")  # set and forget
+    else:
+        trainer.fit(Module(), make_loader())
+    weight = trainer.lightning_module.net.weight
+    assert not any(type(c) is ModelCheckpoint for c in trainer.callbacks)
+    if when == "new":
+        trainer = trainer_of(tmp_path, CheckpointHook(), max_epochs=3)
+    trainer.fit_loop.max_epochs = 4
+    module = Module(seed=5)
+    getattr(trainer, call)(module, make_loader(), ckpt_path="last")
+    if call == "fit":
+        assert len(module.losses) == 4
+    elif call == "test":
+        assert torch.equal(module.seen, weight)
+
+
+SCRIPT = """
+import sys, torch, lightning as L
+from support.training import TinyModule, make_loader, make_trainer
+from lightning_hooks import CheckpointHook
+module = TinyModule()
+make_trainer(sys.argv[1], CheckpointHook(interval=1), max_epochs=int(sys.argv[2]),
+             enable_checkpointing=True).fit(module, make_loader(), ckpt_path="last")
+print("steps", len(module.losses))
+"""
+
+
+def test_last_in_a_new_process(tmp_path):
+    steps = [int(run_program(SCRIPT, tmp_path, epochs).split("steps ")[1]) for epochs in ("2", "3")]
+    assert steps == [8, 4]
+
+
+def test_last_is_in_the_adapters_work_dir_and_in_out_dir(tmp_path):
+    other = HookAdapter([], work_dir=tmp_path / "work")
+    for arguments in ({}, {"out_dir": str(tmp_path / "out")}):
+        hook = CheckpointHook(interval=1, **arguments)
+        trainer_of(tmp_path / "root", other, hook, max_epochs=1).fit(TinyModule(), make_loader())
+        again = CheckpointHook(**arguments)
+        trainer = trainer_of(tmp_path / "root", HookAdapter([], work_dir=tmp_path / "work"), again)
+        trainer.validate(TinyModule(), make_loader(), ckpt_path="last", verbose=False)
+
+
+def test_a_hosted_hooks_last_is_found_after_a_fit(tmp_path):
+    trainer = make_trainer(tmp_path, HookAdapter([CheckpointHook(interval=1)]))
+    trainer.fit(TinyModule(), make_loader())
+    trainer.fit_loop.max_epochs = 2
+    module = TinyModule()
+    trainer.fit(module, make_loader(), ckpt_path="last")
+    assert len(module.losses) == 4
+
+
+def test_best_is_an_eval_hooks_and_without_one_the_last(tmp_path):
+    hook = CheckpointHook(interval=1)
+    trainer = trainer_of(tmp_path / "a", hook, max_epochs=2)
+    trainer.fit(TinyModule(), make_loader())
+    trainer.validate(TinyModule(), make_loader(), ckpt_path="best", verbose=False)
+    assert trainer.ckpt_path == str(tmp_path / "a" / "epoch_2.pth")
+    saves = EvalHook(None, save_best="val_loss", rule="less")
+    trainer = trainer_of(tmp_path / "b", hook, saves, max_epochs=2, num_sanity_val_steps=0)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert hook.best_model_path == saves.best_ckpt_path
+    assert Path(hook.best_model_path).name.startswith("best_val_loss_epoch_")
+    trainer.validate(TinyModule(), make_loader(), ckpt_path="best", verbose=False)
+    assert trainer.ckpt_path == hook.best_model_path
+    assert hook.dirpath == str(tmp_path / "b")
+    assert list(hook.best_k_models) == [hook.best_model_path]
+
+
+def test_the_trainers_reader_is_put_back(tmp_path):
+    trainer = trainer_of(tmp_path, CheckpointHook(interval=1))
+    trainer.fit(TinyModule(), make_loader())
+    assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
+
+    class Fails(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            assert type(self.trainer.strategy.checkpoint_io) is AtomicCheckpointIO
+            raise RuntimeError("x")
+
+    trainer = trainer_of(tmp_path, CheckpointHook(interval=1))
+    with pytest.raises(RuntimeError, match="x"):
+        trainer.fit(Fails(), make_loader())
+    assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
+
+
+def test_the_trainers_reader_is_put_back_by_two_hooks_too(tmp_path):
+    callbacks = [CheckpointHook(interval=1), BestCheckpointHook("val_loss")]
+    trainer = trainer_of(tmp_path, *callbacks, num_sanity_val_steps=0)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
+    pickle.dumps(trainer.callbacks)
+
+
+def test_the_users_own_writer_stays_and_its_files_are_kept_count_of(tmp_path):
+    class Own(TorchCheckpointIO):
+        pass
+
+    hook = CheckpointHook(interval=1, max_keep_ckpts=2, create_symlink=False)
+    trainer = trainer_of(tmp_path, hook, max_epochs=4, plugins=[Own()])
+    trainer.fit(TinyModule(), make_loader())
+    assert {p.name for p in tmp_path.glob("*.pth")} == {"epoch_3.pth", "epoch_4.pth"}
+    assert newest_valid(tmp_path) == str(tmp_path / "epoch_4.pth")
+    hook = CheckpointHook(interval=1, background=True)
+    with pytest.warns(UserWarning, match="background=True has no effect.*with Own writes"):
+        trainer_of(tmp_path, hook, plugins=[Own()]).fit(TinyModule(), make_loader())
+
+
+def test_a_writer_of_the_users_that_is_slow_loses_nothing(tmp_path):
+    class Late(TorchCheckpointIO):
+        """Writes each file when the next one comes."""
+
+        waiting: Any = None
+
+        def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+            if self.waiting:
+                super().save_checkpoint(*self.waiting)
+            self.waiting = args[:2]
+
+    hook = CheckpointHook(interval=1, max_keep_ckpts=2, create_symlink=False)
+    best = BestCheckpointHook("val_loss", keep_best=9)
+    trainer = trainer_of(tmp_path, hook, best, max_epochs=5, plugins=[Late()])
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    found = {p.name for p in tmp_path.glob("epoch_*.pth")}
+    assert {"epoch_4.pth", "epoch_3.pth"} <= found
+    assert "epoch_1.pth" not in found
+
+
+class Slow(TorchCheckpointIO):
+    """A disk that takes a while: what is there too early is half a file."""
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(b"half")
+        time.sleep(0.1)
+        super().save_checkpoint(checkpoint, path)
+
+
+@pytest.mark.parametrize("inner", [None, Slow()], ids=["lightnings", "own"])
+def test_a_writer_in_a_thread_of_the_users_leaves_whole_files_only(tmp_path, inner):
+    seen = []
+
+    def look(path: str) -> None:
+        seen.append((Path(path).name, torch.load(path, weights_only=True)["meta"]["epoch"]))
+
+    def run(epochs: int) -> CheckpointHook:
+        hook = CheckpointHook(interval=1, max_keep_ckpts=1, on_saved=look)
+        plugins = [AsyncCheckpointIO(inner)]
+        trainer = trainer_of(tmp_path, hook, max_epochs=epochs, plugins=plugins)
+        trainer.fit(TinyModule(), make_loader(), ckpt_path="last" if epochs > 2 else None)
+        return hook
+
+    run(2)
+    assert Path(run(3).last_checkpoint).name == "epoch_3.pth"
+    assert seen == [(f"epoch_{n}.pth", n) for n in (1, 2, 3)]
+    assert {p.name for p in tmp_path.glob("epoch_*.pth")} == {"epoch_3.pth"}
+    (entry,) = manifest.read(str(tmp_path))
+    assert (entry.size is None) == (inner is not None)
+
+
+@pytest.mark.filterwarnings("ignore:CheckInvalidLossHook")
+def test_a_file_that_a_thread_of_the_users_still_writes_is_waited_for_when_restored(tmp_path):
+    class Breaks(TinyModule):
+        def loss(self, batch: Any) -> torch.Tensor:
+            loss = super().loss(batch)
+            return loss * float("nan") if self.global_step == 5 and not self.losses[5:] else loss
+
+    own = ModelCheckpoint(tmp_path / "own", every_n_train_steps=4, save_top_k=-1)
+    check = CheckInvalidLossHook(interval=1, action="restore")
+    trainer = trainer_of(*(tmp_path, own, check), max_epochs=2, plugins=[AsyncCheckpointIO(Slow())])
+    trainer.fit(Breaks(), make_loader())
+    assert all(p.isfinite().all() for p in trainer.lightning_module.parameters())
+
+
+def test_enable_checkpointing_false_is_refused_by_lightning_as_the_docstring_says(tmp_path):
+    with pytest.raises(Exception, match="enable_checkpointing=False"):
+        make_trainer(tmp_path, CheckpointHook(), enable_checkpointing=False)
+    assert "Trainer(enable_checkpointing=False)`` beside it" in " ".join(
+        str(CheckpointHook.__doc__).split()
+    )
+
+
+def test_a_launcher_tells_the_best_path_of_a_fit_in_another_process():
+    hook = CheckpointHook()
+    assert hook.best_model_path == hook.last_model_path == hook.last_checkpoint == ""
+    hook.best_model_path = "x"
+    assert hook.best_model_path == "x"
+
+
+def test_export_writes_the_inner_model(tmp_path):
+    hook = CheckpointHook(interval=1)
+    with pytest.raises(RuntimeError, match="before a fit needs model="):
+        hook.export(str(tmp_path / "x.pth"))
+    module = TinyModule()
+    hosted = HookAdapter([hook], model=lambda module: module.net)
+    make_trainer(tmp_path, hosted).fit(module, make_loader())
+    for model in (None, module.net, lambda module: module.net):
+        path = tmp_path / "x.pth"
+        hook.export(path, model=model)
+        bare = torch.nn.Linear(4, 2)
+        bare.load_state_dict(torch.load(path, weights_only=True))
+        assert torch.equal(bare.weight, module.net.weight)
+    hook.export("memory://test_export/x.pth")
+    for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
+        assert other._runner is None  # nothing of the run comes along

@@ -1,0 +1,283 @@
+"""CheckInvalidLossHook(action="skip"): a bad batch leaves no trace, with any optimizer."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.plugins import MixedPrecision
+
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    EMAHook,
+    GradientCumulativeOptimizerHook,
+    HookAdapter,
+    InvalidLossError,
+    OptimizerHook,
+    TextLoggerHook,
+)
+from support.torture.bad_batches import (
+    GRADIENTS,
+    INPUT,
+    LOSS,
+    BadModule,
+    batches,
+    loader,
+    norm_module,
+    train_step_module,
+)
+from support.training import make_trainer
+
+OPTIM = torch.optim
+OPTIMIZERS = {
+    "sgd": partial(OPTIM.SGD, lr=0.1, weight_decay=0.1),
+    "sgd-momentum": partial(OPTIM.SGD, lr=0.1, momentum=0.9),
+    "sgd-fused": partial(OPTIM.SGD, lr=0.1, fused=True),
+    "sgd-momentum-fused": partial(OPTIM.SGD, lr=0.1, momentum=0.9, nesterov=True, fused=True),
+    "sgd-dampening-fused": partial(OPTIM.SGD, lr=0.1, momentum=0.9, dampening=0.5, fused=True),
+    "adam": partial(OPTIM.Adam, lr=0.1),
+    "adam-fused": partial(OPTIM.Adam, lr=0.1, fused=True),
+    "adamw-amsgrad-fused": partial(OPTIM.AdamW, lr=0.1, amsgrad=True, fused=True),
+    "adagrad-fused": partial(OPTIM.Adagrad, lr=0.1, fused=True),
+    "rmsprop": partial(OPTIM.RMSprop, lr=0.01, momentum=0.9),
+    "nadam": partial(OPTIM.NAdam, lr=0.01),
+}
+
+
+def trained(tmp_path: Path, make: Any, made: list[Any], *hooks: Any, **kwargs: Any) -> Any:
+    """Fit a module and return its whole state, and that of its optimizer."""
+    trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), **kwargs)
+    module = make()
+    trainer.fit(module, loader(made))
+    return module.state_dict(), trainer.optimizers[0].state_dict()["state"]
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    """Bit for bit; a state that has not been made yet equals one of zeros."""
+    torch.testing.assert_close(one[0], other[0], rtol=0, atol=0)
+    torch.testing.assert_close(one[1], other[1], rtol=0, atol=0)
+
+
+def without(made: list[Any], *bad: int) -> list[Any]:
+    return [batch for index, batch in enumerate(made) if index not in bad]
+
+
+@pytest.mark.parametrize("kind", [LOSS, GRADIENTS, INPUT], ids=["loss", "gradients", "input"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_as_if_the_bad_batches_had_not_been_there(name: str, kind: float, tmp_path: Path) -> None:
+    make = partial(norm_module, OPTIMIZERS[name])
+    made = batches(7, dict.fromkeys((0, 3, 4), kind))
+    hook = CheckInvalidLossHook(interval=4, action="skip")
+    assert_equal(
+        trained(tmp_path, make, made, hook),
+        trained(tmp_path, make, without(made, 0, 3, 4)),
+    )
+
+
+def test_a_first_step_of_fused_sgd_that_is_skipped_leaves_zeroed_momentum(tmp_path: Path) -> None:
+    make = partial(norm_module, OPTIMIZERS["sgd-momentum-fused"])
+    hook = CheckInvalidLossHook(action="skip")
+    _, state = trained(tmp_path, make, batches(1, {0: INPUT}), hook)
+    buffers = [one["momentum_buffer"] for one in state.values()]
+    assert buffers
+    assert all((buffer == 0).all() for buffer in buffers)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kind", [LOSS, GRADIENTS, INPUT])
+def test_with_an_optimizer_hook_that_owns_backward(
+    kind: float, fused: bool, tmp_path: Path
+) -> None:
+    make = partial(train_step_module, OPTIMIZERS["adam-fused" if fused else "adam"])
+    made = batches(5, {0: kind, 3: kind})
+    owner = partial(OptimizerHook, grad_clip={"max_norm": 1.0})
+    hook = CheckInvalidLossHook(interval=2, action="skip")
+    assert_equal(
+        trained(tmp_path, make, made, owner(), hook),
+        trained(tmp_path, make, without(made, 0, 3), owner()),
+    )
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kind", [LOSS, GRADIENTS, INPUT])
+@pytest.mark.parametrize("owner", ["lightning", "hook"])
+def test_a_step_of_accumulated_batches_goes_as_a_whole(
+    owner: str, kind: float, fused: bool, tmp_path: Path
+) -> None:
+    make = partial(norm_module, OPTIMIZERS["adam-fused" if fused else "adam"])
+    made = batches(8, {2: kind})
+    hooks: list[Any] = []
+    kwargs = {"accumulate_grad_batches": 2}
+    if owner == "hook":
+        hooks, kwargs = [GradientCumulativeOptimizerHook(cumulative_iters=2)], {}
+    hook = CheckInvalidLossHook(interval=3, action="skip")
+    assert_equal(
+        trained(tmp_path, make, made, *hooks, hook, **kwargs),
+        trained(tmp_path, make, without(made, 2, 3), *hooks, **kwargs),
+    )
+
+
+def test_with_clipping_by_lightning_and_by_a_hook(tmp_path: Path) -> None:
+    make = partial(norm_module, OPTIMIZERS["sgd-momentum"])
+    made = batches(5, {1: INPUT})
+    skip = partial(CheckInvalidLossHook, action="skip")
+    by_lightning = {"gradient_clip_val": 0.5}
+    assert_equal(
+        trained(tmp_path, make, made, skip(), **by_lightning),
+        trained(tmp_path, make, without(made, 1), **by_lightning),
+    )
+    clip = partial(OptimizerHook, grad_clip={"max_norm": 0.5})
+    for hooks in ([clip(), skip()], [skip(), clip()]):
+        assert_equal(
+            trained(tmp_path, make, made, *hooks),
+            trained(tmp_path, make, without(made, 1), clip()),
+        )
+
+
+def test_counted_in_iterations_over_several_epochs(tmp_path: Path) -> None:
+    def fit(made: list[Any], *hooks: Any) -> Any:
+        adapter = HookAdapter(list(hooks), by_epoch=False)
+        trainer = make_trainer(tmp_path, adapter, max_steps=2 * len(made))
+        module = norm_module(OPTIMIZERS["adam-fused"])
+        trainer.fit(module, loader(made))
+        return module.state_dict(), trainer.optimizers[0].state_dict()["state"]
+
+    made = batches(5, {2: INPUT})
+    hook = CheckInvalidLossHook(interval=4, action="skip")
+    assert_equal(fit(made, hook), fit(without(made, 2)))
+
+
+def test_modules_that_step_several_optimizers_themselves(tmp_path: Path) -> None:
+    class Two(BadModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.other = torch.nn.Linear(4, 2)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            for optimizer, net in zip(self.optimizers(), (self.net, self.other), strict=True):
+                optimizer.zero_grad()
+                loss = torch.nn.functional.mse_loss(net(batch[0]), batch[1])
+                self.manual_backward(loss)
+                optimizer.step()
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return [
+                torch.optim.Adam(self.net.parameters(), fused=True),
+                torch.optim.Adam(self.other.parameters()),
+            ]
+
+    made = batches(4, {1: INPUT})
+    torch.manual_seed(0)
+    one = trained(tmp_path, Two, made, CheckInvalidLossHook(action="skip"))
+    torch.manual_seed(0)
+    assert_equal(one, trained(tmp_path, Two, without(made, 1)))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_beside_a_gradient_scaler_which_judges_gradients(fused: bool, tmp_path: Path) -> None:
+    def fit(made: list[Any], *hooks: Any) -> Any:
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+        plugins = [MixedPrecision("16-mixed", "cpu", scaler=scaler)]
+        return trained(tmp_path, make, made, *hooks, plugins=plugins), scaler.get_scale()
+
+    make = partial(norm_module, OPTIMIZERS["adam-fused" if fused else "adam"])
+    made = batches(6, {1: LOSS, 3: INPUT})
+    hook = CheckInvalidLossHook(action="skip", interval=2)
+    (one, scale), (other, _) = fit(made, hook), fit(without(made, 1, 3))
+    torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)  # the scale is another
+    assert scale < 1024  # it has seen the gradients of one of them
+    (state, _), scale = fit(batches(4, {2: GRADIENTS}), hook)
+    assert scale == 512
+    assert all(torch.isfinite(value).all() for value in state.values())
+
+
+def test_an_average_is_not_spoilt(tmp_path: Path) -> None:
+    ema, hook = EMAHook(momentum=0.5, warm_up=0), CheckInvalidLossHook(action="skip")
+    trained(tmp_path, norm_module, batches(6, {1: INPUT, 4: GRADIENTS}), ema, hook)
+    average = ema.ema_state_dict()
+    assert all(torch.isfinite(value).all() for value in average.values())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_too_many_in_a_row_raise(fused: bool, tmp_path: Path) -> None:
+    make = partial(norm_module, OPTIMIZERS["adam-fused" if fused else "adam"])
+    bad = dict.fromkeys((1, 2, 4, 5, 6, 7), LOSS)
+    hook = CheckInvalidLossHook(interval=3, action="skip", max_skips=3)
+    with pytest.raises(InvalidLossError, match=r"max_skips=3: 4 .* from iter 4 to iter 7"):
+        trained(tmp_path, make, batches(12, bad), hook)
+    del bad[7]
+    trained(tmp_path, make, batches(12, bad), hook)
+
+
+def test_says_which_were_skipped_and_logs_their_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = batches(8, {1: LOSS, 6: GRADIENTS})
+    hooks = CheckInvalidLossHook(interval=4, action="skip"), TextLoggerHook(interval=4)
+    with caplog.at_level(logging.INFO):
+        trained(tmp_path, norm_module, made, *hooks)
+    text = caplog.text
+    assert "skipped the optimizer steps of iters 1\nthe loss became nan at iter 1 " in text
+    assert "iters 6\ntheir losses were finite, their gradients were not" in text
+    assert "skipped 2 of 8 optimizer steps: those of iters 1, 6" in text
+    assert "skipped_steps: 1.0000" in text
+    assert "skipped_steps: 2.0000" in text
+    assert "Epoch(val)" not in text
+
+
+@pytest.mark.parametrize(("name", "per_step"), [("adam-fused", 0), ("sgd", 1)])
+def test_reads_of_the_device(
+    name: str, per_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    for method in ("item", "tolist", "__float__", "__bool__", "__int__"):
+        own = getattr(torch.Tensor, method)
+
+        def counting(tensor: Any, *args: Any, own: Any = own, method: str = method) -> Any:
+            reads.append(method)
+            return own(tensor, *args)
+
+        monkeypatch.setattr(torch.Tensor, method, counting)
+
+    class Quiet(BadModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return torch.nn.functional.mse_loss(self.net(batch[0]), batch[1])
+
+    def count(*hooks: Any) -> int:
+        reads.clear()
+        make_trainer(tmp_path, *hooks).fit(Quiet(OPTIMIZERS[name]), loader(batches(12)))
+        return len(reads)
+
+    hook = CheckInvalidLossHook(interval=4, action="skip")
+    # weights before the run, 3 intervals, weights at its end, and perhaps one in each of 12 steps
+    assert count(hook) - count() == 1 + 3 + 1 + 12 * per_step
+
+
+def test_optimizers_are_left_as_they_were(tmp_path: Path) -> None:
+    class Breaking(BadModule):
+        def on_train_batch_end(self, *args: Any) -> None:
+            raise KeyError("mine")
+
+    for module, error in ((BadModule(OPTIMIZERS["adam-fused"]), None), (Breaking(), KeyError)):
+        trainer = make_trainer(tmp_path, CheckInvalidLossHook(action="skip"))
+        if error is None:
+            trainer.fit(module, loader(batches(2)))
+        else:
+            with pytest.raises(error):
+                trainer.fit(module, loader(batches(2)))
+        optimizer = trainer.optimizers[0]
+        assert not {"found_inf", "grad_scale"} & set(vars(optimizer))
+        assert not optimizer._optimizer_step_post_hooks
+        assert "save_checkpoint" not in vars(trainer)
+
+
+def test_lbfgs_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, CheckInvalidLossHook(action="skip"))
+    with pytest.raises(ValueError, match="does not work with LBFGS"):
+        trainer.fit(BadModule(torch.optim.LBFGS), loader(batches(1)))

@@ -1,0 +1,123 @@
+"""Whatever a hook is given, it says at once what is wrong with it, or it trains."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.plugins import MixedPrecision
+
+from lightning_hooks import HOOKS, HookAdapter, InvalidLossError
+from lightning_hooks.engine.priority import is_family
+from support.contract import CASES, TRACKERS
+from support.torture.bad_input import arguments_of, odd, plausible, tried, tries
+from support.training import TinyNormModule, make_loader, make_trainer
+
+ARGUMENTS = {name: dict(arguments_of(name)) for name in CASES}
+USERS = {"dataloader", "fn", "forward", "momentum_fun", "on_trace_ready"}
+"""Functions and data: what goes wrong inside of them is the user's own error."""
+PATHS = {"dump_dir", "json_trace_path", "out_dir"}
+REFUSED = (TypeError, ValueError, KeyError)
+
+
+@st.composite
+def calls(draw: Any, name: str) -> tuple[dict[str, Any], set[str]]:
+    """Draw a hook's arguments, some of them odd, and the names of those."""
+    arguments = copy.deepcopy(CASES[name][0])
+    names = draw(st.sets(st.sampled_from(sorted(ARGUMENTS[name])), min_size=1, max_size=2))
+    for one in sorted(names):
+        arguments[one] = draw(plausible(ARGUMENTS[name][one]) | odd())
+    return arguments, names
+
+
+class Begun(Callback):
+    """Whether the training has begun."""
+
+    yes = False
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        self.yes = True
+
+
+def said(error: BaseException) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+def train(hook: Any, names: set[str]) -> None:
+    """Train two iterations; an error is one that is documented and comes before the first."""
+    begun, error = Begun(), None
+    options: dict[str, Any] = {"max_epochs": 2}
+    if is_family(hook, "Fp16OptimizerHook"):
+        scaler = torch.amp.GradScaler("cpu")
+        options["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
+    directory = Path(tempfile.mkdtemp())
+    try:
+        trainer = make_trainer(directory / "work", HookAdapter([hook]), begun, **options)
+        trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
+    except InvalidLossError:
+        return
+    except (*REFUSED, OSError) as caught:
+        error = caught
+    finally:
+        found = {path.name for path in directory.iterdir()}
+        shutil.rmtree(directory)
+    assert names & PATHS or found <= {"work"}
+    if error is not None:
+        known = isinstance(error, KeyError) and "is not among" in said(error)
+        known |= bool(names & USERS)
+        assert known or not begun.yes, said(error)  # a key that nobody logs is known later
+        assert any(one in said(error) for one in [*names, type(hook).__name__]), said(error)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if ARGUMENTS[name]])
+def test_a_hook_refuses_its_arguments_at_once_or_trains_with_them(
+    name: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+
+    @tries(8)
+    @given(calls(name))
+    def holds(drawn: tuple[dict[str, Any], set[str]]) -> None:
+        arguments, names = drawn
+        tried["hook arguments"] += 1
+        refused = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                hook = HOOKS.build({"type": name, **arguments})
+            except REFUSED as caught:
+                refused = caught
+            if refused is None and name not in TRACKERS:
+                train(hook, names)
+        if refused is not None:
+            assert any(one in str(refused) for one in names), said(refused)
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "when"),
+    [
+        ("ExpLrUpdaterHook", {"gamma": 1e300}, "1e\\+299 at epoch 1"),
+        ("CyclicLrUpdaterHook", {"target_ratio": [1e300, 1]}, "at iteration"),
+    ],
+)
+def test_departure_a_rate_that_no_optimizer_takes_is_refused_at_the_start(
+    name: str, arguments: dict[str, Any], when: str, tmp_path: Path
+) -> None:
+    begun = Begun()
+    hook = HOOKS.build({"type": name, **arguments})
+    trainer = make_trainer(tmp_path, hook, begun, max_epochs=2)
+    with pytest.raises(ValueError, match=rf"{name}: the learning rate of SGD.*{when}"):
+        trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
+    assert not begun.yes

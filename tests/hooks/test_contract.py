@@ -1,0 +1,156 @@
+"""What every native hook does: construct, train, fit twice, resume, coexist, pickle, refuse."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, Checkpoint
+from lightning.pytorch.plugins import MixedPrecision
+
+from lightning_hooks import HOOKS, HookAdapter
+from lightning_hooks.engine.priority import is_family
+from support.contract import CASES, TRACKERS, build
+from support.training import TinyNormModule, make_loader, make_trainer
+
+EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
+
+every = pytest.mark.parametrize("name", CASES)
+hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+pytestmark = [
+    # the trackers' own
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:The epoch-end checkpoint|Resume iterations|.*cumulative"),
+    pytest.mark.filterwarnings("ignore:.*BatchNorm"),
+    pytest.mark.filterwarnings("ignore:.*UpdaterHook of "),  # schedules longer than the short runs
+]
+
+
+@pytest.fixture(autouse=True)
+def mlflow_begins_with_a_database(request: Any, tmp_path: Path) -> None:
+    """As every tracking server does: making an empty one takes seconds each time."""
+    called = getattr(request.node, "callspec", None)
+    if called is not None and called.params["name"] == "MlflowLoggerHook":
+        for directory in (tmp_path, tmp_path / "other"):
+            directory.mkdir(exist_ok=True)
+            shutil.copy(request.getfixturevalue("empty_db"), directory / "mlflow.db")
+
+
+def fit(tmp_path: Path, *hooks: Any, host: bool, ckpt: Any = None, epochs: int = 3) -> Any:
+    callbacks = [HookAdapter(list(hooks))] if host else list(hooks)
+    saves = any(isinstance(callback, Checkpoint) for callback in callbacks)
+    options: dict[str, Any] = {"max_epochs": epochs, "enable_checkpointing": saves}
+    if any(is_family(hook, "Fp16OptimizerHook") for hook in hooks):  # on a GPU: "16-mixed"
+        scaler = torch.amp.GradScaler("cpu")
+        options["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
+    trainer = make_trainer(tmp_path, *callbacks, Save(), **options)
+    module = TinyNormModule()
+    trainer.fit(module, make_loader(4, shuffle=True), make_loader(1), ckpt_path=ckpt)
+    return trainer
+
+
+class Save(Callback):
+    """Saves at the end of every epoch."""
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        file = f"saved_{trainer.current_epoch + 1}.ckpt"
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / file)
+
+
+def state(trainer: Any) -> list[list[float]]:
+    module = trainer.lightning_module
+    rates = [[g["lr"] for g in o.param_groups] for o in trainer.optimizers]
+    return [v.flatten().tolist() for v in module.state_dict().values()] + rates
+
+
+def test_every_hook_is_here() -> None:
+    ours = {n for n, c in HOOKS.module_dict.items() if c.__module__.startswith("lightning_hooks.")}
+    assert ours - {"PaviLoggerHook", "SegmindLoggerHook"} == set(CASES)  # their services are gone
+
+
+@every
+@hosted
+def test_trains_and_resumes_as_if_it_had_not_ended(name: str, host: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole = fit(tmp_path, build(name), host=host)
+    assert whole.state.finished
+    if name in TRACKERS:
+        return  # they write; what they write after a resume is in test_trackers.py
+    torch.manual_seed(1)
+    resumed = fit(tmp_path, build(name), host=host, ckpt=tmp_path / "saved_2.ckpt")
+    assert state(resumed) == state(whole)
+
+
+@every
+@hosted
+def test_fits_twice(name: str, host: bool, tmp_path: Path) -> None:
+    hook = build(name)
+    trainer = fit(tmp_path, hook, host=host, epochs=1)
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(trainer.lightning_module, make_loader(4), make_loader(1))
+    assert trainer.current_epoch == 2
+    fit(tmp_path / "other", hook, host=host, epochs=1)
+
+
+@every
+@hosted
+def test_two_coexist(name: str, host: bool, tmp_path: Path) -> None:
+    if "Updater" in name or "Optimizer" in name or name == "ProfilerHook":
+        pytest.skip("two of a kind would fight over the same thing")
+    if name == "BestCheckpointHook":
+        pytest.skip("each needs a key of its own: test_best_checkpoint.py")
+    if not host and build(name).state_dict():
+        pytest.skip("two equal ones with a state are told apart by their place in an adapter")
+    trainer = fit(tmp_path, build(name), build(name), host=host, epochs=1)
+    assert trainer.state.finished
+
+
+@every
+@hosted
+def test_pickles_before_and_after_a_fit(name: str, host: bool, tmp_path: Path) -> None:
+    hook = build(name)
+    copy = pickle.loads(pickle.dumps(hook))
+    assert type(copy) is type(hook)
+    fit(tmp_path, copy, host=host, epochs=1)
+    again = pickle.loads(pickle.dumps(copy))
+    fit(tmp_path, again, host=host, epochs=1)
+
+
+def listening(base: type, heard: Counter[str]) -> Any:
+    """Return a subclass that counts its events, and does what its base does."""
+
+    def counted(event: str) -> Any:
+        def method(self: Any, *args: Any) -> None:
+            heard[event] += 1
+            getattr(super(subclass, self), event)(*args)
+
+        return method
+
+    subclass = type(f"MethodPatch{base.__name__}", (base,), {e: counted(e) for e in EVENTS})
+    return subclass
+
+
+@every
+def test_a_subclass_hears_every_event(name: str, tmp_path: Path) -> None:
+    ours: Counter[str] = Counter()
+    stock: Counter[str] = Counter()
+    hook = listening(HOOKS.get(name), ours)(**CASES[name][0])
+    fit(tmp_path, hook, listening(Callback, stock)(), host=False, epochs=2)
+    assert ours == stock
+    assert ours["on_train_batch_end"] == 8
+
+
+@every
+def test_refuses_bad_arguments(name: str) -> None:
+    bad = CASES[name][1]
+    if bad is None:
+        pytest.skip("takes no argument")
+    with pytest.raises((ValueError, TypeError)) as caught:
+        HOOKS.build({"type": name, **bad})
+    assert len(str(caught.value)) > 20

@@ -1,0 +1,566 @@
+"""Spool, thread and replay: no backend can hurt training, and nothing logged is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
+from lightning_hooks.cli import main
+from lightning_hooks.loggers.base import peak_memory
+from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
+from lightning_hooks.loggers.delivery.sender import Sender
+from lightning_hooks.loggers.delivery.session import UndeliveredError
+from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.replay import read, replay
+from support.device_reads import Reads
+from support.logs.kept import KeepHook, Kept, broken
+from support.processes import environment
+from support.training import TinyModule, make_loader, make_trainer
+
+
+def fit(tmp_path: Path, *hooks: Any, module: Any = None, **kwargs: Any) -> TinyModule:
+    module = module or TinyModule()
+    adapter = HookAdapter([*hooks], work_dir=str(tmp_path / "work"))
+    trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0, **kwargs)
+    trainer.fit(module, make_loader(4), make_loader(2))
+    return module
+
+
+def spools(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "work").glob("spool/*.jsonl"))
+
+
+def told(caplog: pytest.LogCaptureFixture, level: str = "WARNING") -> list[str]:
+    found = [r for r in caplog.records if r.name == "lightning_hooks"]
+    return [r.getMessage() for r in found if r.levelname == level and "Hook: " in r.getMessage()]
+
+
+def fill(path: Path, n: int = 5) -> Spool:
+    spool = Spool(str(path), {"writer": "tensorboard", "arguments": {}})
+    for i in range(n):
+        spool.append(float(i), i, scalars={"loss": 0.1 * i})
+    return spool
+
+
+# -- records and the spool ---------------------------------------------------------------------
+
+
+def test_a_record_is_one_line_of_strict_json_and_comes_back() -> None:
+    image = np.arange(48, dtype=np.uint8).reshape(3, 4, 4)
+    scalars = {"a": 1 / 3, "nan": float("nan"), "inf": float("-inf"), "ünì": 1e-300}
+    record = Record(3, 12.25, 7, scalars, {"x": image}, {"t": "a\nb"}, {"lr": 0.1, "p": Path("x")})
+    line = to_line(record)
+    assert line.count(b"\n") == 1
+    json.loads(line, parse_constant=pytest.fail)
+    back = from_line(line)
+    assert (back.seq, back.time, back.step, back.texts) == (3, 12.25, 7, {"t": "a\nb"})
+    assert repr(back.scalars) == repr(scalars)
+    assert np.array_equal(back.images["x"], image)
+    assert back.params == {"lr": 0.1, "p": "x"}
+
+
+def test_the_torn_last_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
+    spool = fill(tmp_path / "s.jsonl")
+    spool.close(keep=True)
+    whole = Path(spool.path).read_bytes()
+    for cut in range(1, 40):
+        Path(spool.path).write_bytes(whole[:-cut])
+        _, records, failed = read_spool(spool.path)
+        assert [record.seq for record in records] == [0, 1, 2, 3]
+        assert failed  # it says nothing of its end
+
+
+def test_what_is_acknowledged_is_not_the_rest(tmp_path: Path) -> None:
+    spool = fill(tmp_path / "s.jsonl")
+    assert len(spool.take(3)) == 3
+    spool.acknowledge(2, {"run_id": "a"})
+    spool.end(failed=False)
+    spool.close(keep=True)
+    head, records, failed = read_spool(spool.path, rest=True)
+    assert head["resume"] == {"run_id": "a"}
+    assert [record.seq for record in records] == [2, 3, 4]
+    assert not failed
+    assert len(read_spool(spool.path)[1]) == 5
+
+
+def test_spools_of_the_same_second_do_not_share_a_file(tmp_path: Path) -> None:
+    one, two = (fill(tmp_path / "spool" / "s.jsonl", n) for n in (2, 1))
+    assert one.path != two.path
+    for spool in (one, two):
+        spool.close(keep=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_files_are_no_spools(tmp_path: Path) -> None:
+    for text in ("", "{}\n", '{"seq": 1}\n', "\x00\n"):
+        (tmp_path / "x").write_text(text)
+        with pytest.raises(ValueError, match="is not the spool of a run"):
+            read_spool(str(tmp_path / "x"))
+    with pytest.raises(FileNotFoundError, match="there is no"):
+        read(str(tmp_path / "y"))
+    with pytest.raises(ValueError, match="neither a spool nor an offline run"):
+        read(str(tmp_path))
+
+
+def test_on_a_full_disk_records_wait_in_memory(tmp_path: Path) -> None:
+    spool = fill(tmp_path / "s.jsonl", 2)
+    os.unlink(spool.path)
+    assert spool._file is not None
+    spool._file.close()
+    with open("/dev/full", "wb", buffering=0) as spool._file:  # the device that is always full
+        for i in range(2, 5):
+            spool.append(float(i), i, scalars={"loss": 0.1})
+    assert isinstance(spool.error, OSError)
+    assert [record.seq for record in spool.take(10)] == [0, 1, 2, 3, 4]
+    spool.close(keep=False)
+
+
+def test_appending_costs_some_ten_microseconds(tmp_path: Path) -> None:
+    spool = fill(tmp_path / "s.jsonl", 100)
+    scalars = {f"train/loss_{i}": 0.123456789 * i for i in range(5)}
+    costs = []
+    for step in range(2000):
+        start = time.perf_counter()
+        spool.append(1.0, step, scalars=scalars)
+        costs.append(time.perf_counter() - start)
+    assert sorted(costs)[1000] < 200e-6  # 12 us when this was written
+    spool.close(keep=False)
+
+
+# -- the thread --------------------------------------------------------------------------------
+
+
+def test_a_hook_sends_all_in_order_from_another_thread(tmp_path: Path) -> None:
+    hook = KeepHook()
+    fit(tmp_path, hook, max_epochs=2)
+    records = hook.kept.records
+    assert [record.step for record in records] == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
+    assert [record.seq for record in records] == list(range(10))
+    assert hook.kept.thread is not threading.current_thread()
+    assert hook.kept.closed == [False]
+    assert hook.status() == {"logged": 10, "sent": 10, "error": None}
+    assert not (tmp_path / "work" / "spool").exists()
+
+
+def test_departure_steps_do_not_wait_for_a_slow_backend(tmp_path: Path) -> None:
+    hook = KeepHook(lambda: Kept(lambda writer: time.sleep(0.3)), timeout=10.0)
+    start = time.monotonic()
+
+    class Done(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            self.seconds = time.monotonic() - start
+
+    done = Done()
+    fit(tmp_path, hook, done)
+    assert done.seconds < 1.0
+    assert len(hook.kept.records) == 5
+
+
+def test_errors_that_pass_cost_nothing_but_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def trouble(writer: Kept) -> None:
+        if writer.calls in (2, 3):
+            raise ConnectionError("reset")
+
+    hook = KeepHook(lambda: Kept(trouble))
+    fit(tmp_path, hook)
+    assert [record.seq for record in hook.kept.records] == [0, 1, 2, 3, 4]
+    (warning,) = told(caplog)
+    assert "kept cannot be written to (ConnectionError: reset); training goes on" in warning
+    assert any("kept is there again" in text for text in told(caplog, "INFO"))
+    assert spools(tmp_path) == []
+
+
+def hopeless(writer: Kept) -> None:
+    if writer.calls > 2:
+        raise ValueError("bad")
+
+
+def hang(writer: Kept) -> None:
+    if writer.calls > 2:
+        time.sleep(60)
+
+
+def leave(writer: Kept) -> None:
+    if writer.calls > 2:
+        raise SystemExit("the client wants to go")
+
+
+@pytest.mark.parametrize("trouble", [broken, hopeless, hang, leave])
+def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
+    trouble: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = KeepHook(lambda: Kept(trouble), timeout=0.7)
+    start = time.monotonic()
+    module = fit(tmp_path, hook)
+    assert time.monotonic() - start < 5
+    assert len(module.losses) == 4
+    (warning,) = told(caplog)
+    (path,) = spools(tmp_path)
+    command = f"lightning-hooks replay {path}"
+    assert any(command in text for text in [warning, *told(caplog, "INFO")])
+    later = Kept()
+    assert replay(str(path), to=later) == 5
+    assert [record.seq for record in later.records] == [0, 1, 2, 3, 4]
+    if trouble is not hang:  # which takes the rest with it
+        assert [record.seq for record in read(str(path), rest=True)[1]] == [2, 3, 4]
+
+
+def test_a_run_tells_of_what_earlier_ones_have_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(tmp_path, KeepHook(lambda: Kept(hopeless)))
+    (path,) = spools(tmp_path)
+    going_on = Spool(str(tmp_path / "work" / "spool" / "other.jsonl"), {"writer": "kept"})
+    going_on.append(0.0, 1, scalars={"loss": 0.1})  # of a run that has not ended
+    caplog.clear()
+    fit(tmp_path, KeepHook())
+    (warning,) = told(caplog)
+    assert warning == (
+        "KeepHook: earlier runs have left 3 records that kept has not taken; to send them: "
+        f"lightning-hooks replay {path}"
+    )
+    going_on.close(keep=False)
+
+
+def test_a_backend_that_does_not_start_costs_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def connect() -> Kept:
+        raise ConnectionError("nobody there")
+
+    hook = KeepHook(connect, timeout=0.5)
+    fit(tmp_path, hook)
+    assert len(told(caplog)) == 1
+    assert hook.status()["sent"] == 0
+    assert len(read(str(spools(tmp_path)[0]))[1]) == 5
+
+
+class Clinging(Kept):
+    """A client that is to be let go."""
+
+    gone: ClassVar[list[str]] = []
+
+    @staticmethod
+    def on_abandoned() -> None:
+        Clinging.gone.append("gone")
+
+
+@pytest.mark.parametrize(("trouble", "times"), [(None, 0), (hopeless, 1), (broken, 1), (hang, 1)])
+def test_a_client_that_is_given_up_is_told_not_to_hold_up_the_process(
+    trouble: Any, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Clinging, "gone", [])
+    hook = KeepHook(lambda: Clinging(trouble or (lambda writer: None)), timeout=0.7)
+    monkeypatch.setattr(hook, "writer_class", Clinging)
+    fit(tmp_path, hook)
+    assert Clinging.gone == ["gone"] * times
+
+
+def test_strict_raises(tmp_path: Path) -> None:
+    hook = KeepHook(lambda: Kept(hopeless), strict=True)
+    with pytest.raises(UndeliveredError, match=r"kept has taken 2 of . records \(ValueError: bad"):
+        fit(tmp_path, hook)
+
+
+def test_dead_backends_are_waited_for_at_once(tmp_path: Path) -> None:
+    hooks = [KeepHook(lambda: Kept(broken), timeout=1.0) for _ in range(5)]
+    start = time.monotonic()
+    fit(tmp_path, *hooks)
+    assert time.monotonic() - start < 4
+    assert len(spools(tmp_path)) == 5
+
+
+def test_a_failed_training_is_told_to_the_backend_and_what_was_logged_arrives(
+    tmp_path: Path,
+) -> None:
+    class Crash(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            raise RuntimeError("crash")
+
+    hook = KeepHook()
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(tmp_path, hook, Crash())
+    assert len(hook.kept.records) == 4
+    assert hook.kept.closed == [True]
+
+
+def test_there_is_no_thread_before_the_run_nor_after_it(tmp_path: Path) -> None:
+    before = threading.enumerate()  # other tests have left some that hang
+    hook = pickle.loads(pickle.dumps(KeepHook()))
+    assert threading.enumerate() == before
+    fit(tmp_path, hook)
+    assert threading.enumerate() == before
+    del hook.kept  # ours: it has noted its thread
+    pickle.loads(pickle.dumps(hook))
+
+
+def test_only_the_last_records_are_kept_in_memory(tmp_path: Path) -> None:
+    spool = Spool("/dev/null/spool/s.jsonl", {})  # no folder at all
+    for i in range(10_003):
+        spool.append(0.0, i, scalars={"a": 1.0})
+    assert spool.dropped == 3
+    assert spool.take(1)[0].seq == 3
+    delivery = Sender(Kept, Kept, spool)
+    delivery.close(5.0)
+    assert delivery.wait()
+    assert isinstance(delivery.writer, Kept)
+    assert len(delivery.writer.records) == 10_000
+
+
+# -- real trouble ------------------------------------------------------------------------------
+
+
+JOB = """
+import sys, time
+from lightning_hooks import Hook, HookAdapter
+from support.logs.kept import KeepHook, Kept, broken
+from support.training import TinyModule, make_loader, make_trainer
+from pathlib import Path
+
+class Slow(Hook):
+    def after_train_iter(self, runner):
+        print(runner.iter, flush=True)
+        time.sleep(0.01)
+
+folder = Path(sys.argv[1])
+hooks = [KeepHook(lambda: Kept(broken)), Slow()]
+adapter = HookAdapter(hooks, work_dir=str(folder / "work"))
+trainer = make_trainer(folder, adapter, num_sanity_val_steps=0, max_epochs=500)
+trainer.fit(TinyModule(), make_loader(4), make_loader(2))
+"""
+
+
+BUSY = """
+import sys, time
+from pathlib import Path
+from lightning_hooks import Hook, TensorboardLoggerHook
+from support.logs.trackers import fit
+
+class Slow(Hook):
+    def after_train_iter(self, runner):
+        print(runner.iter, flush=True)
+        time.sleep(0.05)
+
+fit(Path(sys.argv[1]), TensorboardLoggerHook(interval=1), Slow(), epochs=500)
+"""
+
+
+def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("jsonargparse", "rich", "tensorboard"):
+        pytest.importorskip(package)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "tf_logs").write_text("no folder")  # so that all stays in the spool
+    command = [sys.executable, "-c", BUSY, str(work)]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True)
+    assert job.stdout is not None
+    lines = (line.strip() for line in job.stdout)
+    try:
+        assert next(int(line) for line in lines if line.isdigit() and int(line) >= 9)
+        (path,) = spools(tmp_path)
+        with pytest.raises(SystemExit, match="2"):
+            main(["replay", str(path)])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"lightning-hooks: BlockingIOError: {path} is in use: its run goes")
+        copy = Kept()
+        assert replay(str(path), to=copy) >= 9  # a copy of it may go elsewhere
+        assert path.exists()
+    finally:
+        job.kill()
+        job.communicate()
+    (work / "tf_logs").unlink()
+    count = len(read(str(path))[1])
+    with pytest.raises(SystemExit, match="0"):
+        main(["replay", str(path)])
+    assert capsys.readouterr().out == f"{count} records sent\n"
+    assert count >= len(copy.records)
+    assert not path.exists()
+
+
+def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
+    job = subprocess.Popen(
+        [sys.executable, "-c", JOB, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+        text=True,
+    )
+    assert job.stdout is not None
+    logged = 0
+    for line in job.stdout:
+        logged = int(line) if line.strip().isdigit() else logged
+        if logged >= 40:
+            job.send_signal(signal.SIGKILL)
+            break
+    job.communicate()
+    (path,) = spools(tmp_path)
+    _, records, failed = read(str(path))
+    steps = [record.step for record in records if "train/loss" in record.scalars]
+    assert steps == list(range(1, steps[-1] + 1))
+    assert steps[-1] >= 40
+    assert failed
+
+
+class Full(Hook):
+    """Lets no file of this process grow any more, as a full disk would."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def after_train_iter(self, runner: Any) -> None:
+        if runner.iter == self.at:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+
+
+def test_a_full_disk_costs_one_warning_and_no_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    hook = KeepHook(lambda: Kept(lambda writer: time.sleep(0.05)))
+    try:
+        module = fit(tmp_path, hook, Full(at=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(module.losses) == 4
+    assert [record.seq for record in hook.kept.records] == [0, 1, 2, 3, 4]
+    (warning,) = told(caplog)
+    assert "cannot be written" in warning
+    assert "kept in memory until it is sent" in warning
+
+
+def test_the_spool_of_a_remote_work_dir_is_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    hook = KeepHook(lambda: Kept(broken), timeout=0.3)
+    adapter = HookAdapter([hook], work_dir="memory://work")
+    make_trainer(tmp_path, adapter, num_sanity_val_steps=0).fit(
+        TinyModule(), make_loader(4), make_loader(1)
+    )
+    (path,) = tmp_path.glob("lightning_hooks/spool/*.jsonl")
+    assert len(read(str(path))[1]) == 5
+
+
+# -- what is sent ------------------------------------------------------------------------------
+
+
+class Pictures(Hook):
+    """Reports an image, a text and a list."""
+
+    priority = "LOW"
+
+    def after_train_epoch(self, runner: Any) -> None:
+        image = torch.linspace(0, 1, 48).reshape(3, 4, 4)
+        runner.log_buffer.output.update(sample=image, best="cat", recalls=[0.1])
+        runner.log_buffer.ready = True
+
+
+class Tuned(TinyModule):
+    """Saves its hyper-parameters."""
+
+    def __init__(self, lr: float = 0.1, data: Any = None) -> None:
+        super().__init__(lr)
+        self.save_hyperparameters()
+
+
+def test_departure_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> None:
+    hook = KeepHook(interval=9)
+    fit(tmp_path, hook, Pictures(), module=Tuned(0.2, {"size": 8}))
+    assert hook.kept.records[0].params == {"lr": 0.2, "data/size": 8}
+    (image,) = [record.images for record in hook.kept.records if record.images]
+    assert image["val/sample"].shape == (3, 4, 4)
+    assert image["val/sample"].max() == 255
+    assert not any(record.texts for record in hook.kept.records)
+
+
+class Grouped(TinyModule):
+    """Two parameter groups, of which one has a name."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        groups = [{"params": [self.net.weight], "name": "body"}, {"params": [self.net.bias]}]
+        groups[1]["lr"] = 0.5
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+
+def test_departure_all_groups_and_timings_are_sent_on_request(tmp_path: Path) -> None:
+    usual, more = KeepHook(), KeepHook(all_groups=True, timings=True)
+    fit(tmp_path, IterTimerHook(), usual, more, module=Grouped())
+    little, much = usual.kept.records[0].scalars, more.kept.records[0].scalars
+    assert not {"train/time", "learning_rate/1"} & little.keys()
+    added = {k: v for k, v in much.items() if k not in little}
+    assert added.pop("train/time") > 0
+    assert added.pop("train/data_time") > 0
+    assert added == {
+        "learning_rate/body": 0.1,
+        "learning_rate/1": 0.5,
+        "momentum/body": 0.9,
+        "momentum/1": 0.9,
+    }
+
+
+def test_memory_is_sent_with_the_timings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lightning_hooks.loggers.trackers.base.peak_memory", lambda runner: 512)
+    usual, more = KeepHook(), KeepHook(timings=True)
+    fit(tmp_path, IterTimerHook(), usual, more)
+    assert "train/memory" not in usual.kept.records[0].scalars
+    assert more.kept.records[0].scalars["train/memory"] == 512.0
+    assert more.kept.records[-1].scalars["val/memory"] == 512.0
+
+
+def test_memory_is_the_most_that_was_allocated_where_there_is_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def runner(device: str) -> Any:
+        return SimpleNamespace(module=SimpleNamespace(device=torch.device(device)), world_size=1)
+
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20 + 5)
+    assert peak_memory(runner("cuda:0")) == 3
+    assert peak_memory(runner("cpu")) is None
+
+
+class Still(TinyModule):
+    """Reads nothing from the device itself."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        for name in "abcd":
+            self.log(name, loss)
+        return loss
+
+
+def test_all_loggers_of_a_run_read_the_device_once_an_interval(tmp_path: Path) -> None:
+    hooks = [KeepHook(interval=10), TextLoggerHook(interval=10), KeepHook(interval=10)]
+    adapter = HookAdapter(hooks, work_dir=str(tmp_path / "work"))
+    trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0)
+    with Reads() as reads:
+        trainer.fit(Still(), make_loader(40), make_loader(1))
+    assert len(hooks[0].kept.records) == 4 + 1
+    assert [read.method for read in reads.found if read.is_ours] == ["tolist"] * (4 + 1)
+
+
+def test_bad_arguments_of_every_tracker() -> None:
+    with pytest.raises(ValueError, match="timeout must be at least 0, got -1"):
+        KeepHook(timeout=-1)
+    with pytest.raises(TypeError, match="run must be the client's run or a Lightning Logger"):
+        KeepHook(run="digits")

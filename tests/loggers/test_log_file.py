@@ -1,0 +1,126 @@
+"""The text log of a run that is resumed: the same files, cut back to the checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+
+from lightning_hooks import CheckpointHook, HookAdapter, IterTimerHook, TextLoggerHook
+from support.logs.text import read_logs
+from support.training import TinyModule, make_loader, make_trainer
+
+STAMP = "20300101_000000"
+
+
+def run(work: Path | str, epochs: int = 3, ckpt: Any = None, **settings: Any) -> None:
+    """Train for epochs of 4, from a checkpoint on if one is given."""
+    hooks = [CheckpointHook(interval=1), IterTimerHook(), TextLoggerHook(interval=2)]
+    adapter = HookAdapter(hooks, **{"work_dir": str(work), "meta": {"seed": 7}, **settings})
+    trainer = make_trainer("unused", adapter, max_epochs=epochs)
+    torch.manual_seed(0)
+    trainer.fit(TinyModule(), make_loader(4), make_loader(1), ckpt_path=ckpt)
+
+
+def names(work: Path) -> list[str]:
+    return sorted(path.name for path in work.glob("2*.log*"))
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    """The work dir of an uninterrupted run."""
+    run(tmp_path, attributes={"timestamp": STAMP})
+    return tmp_path
+
+
+def test_departure_a_resumed_run_goes_on_in_the_same_files_cut_back(whole: Path) -> None:
+    wanted = read_logs(whole)
+    assert [row.get("mode", "meta") for row in wanted[0]] == [
+        "meta",
+        *["train", "train", "val"] * 3,
+    ]
+    assert [" INFO - Epoch" in line for line in wanted[1]] == [True] * 9
+    run(whole, ckpt=whole / "epoch_1.pth")
+    assert names(whole) == [f"{STAMP}.log", f"{STAMP}.log.json"]
+    assert read_logs(whole) == wanted
+    run(whole, ckpt=whole / "epoch_2.pth")  # and what was resumed can be resumed
+    assert read_logs(whole) == wanted
+
+
+def test_nothing_is_cut_off_where_nothing_was_lost(whole: Path) -> None:
+    before = (whole / f"{STAMP}.log.json").read_bytes()
+    run(whole, epochs=4, ckpt=whole / "epoch_3.pth")
+    after = (whole / f"{STAMP}.log.json").read_bytes()
+    assert after.startswith(before)
+    assert len(read_logs(whole)[0]) == 1 + 4 * 3
+
+
+def test_departure_a_timestamp_that_is_given_names_new_files(whole: Path) -> None:
+    before = (whole / f"{STAMP}.log.json").read_bytes()
+    run(whole, ckpt=whole / "epoch_1.pth", attributes={"timestamp": "20300101_000001"})
+    assert len(names(whole)) == 4
+    assert (whole / f"{STAMP}.log.json").read_bytes() == before
+    assert (whole / "20300101_000001.log.json").read_text().startswith('{"')  # its meta
+
+
+def test_a_file_that_was_changed_is_not_cut_back(
+    whole: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("lightning_hooks"), "propagate", True)
+    (whole / f"{STAMP}.log.json").write_text("mine\n")
+    run(whole, ckpt=whole / "epoch_1.pth")
+    lines = (whole / f"{STAMP}.log.json").read_text().splitlines()
+    assert lines[0] == "mine"
+    assert len(lines) == 1 + 2 * 3
+    (told,) = [m for m in caplog.messages if "is not cut back" in m]
+    assert f"{STAMP}.log.json" in told
+
+
+@pytest.mark.parametrize("name", ["../out", "/tmp/out", "", 3, "a/b", ".hidden"])
+def test_a_name_in_a_checkpoint_leads_to_no_other_folder(whole: Path, name: Any) -> None:
+    checkpoint = torch.load(whole / "epoch_1.pth", weights_only=True)
+    checkpoint["lightning_hooks"]["timestamp"] = name
+    torch.save(checkpoint, whole / "forged.ckpt")
+    before = {path: path.read_bytes() for path in whole.parent.glob("*.log*")}
+    run(whole, ckpt=whole / "forged.ckpt")
+    assert {path: path.read_bytes() for path in whole.parent.glob("*.log*")} == before
+    assert len(names(whole)) == 4  # a run of its own
+
+
+def test_in_a_remote_work_dir_too(tmp_path: Path) -> None:
+    work = f"memory://{tmp_path.name}"
+    run(work, attributes={"timestamp": STAMP})
+    fs = fsspec.filesystem("memory")
+    before = fs.cat_file(f"/{tmp_path.name}/{STAMP}.log.json").splitlines()
+    run(work, ckpt=f"{work}/epoch_2.pth")
+    after = fs.cat_file(f"/{tmp_path.name}/{STAMP}.log.json").splitlines()
+    assert after[:7] == before[:7]
+    assert len(after) == len(before) == 1 + 3 * 3
+
+
+def test_departure_a_log_that_the_logger_writes_is_left_to_it(tmp_path: Path) -> None:
+    logger = logging.Logger("mine")
+    handler = logging.FileHandler(tmp_path / f"{STAMP}.log")
+    logger.addHandler(handler)
+    run(tmp_path, attributes={"timestamp": STAMP, "logger": logger})
+    handler.close()
+    lines = (tmp_path / f"{STAMP}.log").read_text().splitlines()
+    assert sum(line.startswith("Epoch [1][2/4]") for line in lines) == 1
+
+
+def test_a_validation_from_a_file_is_no_resume(tmp_path: Path) -> None:
+    hook = TextLoggerHook(interval=2)
+    hooks = hook, CheckpointHook(interval=1)
+    trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True, max_epochs=2)
+    loaders = make_loader(4), make_loader(1)
+    trainer.fit(TinyModule(), *loaders)
+    trainer.validate(TinyModule(), loaders[1], ckpt_path=tmp_path / "epoch_1.pth", verbose=False)
+    trainer.fit_loop.max_epochs = 3
+    trainer.fit(trainer.lightning_module, *loaders)
+    rows = read_logs(tmp_path)[0]
+    assert [row["epoch"] for row in rows if row.get("mode") == "train"] == [1, 1, 2, 2, 3, 3]
+    assert torch.load(tmp_path / "epoch_3.pth", weights_only=True)["meta"]["iter"] == 12

@@ -1,0 +1,29 @@
+"""Every bench can be run: that it still finds what it takes from us and from the others."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+from support.paths import ROOT
+
+pytest.importorskip("rich")
+
+SHARED = {"__main__", "by_hand", "measure", "readme", "report"}
+NAMES = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bench_imports_and_runs_without_arguments(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    bench = importlib.import_module(f"benchmarks.{name}")
+    inspect.signature(bench.run).bind()
+
+
+def test_the_command_knows_all_benches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    assert sorted(importlib.import_module("benchmarks.__main__").NAMES) == NAMES

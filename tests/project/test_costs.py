@@ -1,0 +1,228 @@
+"""What an iteration costs, counted: calls, objects and modules do not depend on the machine."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import lightning_hooks
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    TextLoggerHook,
+)
+from support.device_reads import Reads
+from support.training import TinyNormModule, make_loader, make_trainer
+
+PACKAGE = str(Path(lightning_hooks.__file__).parent)
+
+
+class Light(Hook):
+    """One point, and no use for the step's outputs."""
+
+    reads_step = False
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+class Old:
+    """A foreign hook with two points of the batch."""
+
+    reads_step = False
+
+    def before_train_iter(self, runner: Any) -> None: ...
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+class Idle:
+    """A foreign hook without one."""
+
+    reads_step = False
+
+    def before_run(self, runner: Any) -> None: ...
+
+
+class Steps(L.LightningModule):
+    """Steps that do next to nothing; ``seen`` has what ``look`` returned in front of each."""
+
+    def __init__(self, look: Any) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.look = look
+        self.seen: list[Any] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seen.append(self.look())
+        return {"loss": self.weight.detach()[0]}
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def steps(tmp_path: Path, count: int, look: Any, *hooks: Any) -> list[Any]:
+    """Train for so many steps; return what was seen in each."""
+    module = Steps(look)
+    make_trainer(tmp_path, *hooks).fit(module, DataLoader(range(count), batch_size=None))
+    return module.seen
+
+
+def calls_per_step(tmp_path: Path, *hooks: Any, count: int = 12) -> list[int]:
+    """Return how many functions of ours, or of the hooks here, are called from step to step."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith((PACKAGE, __file__))
+
+    def look() -> int:
+        return calls
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        seen = steps(tmp_path, count, look, *hooks)
+    finally:
+        sys.setprofile(before)
+    looks = 1
+    return [later - one - looks for one, later in itertools.pairwise(seen[2:])]
+
+
+def test_calls_of_a_step(tmp_path: Path) -> None:
+    def calls(*hooks: Any) -> int:
+        (one,) = {*calls_per_step(tmp_path, *hooks)}
+        return one
+
+    step, guard = calls(), 1  # the model is watched where a hook is not ours
+    assert step == 1
+    event = 4  # Lightning's event, the dispatcher, its list of calls, what hooks change is restored
+    assert calls(IterTimerHook()) == step + 2 * (event + 2)
+    assert calls(Light()) == step + guard + event + 1
+    assert calls(*[Light() for _ in range(5)]) == step + guard + event + 5
+    assert calls(HookAdapter([Old() for _ in range(20)])) == step + guard + 2 * (event + 20)
+    assert calls(HookAdapter([Idle() for _ in range(20)])) == step + guard
+
+
+def test_calls_of_a_step_with_the_usual_set(tmp_path: Path) -> None:
+    rate = CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False)
+    hooks = [rate, CheckpointHook(), IterTimerHook(), TextLoggerHook(interval=100)]
+    events = 2 * 4
+    of_rate = 1 + 3  # runner.iter, the policy, its curve
+    of_timer = 2 * 2
+    of_log = 3 + 3  # taking the step's loss; asking whether a line is due
+    of_checkpoint = 1
+    calls = {*calls_per_step(tmp_path, HookAdapter(hooks))}
+    assert calls == {1 + events + of_rate + of_timer + of_log + of_checkpoint}
+
+
+def usual_hooks() -> list[Hook]:
+    return [
+        CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False),
+        EMAHook(),
+        IterTimerHook(),
+        CheckInvalidLossHook(interval=10),
+        CheckpointHook(interval=1),
+        TextLoggerHook(interval=10),
+    ]
+
+
+def test_a_step_makes_as_many_calls_late_in_a_run_as_early(tmp_path: Path) -> None:
+    adapter = HookAdapter(usual_hooks(), work_dir=str(tmp_path / "work"))
+    calls = calls_per_step(tmp_path, adapter, count=300)
+    assert sum(calls[20:70]) == sum(calls[220:270])  # whole intervals
+
+
+def test_memory_does_not_grow_with_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("ERROR", "lightning_hooks")  # pytest keeps what is logged
+
+    def objects() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    looked: list[int] = []
+
+    def look() -> None:
+        looked.append(objects() if len(looked) % 50 == 45 else 0)
+
+    adapter = HookAdapter(usual_hooks(), work_dir=str(tmp_path / "work"))
+    steps(tmp_path, 300, look, adapter)
+    counted = [count for count in looked if count]
+    assert len(counted) == 6
+    assert abs(counted[-1] - counted[1]) < 10
+
+
+def test_nothing_is_read_from_the_device_in_a_step_after_which_nothing_is_due(
+    tmp_path: Path,
+) -> None:
+    class Quiet(TinyNormModule):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            counts.append(sum(read.waits for read in reads.found))
+            return self.loss(batch)
+
+    reads, counts = Reads(), list[int]()
+    saving = {"interval": 10, "by_epoch": False, "background": True}
+    hooks = [*usual_hooks(), CheckpointHook(**saving, out_dir=str(tmp_path / "saved"))]
+    adapter = HookAdapter(hooks, work_dir=str(tmp_path / "work"))
+    with reads:
+        make_trainer(tmp_path, adapter).fit(Quiet(), make_loader(31), make_loader(1))
+    found = [later - one for one, later in itertools.pairwise(counts)]
+    of_losses, of_log, of_what_ema_left_out = 2, 1, 1  # the losses once more before a file
+    due = {9: of_losses + of_log + of_what_ema_left_out}
+    assert found == [due.get(step % 10, 0) for step in range(30)]
+
+
+def keeps_attributes_inline(thing: Any) -> bool:
+    """Whether nobody has asked for the ``__dict__``, after which CPython is slower to find them."""
+    return not any(
+        isinstance(found, dict) and "_lightning_module" in found
+        for found in gc.get_referents(thing)
+    )
+
+
+def test_the_strategy_is_asked_as_quickly_as_without_hooks(tmp_path: Path) -> None:
+    class Last(L.Callback):
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            self.inline = keeps_attributes_inline(trainer.strategy)
+
+    def fit(*hooks: Hook) -> bool:
+        last = Last()
+        options = {"max_epochs": 2, "enable_checkpointing": bool(hooks)}
+        trainer = make_trainer(tmp_path, *hooks, last, **options)
+        trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
+        vars(trainer.strategy)
+        assert not keeps_attributes_inline(trainer.strategy)
+        return last.inline
+
+    assert fit(*usual_hooks()) == fit()
+
+
+def test_importing_us_imports_only_us_and_the_standard_library() -> None:
+    program = (
+        "import sys, lightning.pytorch, torchmetrics; before = set(sys.modules)\n"
+        "from lightning_hooks import *; print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=Path(PACKAGE).parent,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    others = {name.partition(".")[0] for name in done.stdout.split()} - {"lightning_hooks"}
+    assert not others - {*sys.stdlib_module_names}

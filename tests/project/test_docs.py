@@ -1,0 +1,62 @@
+"""The documentation is built without a warning, has every public name, and its code runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lightning_hooks
+from lightning_hooks import HOOKS
+from support.paths import ROOT
+from support.training import TinyModule, make_loader
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    built = subprocess.run(
+        [*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html"],
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "html" / "index.html").exists()
+    assert list((tmp_path / "html" / "_images").glob("learning_rate*.png"))
+
+
+def test_every_public_class_and_function_has_its_place() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    told = set(re.findall(r"^\.\. auto(?:class|function):: lightning_hooks\.(\w+)$", text, re.M))
+    public = {name for name in lightning_hooks.__all__ if callable(getattr(lightning_hooks, name))}
+    gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # they say so themselves
+    assert public - told == gone | {"BaseEMAHook"} & public
+
+
+@pytest.mark.parametrize("page", ["coming/lightning.md", "coming/detectron2.md", "extending.md"])
+def test_its_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    quiet = {"logger": False, "enable_model_summary": False, "accelerator": "cpu"}
+    quiet |= {"enable_progress_bar": False, "default_root_dir": tmp_path}
+    for name, value in quiet.items():
+        monkeypatch.setenv(f"PL_TRAINER_{name.upper()}", str(value))
+    names: dict[str, Any] = {"L": __import__("lightning")}
+    names |= {name: getattr(lightning_hooks, name) for name in dir(lightning_hooks)}
+    code = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+    try:
+        for block in code:
+            exec(compile(block, page, "exec"), names)
+        trainer = names.get("trainer") or names["L"].Trainer(
+            callbacks=[names["GradSizeHook"](interval=2)], max_epochs=1
+        )
+        trainer.fit_loop.max_epochs = 1
+        trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+    finally:
+        HOOKS.module_dict.pop("GradSizeHook", None)

@@ -1,0 +1,123 @@
+"""The public names are imported when they are first asked for, and look as if they were before."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lightning_hooks
+from lightning_hooks._exports import HOMES, PUBLIC
+from lightning_hooks.engine.registry import HOOKS
+from support.paths import ROOT
+
+BASES = {"BaseEMAHook", "DistEvalHook", "EvalHook", "Hook"}
+BASES |= {"LoggerHook", "LrUpdaterHook", "MomentumUpdaterHook"}  # not registered, as in mmcv
+
+
+def in_a_fresh_process(program: str) -> Any:
+    """Run a program that prints JSON; return what it printed."""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def test_tools_that_read_the_code_find_the_same_names() -> None:
+    tree = ast.parse(Path(lightning_hooks.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    read = {
+        alias.asname: (node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    packages = {name: ("lightning_hooks", name) for name in PUBLIC if name not in HOMES}
+    assert read == packages | {name: (module, name) for name, module in HOMES.items()}
+
+
+def test_every_name_is_there() -> None:
+    for name in PUBLIC:
+        home = importlib.import_module(HOMES.get(name, f"lightning_hooks.{name}"))
+        assert getattr(lightning_hooks, name) is getattr(home, name, home)
+    assert {*PUBLIC} <= {*dir(lightning_hooks)}
+
+
+def test_the_table_has_what_the_modules_register() -> None:
+    for package in ("hooks", "loggers"):
+        directory = Path(lightning_hooks.__file__).parent / package
+        for module in pkgutil.walk_packages([str(directory)], f"lightning_hooks.{package}."):
+            importlib.import_module(module.name)
+    registered = {name: cls.__module__ for name, cls in HOOKS.module_dict.items()}
+    ours = {n: home for n, home in registered.items() if home.startswith("lightning_hooks.")}
+    hooks = {name: home for name, home in HOMES.items() if name.endswith("Hook")}
+    assert ours == {name: home for name, home in hooks.items() if name not in BASES}
+
+
+def test_a_fresh_import_loads_next_to_nothing() -> None:
+    names = in_a_fresh_process(
+        "import json, sys, lightning_hooks; print(json.dumps([n.split('.') for n in sys.modules]))"
+    )
+    assert not {"torch", "lightning"} & {package for package, *_ in names}
+    ours = sorted(".".join(rest) for package, *rest in names if package == "lightning_hooks")
+    assert ours == ["", "_exports", "utils", "utils.suggestions"]
+
+
+def test_a_fresh_import_builds_hooks_by_name() -> None:
+    found = in_a_fresh_process("""if True:
+        import json, pickle, sys
+        from lightning_hooks import HOOKS, Hook
+
+        class Mine(Hook): ...
+
+        def error(work):
+            try:
+                work()
+            except Exception as error:
+                return str(error)
+
+        built = type(HOOKS.build({"type": "IterTimerHook"})).__module__
+        others = "lightning_hooks.hooks.averaging.ema" in sys.modules
+        taken = error(lambda: HOOKS.register_module(name="EMAHook")(Mine))
+        HOOKS.register_module(name="CheckpointHook", force=True)(Mine)
+        HOOKS.register_module(name="PreciseBNHook")(Mine)  # mmcv has no hook of that name
+        from lightning_hooks import CheckpointHook, PreciseBNHook
+        print(json.dumps({
+            "built": built,
+            "others": others,
+            "taken": taken,
+            "mine": [HOOKS.get(n) is Mine for n in ("CheckpointHook", "PreciseBNHook")],
+            "meant": error(lambda: HOOKS.build({"type": "StepLrUpdatrHook"})),
+            "known": ["EMAHook" in HOOKS, "EMAHok" in HOOKS, len(HOOKS) == len(HOOKS.module_dict)],
+            "pickled": pickle.loads(pickle.dumps(CheckpointHook)) is CheckpointHook,
+        }))
+    """)
+    assert found["built"] == "lightning_hooks.hooks.profiling.iter_timer"
+    assert not found["others"]
+    assert found["taken"].startswith("'EMAHook is already registered as a hook")
+    assert found["mine"] == [True, True]
+    assert "did you mean 'StepLrUpdaterHook'?" in found["meant"]
+    assert "Known: BestCheckpointHook" in found["meant"]
+    assert found["known"] == [True, False, True]
+    assert found["pickled"]
+
+
+def test_a_name_that_is_not_there() -> None:
+    assert not hasattr(lightning_hooks, "EMAHok")
+    meant = "lightning_hooks has no 'EMAHok'; did you mean 'EMAHook'?"
+    with pytest.raises(AttributeError, match=meant):
+        _ = lightning_hooks.EMAHok  # type: ignore[attr-defined]
+    with pytest.raises(ImportError, match=meant):
+        from lightning_hooks import EMAHok  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_everything_at_once() -> None:
+    names: dict[str, Any] = {}
+    exec("from lightning_hooks import *", names)
+    assert {*PUBLIC} <= names.keys()

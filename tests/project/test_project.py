@@ -1,0 +1,169 @@
+"""What holds for the project as a whole: version, licence, and who may import what."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lightning_hooks
+from support.paths import ROOT
+
+PACKAGE = Path(lightning_hooks.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+OPTIONAL = {
+    "clearml",
+    "dvclive",
+    "jsonargparse",
+    "matplotlib",
+    "mlflow",
+    "mmcv",
+    "mmengine",
+    "neptune",
+    "rich",
+    "sklearn",
+    "tensorboard",
+    "visdom",
+    "wandb",
+    "yaml",
+}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_at_module_level(path: Path) -> Iterator[str]:
+    """Yield what is imported when the module is, function bodies and type checking left out."""
+    pending: list[ast.AST] = list(ast.parse(path.read_text(encoding="utf-8")).body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending.extend(node.orelse)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            pending.extend(ast.iter_child_nodes(node))
+
+
+by_name = pytest.mark.parametrize("path", MODULES, ids=name_of)
+
+
+def test_the_version_is_that_of_the_newest_changelog_entry() -> None:
+    headings = re.findall(r"^## \[?([^\]\s]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert lightning_hooks.__version__ in headings[:2]
+    assert headings[0] in ("Unreleased", lightning_hooks.__version__)
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == lightning_hooks.__version__
+
+
+def test_the_changelog_keeps_its_format() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    form = r"\[Unreleased\]|\[\d+\.\d+\.\d+\] - (unreleased|\d{4}-\d\d-\d\d)"
+    assert all(re.fullmatch(form, release) for release in releases), releases
+    kept = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kept | {"Departures from mmcv"}
+
+
+@by_name
+def test_classes_that_depart_from_mmcv_say_so_in_the_changelog(path: Path) -> None:
+    departures = (ROOT / "CHANGELOG.md").read_text().partition("### Departures from mmcv")[2]
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and "Departure" in (ast.get_docstring(node) or ""):
+            named = [node.name, *(ast.unparse(base) for base in node.bases)]
+            assert any(f"`{name}`" in departures for name in named), named
+
+
+def test_licence_and_type_marker_are_there() -> None:
+    assert "Apache License" in (ROOT / "LICENSE").read_text()[:100]
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_constraints_have_torch_first_and_no_package_index() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins[0].startswith("torch==")
+    assert all("==" in pin for pin in pins)
+    for name in ("constraints.txt", "pyproject.toml", "Makefile", ".ci/run"):
+        assert "index-url" not in (ROOT / name).read_text()
+
+
+def test_importing_us_imports_no_optional_package() -> None:
+    program = (
+        "import sys, lightning, torchmetrics; before = set(sys.modules);"
+        "from lightning_hooks import *;"
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    imported = set(done.stdout.split())
+    assert "lightning_hooks" in imported
+    assert not imported & OPTIONAL
+
+
+@by_name
+def test_no_optional_package_is_imported_at_module_level(path: Path) -> None:
+    found = {name.partition(".")[0] for name in imported_at_module_level(path)}
+    assert not found & OPTIONAL
+
+
+@by_name
+def test_modules_say_what_is_public(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    if path.name == "__init__.py":
+        return
+    assigned = [t for n in tree.body if isinstance(n, ast.Assign) for t in n.targets]
+    assert "__all__" in [t.id for t in assigned if isinstance(t, ast.Name)]
+
+
+LIGHTNING = {"trainer", "fit_loop", "epoch_loop", "strategy", "pl_module", "lightning_module"}
+
+
+@by_name
+def test_lightnings_private_names_are_in_lightning_api_only(path: Path) -> None:
+    if path.parent.name == "lightning_api":
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and re.match(r"_(?!_)", node.attr)
+        and isinstance(node.value, (ast.Name, ast.Attribute))
+        and (node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id)
+        in LIGHTNING
+    ]
+    found += [
+        f"from {node.module} import {alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if (node.module or "").startswith("lightning.")
+        and re.search(r"(^|\.)_(?!_)", f"{node.module}.{alias.name}")
+    ]
+    assert not found
+
+
+def test_no_file_has_the_marks_of_a_merge() -> None:
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    for name in listed.stdout.split():
+        if not name.endswith((".json", ".ipynb", ".png")):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            assert not any(line.startswith(marks) for line in text.splitlines()), name

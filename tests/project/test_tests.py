@@ -1,0 +1,37 @@
+"""Holds how tests/ is laid out: by the folders of the package, each file for itself."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import lightning_hooks
+from support.paths import TESTS
+
+OTHERS = {"golden", "golden_check", "old_code", "old_project", "project", "sister_code", "support"}
+FILES = [path for path in sorted(TESTS.rglob("test_*.py")) if "golden_check" not in path.parts]
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    names = [path.name for path in FILES]
+    assert sorted(set(names)) == sorted(names)  # pytest imports them by these
+
+
+def test_test_files_stand_in_folders_of_the_package() -> None:
+    package = Path(lightning_hooks.__file__).parent
+    folders = {path.parent.relative_to(TESTS) for path in FILES}
+    ours = {folder for folder in folders if not OTHERS.intersection(folder.parts[:1])}
+    assert not {folder for folder in ours if not (package / folder).is_dir()}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_test_file_imports_another(path: Path) -> None:
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module or "")
+    assert not imported & {other.stem for other in FILES}

@@ -1,0 +1,32 @@
+"""An old project, unchanged, does under the stand-in what it did under real mmcv.
+
+``old_project/`` has what such projects have: configs with bases and ``custom_imports``, hooks,
+policies, loggers and checkpoint hooks of their own, a runner with ``run_iter``,
+``save_checkpoint`` and ``resume``, an optimizer constructor, a ``train.py`` with ``DictAction``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from record_old_project import TRAIN
+from record_old_script import run
+
+from support.golden import recorded
+from support.standin import COMMAND, check_results
+
+GOLDEN = recorded("old_project")["cases"]
+
+
+SLOW = ("own_runner_and_constructor_resumed", "two_backwards_by_iteration")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in GOLDEN],
+)
+def test_the_project_does_what_it_did(case: str, tmp_path: Path) -> None:
+    want = GOLDEN[case]
+    run(COMMAND, want["runs"], str(tmp_path), TRAIN)
+    check_results(tmp_path, want, absolute=1e-4)

@@ -1,0 +1,69 @@
+"""Old subclasses of mmcv's loggers go on with the client at once: it is there, and has all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from support.standin import make
+
+
+def run(hook: Any, work_dir: Path) -> None:
+    runner = make("EpochBasedRunner", 2, work_dir, meta={})
+    runner.register_hook(hook, "VERY_LOW")
+    runner.run([DataLoader(range(4))], [("train", 1)])
+
+
+def test_a_subclass_writes_to_tensorboard_from_its_first_log_on(tmp_path: Path) -> None:
+    from mmcv.runner.hooks.logger import TensorboardLoggerHook
+
+    class Figures(TensorboardLoggerHook):
+        def before_run(self, runner: Any) -> None:
+            super().before_run(runner)
+            self.writer.add_text("config", "lr = 0.1")
+
+        def log(self, runner: Any) -> None:
+            self.writer.add_scalar("own", runner.outputs["loss"].item(), self.get_iter(runner))
+            super().log(runner)
+
+    run(Figures(interval=2), tmp_path)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tf_logs")).Reload()
+    assert {"own", "train/loss"} <= {*events.Tags()["scalars"]}
+    assert [event.step for event in events.Scalars("own")] == [2, 4, 6, 8]
+
+
+def test_a_subclass_goes_on_with_wandbs_run_and_finishes_it_itself(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    from mmcv.runner.dist_utils import master_only
+    from mmcv.runner.hooks.logger.wandb import WandbLoggerHook
+
+    seen: list[Any] = []
+
+    class Tables(WandbLoggerHook):
+        @master_only
+        def before_run(self, runner: Any) -> None:
+            super().before_run(runner)
+            self.table = self.wandb.Table(columns=["epoch", "weight"])
+            seen.append(self.wandb.run.id)
+
+        @master_only
+        def after_train_epoch(self, runner: Any) -> None:
+            super().after_train_epoch(runner)
+            self.table.add_data(runner.epoch + 1, runner.model.weight.item())
+            artifact = self.wandb.Artifact(f"run_{self.wandb.run.id}_pred", type="evaluation")
+            artifact.add(self.table, "eval_data")
+            self.wandb.run.log_artifact(artifact)
+            seen.append(self.wandb.run.summary["train/loss"])
+
+        @master_only
+        def after_run(self, runner: Any) -> None:
+            self.wandb.finish()
+
+    run(Tables(init_kwargs={"project": "old"}, interval=2), tmp_path)
+    assert seen[1:] == [0.5, 0.5]  # what was logged before is there when log() has returned
+    assert [*(tmp_path / "wandb").glob(f"offline-run-*-{seen[0]}")]

@@ -1,0 +1,58 @@
+"""An old training script, unchanged, does under the stand-in what it did under real mmcv."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from record_old_script import SCRIPT, run
+
+from support.golden import recorded
+from support.standin import COMMAND, check_results
+
+GOLDEN = recorded("old_script")["cases"]
+
+
+SLOW = (
+    "epoch_two_loaders",
+    "epoch_two_processes_resumed",
+    "iter_resumed",
+    "iter_two_processes",
+    "iter_two_processes_resumed",
+    "iter_val_resumed",
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in GOLDEN],
+)
+def test_the_script_does_what_it_did(case: str, tmp_path: Path) -> None:
+    want = GOLDEN[case]
+    run(COMMAND, want["runs"], str(tmp_path))
+    check_results(tmp_path, want)
+
+
+def test_a_script_that_is_not_there_is_said() -> None:
+    done = subprocess.run([*COMMAND, "no_such.py"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "there is no script 'no_such.py'" in done.stderr
+
+
+def test_the_script_gets_its_arguments_and_finds_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("VALUE = 7\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, neighbour, mmcv\n"
+        "print(__name__, sys.argv[1:], neighbour.VALUE, mmcv.__version__)\n"
+    )
+    done = subprocess.run(
+        [*COMMAND, str(script), "--lr", "0.1"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip().endswith("__main__ ['--lr', '0.1'] 7 1.7.2")
+
+
+def test_the_script_knows_nothing_of_us() -> None:
+    assert "lightning" not in re.sub(r'^""".*?"""', "", SCRIPT.read_text(), flags=re.DOTALL)

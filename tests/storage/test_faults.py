@@ -1,0 +1,46 @@
+"""What a disk does to a run: the run says so, and nothing that was saved is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.torture import fault_job
+from support.torture.kills import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    found = Server(fault_job.__name__)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def whole(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The work dir of a run that nothing happens to."""
+    path = tmp_path_factory.mktemp("whole")
+    server.start(directory=str(path), background=False, by_epoch=True)
+    assert server.answer() == 0, (path / "error.txt").read_text()
+    return path
+
+
+SOON = ("no_space_for_a_checkpoint", "no_space_for_the_log", "no_permission", "a_flipped_bit")
+CASES = [
+    pytest.param(name, marks=() if name in SOON else pytest.mark.slow) for name in fault_job.FAULTS
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fault(server: Server, whole: Path, tmp_path: Path, name: str) -> None:
+    if not fault_job.can_mount():
+        pytest.skip("small disks cannot be mounted here")
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(0o755)  # what nobody may do there is the question, not the way to it
+    server.start(job=name, directory=str(tmp_path), whole=str(whole))
+    status = server.answer()
+    error = tmp_path / "error.txt"
+    assert status == 0, error.read_text() if error.exists() else status

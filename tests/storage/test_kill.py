@@ -1,0 +1,88 @@
+"""A signal at any moment: a whole checkpoint is left, foreign files stay, the run goes on."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.torture import kill_job
+from support.torture.kills import Server, Victim, check_interrupted, kill_again_and_again
+
+pytest.importorskip("torchdata")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def draw() -> random.Random:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    return random.Random(seed)
+
+
+ways = pytest.mark.parametrize("background", [False, True], ids=["sync", "background"])
+units = pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iterations"])
+
+
+@pytest.mark.parametrize(
+    ("background", "by_epoch"), [(False, True), (True, False)], ids=["sync", "background"]
+)
+def test_six_kills(
+    server: Server, tmp_path: Path, draw: random.Random, background: bool, by_epoch: bool
+) -> None:
+    victim = Victim(server, tmp_path, background=background, by_epoch=by_epoch)
+    kill_again_and_again(victim, 3, draw)
+    assert victim.tally["in a write"] >= 1
+
+
+@pytest.mark.slow
+@ways
+@units
+def test_two_hundred_kills(
+    server: Server, tmp_path: Path, background: bool, by_epoch: bool
+) -> None:
+    victim = Victim(server, tmp_path, background=background, by_epoch=by_epoch)
+    kill_again_and_again(victim, 50, random.Random(0))
+    assert victim.tally["in a write"] >= 50 // 4
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.slow)])
+def test_a_signal_leaves_raw_weights_flushed_logs_and_a_state_to_resume_from(
+    server: Server, tmp_path: Path, draw: random.Random, name: str
+) -> None:
+    for background in (False, True):
+        (tmp_path / str(background)).mkdir()
+        victim = Victim(
+            server, tmp_path / str(background), background=background, by_epoch=background
+        )
+        for turn in range(2):
+            waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
+            number = getattr(signal, name)
+            if victim.interrupt(number, *waits, in_write=turn % 2 == 0):
+                check_interrupted(victim)
+        victim.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "background"), [("SIGTERM", False), ("SIGINT", True)], ids=["SIGTERM", "SIGINT"]
+)
+def test_a_signal_at_the_start_in_a_save_and_in_a_validation(
+    server: Server, tmp_path: Path, name: str, background: bool
+) -> None:
+    victim = Victim(server, tmp_path, background=background, by_epoch=True)
+    # the second start goes on from a file
+    for place in ("fit start", "save", "fit start", "validation"):
+        victim.interrupt_at(place, getattr(signal, name))
+        check_interrupted(victim)
+    assert victim.saved >= 3 * kill_job.BATCHES
+    victim.finish()

@@ -1,0 +1,192 @@
+"""A file that would run code when it is unpickled runs none, on whatever way it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    CheckpointHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    load_batch,
+    newest_valid,
+)
+from lightning_hooks.loggers.replay import replay
+from lightning_hooks.standin.runner import checkpoint
+from lightning_hooks.storage import manifest
+from lightning_hooks.storage.checksum import checksum
+from support.fsdp_on_cpu import FSDPOnCPU
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*weights_only.*:UserWarning")
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> Any:
+        return os.makedirs, (self.path, 0o777, True)
+
+
+@pytest.fixture
+def fired(tmp_path: Path) -> Path:
+    """What a payload would make."""
+    return tmp_path / "fired"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A work dir with the checkpoints of a run."""
+    fit(tmp_path / "work", EMAHook())
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def bad(work: Path, fired: Path) -> Path:
+    """The newest of them, forged: its size and checksum are right."""
+    path = work / "epoch_2.pth"
+    forge(path, fired)
+    return path
+
+
+def fit(work: Path, *hooks: Any, epochs: int = 2, **kwargs: Any) -> Any:
+    trainer = make_trainer(
+        work, CheckpointHook(interval=1), *hooks, max_epochs=epochs, enable_checkpointing=True
+    )
+    trainer.fit(TinyModule(), make_loader(), make_loader(1), **kwargs)
+    return trainer
+
+
+def forge(path: Path, fired: Path) -> None:
+    content = torch.load(path, weights_only=True) if path.exists() else {}
+    content = {**content, "ema_state_dict": Payload(fired), "batch": Payload(fired)}
+    torch.save(content, path)
+    directory = str(path.parent)
+    size, crc32 = path.stat().st_size, checksum(str(path))
+    listed_at = os.path.join(directory, manifest.NAME)
+    table = manifest.Manifest(listed_at, Path(listed_at).read_bytes())
+    table.entries = [
+        dataclasses.replace(e, size=size, crc32=crc32) if e.name == path.name else e
+        for e in table.entries
+    ]
+    table.write()
+
+
+def test_the_payload_would_fire(bad: Path, fired: Path) -> None:
+    torch.load(bad, weights_only=False)
+    assert fired.exists()
+
+
+class Asks(Hook):
+    """Loads a file as old hooks do."""
+
+    def __init__(self, ask: Callable[[Any], Any]) -> None:
+        self.ask = ask
+
+    def before_run(self, runner: Any) -> None:
+        self.ask(runner)
+
+
+WAYS: dict[str, Callable[[Path], Any]] = {
+    "resume": lambda p: fit(p.parent, EMAHook(), epochs=3, ckpt_path=str(p)),
+    "resume from the last": lambda p: fit(p.parent, EMAHook(), epochs=3, ckpt_path="last"),
+    "resume, hosted": lambda p: make_trainer(
+        p.parent, HookAdapter([CheckpointHook(interval=1)]), max_epochs=3
+    ).fit(TinyModule(), make_loader(), make_loader(1), ckpt_path=str(p)),
+    "validate": lambda p: make_trainer(
+        p.parent, CheckpointHook(), enable_checkpointing=True
+    ).validate(TinyModule(), make_loader(1), ckpt_path=str(p), verbose=False),
+    "resume with a strategy that reads by itself": lambda p: by_itself(p),
+    "EMA, at the start": lambda p: fit(p.parent, EMAHook(resume_from=str(p)), epochs=3),
+    "runner.load_checkpoint": lambda p: fit(
+        p.parent / "new", Asks(lambda runner: runner.load_checkpoint(str(p)))
+    ),
+    "runner.resume": lambda p: fit(p.parent / "new", Asks(lambda runner: runner.resume(str(p)))),
+    "the stand-in's load_checkpoint": lambda p: checkpoint.load_checkpoint(TinyModule(), str(p)),
+    "the stand-in's loader by URL": lambda p: by_url(p),
+    "load_batch": lambda p: load_batch(str(p)),
+    "the last good state": lambda p: restore(p),
+    "replay": lambda p: replay(str(p), to="tensorboard", log_dir=str(p.parent / "tb")),
+    "the list of checkpoints": lambda p: listed(p),
+}
+
+
+def by_itself(path: Path) -> None:
+    """With FSDP's strategy, whose reader is Lightning's own and runs what the file says."""
+    trainer = make_trainer(
+        path.parent, CheckpointHook(), strategy=FSDPOnCPU(), enable_checkpointing=True, max_epochs=3
+    )
+    try:
+        trainer.fit(TinyModule(), make_loader(), make_loader(1), ckpt_path=str(path))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def by_url(path: Path) -> Any:
+    """As from a server: what is downloaded lies in torch.hub's folder already."""
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    folder.mkdir(parents=True)
+    shutil.copy(path, folder / "forged.pth")
+    return checkpoint.load_checkpoint(TinyModule(), "https://localhost:1/forged.pth")
+
+
+class Forge(Hook):
+    """Replaces the file that this run has written, and brings the run to need it."""
+
+    def __init__(self, path: Path, fired: Path) -> None:
+        self.path, self.fired = path, fired
+
+    def before_train_epoch(self, runner: Any) -> None:
+        if runner.epoch == 1:
+            forge(self.path, self.fired)
+
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.epoch == 1 and runner.inner_iter == 2:
+            with torch.no_grad():
+                runner.module.net.weight.fill_(float("nan"))
+
+
+def restore(path: Path) -> None:
+    work = path.parent / "good"
+    forging = Forge(work / "epoch_1.pth", path.parents[1] / "fired")
+    fit(work, CheckInvalidLossHook(interval=1, action="restore"), forging)
+
+
+def listed(path: Path) -> None:
+    (path.parent / manifest.NAME).write_bytes(pickle.dumps(Payload(path.parents[1] / "fired")))
+    newest_valid(path.parent)
+
+
+@pytest.mark.filterwarnings("ignore:.*is no list of checkpoints")
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_runs(
+    way: str, bad: Path, fired: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
+    error: Exception | None = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            WAYS[way](bad)
+        except Exception as caught:
+            error = caught
+    assert not fired.exists()
+    # and it was read, or there is nothing to prove
+    assert way == "the list of checkpoints" or isinstance(
+        error, (pickle.UnpicklingError, RuntimeError, ValueError)
+    ), error

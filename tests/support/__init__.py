@@ -1,0 +1,1 @@
+"""Shared by the tests: what they train, start, compare with and break."""

@@ -1,0 +1,1 @@
+"""Hooks as users of each library write them, which our dialects host."""

@@ -1,0 +1,107 @@
+"""Trains BatchNorm layers in two processes; test_batch_norm_ddp.py reads what they find."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from torch import nn
+
+from lightning_hooks import Hook
+from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats
+from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
+from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook
+from lightning_hooks.hooks.sync_buffers import SyncBuffersHook, sync_buffers
+from support.training import TinyNormModule, make_loader
+
+SIZES = ((5, 3), (4, 2, 6))
+
+
+def data(rank: int) -> list[torch.Tensor]:
+    """Batches of other sizes, number and distribution on each rank."""
+    generator = torch.Generator().manual_seed(rank)
+    return [
+        torch.randn(n, 3, generator=generator, dtype=torch.float64) * (n + rank) + rank
+        for n in SIZES[rank]
+    ]
+
+
+class Module(TinyNormModule):
+    validation_step = None  # type: ignore[assignment]
+
+
+class Look(Hook):
+    """Writes down what this rank has."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+
+    def after_run(self, runner: Any) -> None:
+        state = runner.module.state_dict()
+        self.found["state"] = {name: value.tolist() for name, value in state.items()}
+        self.found["pure"] = pure(runner.rank)
+        self.found["synced"] = synced(runner.rank)
+
+
+def pure(rank: int) -> dict[str, Any]:
+    """The function alone, on unequal parts, on an empty one, and on no data at all."""
+    found = {}
+    for name, batches in {
+        "unequal": data(rank),
+        "empty on 1": data(0) if rank == 0 else [],
+        "no data": [],
+    }.items():
+        layer = nn.BatchNorm1d(3).double()
+        update_bn_stats(layer, batches)
+        found[name] = [layer.running_mean.tolist(), layer.running_var.tolist()]
+    return found
+
+
+def synced(rank: int) -> list[Any]:
+    """Buffers of several types and shapes."""
+    layer = nn.BatchNorm1d(2)
+    layer.running_mean.fill_(rank)
+    layer.running_var[rank] = 3.0
+    layer.num_batches_tracked.fill_(7 + rank)
+    layer.register_buffer("mask", torch.tensor([rank == 0, rank == 1]))
+    layer.register_buffer("low", torch.full((1, 2), rank + 1.0, dtype=torch.bfloat16))
+    sync_buffers(layer)
+    return [buffer.tolist() for buffer in layer.buffers()]
+
+
+def fit(out: Path, *hooks: Any, epochs: int = 1) -> dict[str, Any]:
+    look = Look()
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo"),
+        max_epochs=epochs,
+        callbacks=[*hooks, look],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=out,
+    )
+    trainer.fit(Module(), make_loader(3, 4))
+    return look.found
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    found = {
+        "precise": fit(out, PreciseBNHook(num_samples=12), DistSamplerSeedHook(), epochs=2),
+        "synced": fit(out, SyncBuffersHook()),
+        "plain": fit(out),
+    }
+    (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,83 @@
+"""Saves and resumes in two processes; test_checkpoint_ddp.py reads what they find."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+
+from lightning_hooks import BestCheckpointHook, CheckpointHook
+from support.training import TinyModule, make_loader, make_trainer
+
+
+class Module(TinyModule):
+    """Its validation differs from rank to rank, and is what one of them says."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        score = [0.1, 0.9, 0.2, 0.95, 0.3][self.trainer.current_epoch]
+        self.log("acc", score + 0.01 * self.global_rank * (-1) ** self.trainer.current_epoch)
+
+
+def fit(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L.Trainer:
+    trainer = make_trainer(
+        directory,
+        CheckpointHook(interval=1, max_keep_ckpts=2, background=background),
+        BestCheckpointHook("acc", background=background),
+        max_epochs=epochs,
+        enable_checkpointing=True,
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo"),
+        num_sanity_val_steps=0,
+    )
+    torch.manual_seed(1 + trainer.global_rank)
+    loaders = make_loader(8, shuffle=True), make_loader(2)
+    trainer.fit(Module(), *loaders, **kwargs)
+    return trainer
+
+
+class Differs(TinyModule):
+    """Its buffers are others on each rank."""
+
+    validation_step = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("count", torch.tensor(0))
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.mean.fill_(self.global_rank)
+        self.count.fill_(7 + self.global_rank)
+
+
+def synced(directory: Path) -> list[float]:
+    """The buffers of this rank after a run that averages them for its files."""
+    module = Differs()
+    make_trainer(
+        directory,
+        CheckpointHook(interval=1, sync_buffer=True),
+        enable_checkpointing=True,
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo"),
+    ).fit(module, make_loader(4))
+    return [module.mean.item(), module.count.item()]
+
+
+def main(out: Path) -> None:
+    whole = fit(out / "whole", 5, background=False)
+    fit(out / "parts", 3, background=True)
+    parts = fit(out / "parts", 5, background=True, ckpt_path="last")
+    weights = [t.lightning_module.net.weight.tolist() for t in (whole, parts)]
+    best = [t.checkpoint_callbacks[1].best_ckpt_path for t in (whole, parts)]
+    found = {"weights": weights, "best": best, "last": parts.checkpoint_callback.last_checkpoint}
+    (out / f"synced{parts.global_rank}.json").write_text(json.dumps(synced(out / "synced")))
+    (out / f"rank{parts.global_rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

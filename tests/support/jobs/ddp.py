@@ -1,0 +1,172 @@
+"""Trains with DDP in two processes; test_ddp.py reads what they find."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from lightning_hooks import Hook, HookAdapter, TensorboardLoggerHook, TrainStepModule
+from support.foreign_hooks import OptimizerHook
+from support.training import TinyModule, make_loader
+
+
+class Module(TinyModule):
+    validation_step = None  # type: ignore[assignment]
+
+
+class Look(Hook):
+    """Writes down what this rank sees."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {"batches": []}
+
+    def before_run(self, runner: Any) -> None:
+        self.found.update(rank=runner.rank, world_size=runner.world_size)
+        self.found["bare"] = type(runner.model.module).__name__
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.found["batches"].append(runner.data_batch[0][:, 0].tolist())
+        self.found["iters"] = runner.iter + 1
+
+    def after_run(self, runner: Any) -> None:
+        self.found["weights"] = runner.model.module.net.weight.tolist()
+
+
+class SaveOnRank0(Hook):
+    """mmcv's way: only rank 0 saves, and nobody waits."""
+
+    def after_train_epoch(self, runner: Any) -> None:
+        if runner.rank == 0:
+            runner.save_checkpoint(runner.work_dir, create_symlink=False)
+
+
+class StopOnRank0(Hook):
+    def after_train_iter(self, runner: Any) -> None:
+        if runner.rank == 0 and runner.iter == 1:
+            runner.should_stop = True
+
+
+class StopBeforeTheStepOnRank0(Hook):
+    reads_step = False
+
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.rank == 0 and runner.iter == 1:
+            runner.should_stop = True
+
+
+class ReplaceModelForAMoment(Hook):
+    def before_run(self, runner: Any) -> None:
+        kept, runner.model = runner.model, Module(seed=5)
+        runner.model = kept
+
+
+class ReplaceModel(Hook):
+    def before_train_iter(self, runner: Any) -> None:
+        if runner.iter == 1:
+            runner.model = Module(seed=5)
+
+
+class TwoOptimizers(torch.nn.Module):
+    """A model that does backward and step itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nets = torch.nn.ModuleList([torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)])
+
+    def train_step(self, data: Any, optimizer: Any) -> dict[str, Any]:
+        for net, one in zip(self.nets, optimizer.values(), strict=True):
+            one.zero_grad()
+            torch.nn.functional.mse_loss(net(data[0]), data[1]).backward()
+            one.step()
+        return {"log_vars": {}, "num_samples": len(data[0])}
+
+
+class Replace(Hook):
+    def before_run(self, runner: Any) -> None:
+        data = TensorDataset(torch.arange(8.0)[:, None].repeat(1, 4), torch.zeros(8, 2))
+        runner.data_loader = DataLoader(data, batch_size=2)
+
+    def before_train_iter(self, runner: Any) -> None:
+        self.sampler = type(runner.data_loader.sampler).__name__
+        assert isinstance(runner.data_loader.sampler, DistributedSampler)
+
+
+def make(out: Path, *callbacks: Any, epochs: int = 2) -> Any:
+    return L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo"),
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=out,
+    )
+
+
+def fit(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
+    look = Look()
+    trainer = make(out, HookAdapter([*hooks, look], work_dir=str(out)), epochs=epochs)
+    trainer.fit(Module(), make_loader(4))
+    return trainer, look.found
+
+
+def stopped_before_the_step(out: Path) -> int:
+    module = Module()
+    make(out, StopBeforeTheStepOnRank0()).fit(module, make_loader(4))
+    return len(module.losses)
+
+
+def refused(out: Path) -> str:
+    try:
+        fit(out, ReplaceModel())
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def warned_of_a_model_that_does_backward(out: Path) -> list[str]:
+    model = TwoOptimizers()
+    optimizers = {
+        str(i): torch.optim.SGD(net.parameters(), 0.1) for i, net in enumerate(model.nets)
+    }
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make(out, SaveOnRank0(), epochs=1).fit(TrainStepModule(model, optimizers), make_loader(2))
+    return [str(one.message) for one in caught]
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    found = {}
+    writers = []
+    if importlib.util.find_spec("tensorboard") is not None:
+        writers = [TensorboardLoggerHook(interval=1, strict=True)]
+    trainer, found["owned"] = fit(out, OptimizerHook(), SaveOnRank0(), *writers)
+    torch.manual_seed(trainer.global_rank)
+    trainer.save_checkpoint(out / "lightning.ckpt")
+    found["global_step"] = trainer.global_step
+    _, found["automatic"] = fit(out, ReplaceModelForAMoment())
+    _, found["stopped"] = fit(out, StopOnRank0())
+    found["stopped before the step"] = stopped_before_the_step(out)
+    found["warned"] = warned_of_a_model_that_does_backward(out)
+    found["refused"] = refused(out)
+    _, found["replaced"] = fit(out, Replace(), epochs=1)
+    (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

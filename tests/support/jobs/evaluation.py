@@ -1,0 +1,151 @@
+"""Evaluates in two processes; test_eval.py reads what they find."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data.distributed import DistributedSampler
+from torchmetrics import MeanMetric, SumMetric
+
+from lightning_hooks import HookAdapter
+from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
+from lightning_hooks.hooks.evaluation.eval import EvalHook
+from support.training import TinyNormModule, make_loader
+
+RANK = int(os.environ.get("LOCAL_RANK", 0))
+
+
+class Module(TinyNormModule):
+    """Its result for a sample is the sum of it; its validation differs between the ranks."""
+
+    def forward(self, img: Any, return_loss: bool = True) -> Any:
+        return img.sum(1)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        rises = 1.0 + self.current_epoch
+        self.log("val_loss", rises if self.global_rank == 0 else -rises)
+
+
+class Images(Dataset[Any]):
+    """Five images; the score of an evaluation is how many there have been."""
+
+    count = 0
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"img": torch.full((3,), float(index))}
+
+    def evaluate(self, results: Any, logger: Any = None) -> dict[str, Any]:
+        assert RANK == 0
+        self.count += 1
+        return {"acc": self.count}
+
+
+class Dealt:
+    """Deals samples out without filling up: three for rank 0, two for rank 1."""
+
+    def __iter__(self) -> Any:
+        return iter(range(RANK, 5, 2))
+
+    def __len__(self) -> int:
+        return len(range(RANK, 5, 2))
+
+
+def fit(out: Path, hook: Any, *others: Any, val: bool = False) -> dict[str, Any]:
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=DDPStrategy(process_group_backend="gloo", broadcast_buffers=False),
+        max_epochs=2,
+        callbacks=[HookAdapter([hook, *others], work_dir=str(out))],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=out,
+        num_sanity_val_steps=0,
+    )
+    module = Module()
+    means: list[Any] = []
+    evaluate = hook._do_evaluate
+
+    def look(runner: Any) -> None:
+        means[:] = [module.net[1].running_mean.tolist()]
+        evaluate(runner)
+        means.append(module.net[1].running_mean.tolist())
+
+    hook._do_evaluate = look
+    trainer.fit(module, make_loader(4), make_loader(2) if val else None)
+    best = hook.best_ckpt_path
+    return {
+        "results": None if val else plain(hook),
+        "best": best and Path(best).name,
+        "mean_before": means and means[0],
+        "mean_after": means and means[1],
+    }
+
+
+def plain(hook: Any) -> Any:
+    found = hook.latest_results
+    return [float(x) for x in found] if isinstance(found, list) else found
+
+
+def loader(sampler: Any = None) -> DataLoader[Any]:
+    return DataLoader(Images(), batch_size=2, sampler=sampler)
+
+
+def dealt() -> DataLoader[Any]:
+    return loader(DistributedSampler(Images(), 2, RANK, shuffle=False))
+
+
+def values(model: Any, loader: Any, **kwargs: Any) -> Any:
+    """Pairs for a metric of values and weights, of a data set of ones to five."""
+    return [(batch["img"][:, 0] + 1, torch.ones(len(batch["img"]))) for batch in loader]
+
+
+class Sum(SumMetric):
+    """Takes a weight too."""
+
+    def update(self, value: Any, weight: Any) -> None:
+        super().update(value * weight)
+
+
+Sum.__name__ = "SumMetric"
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    found = {
+        "files": fit(out / "files", DistEvalHook(dealt(), save_best="acc")),
+        "sent": fit(
+            out / "sent",
+            DistEvalHook(dealt(), save_best="acc", broadcast_bn_buffer=False, gpu_collect=True),
+        ),
+        "own": fit(out / "own", EvalHook(None, save_best="val_loss"), val=True),
+    }
+    four = Subset(Images(), range(4))
+    sampler = DistributedSampler(four, 2, RANK, shuffle=False)
+    pairs = DataLoader(four, batch_size=1, sampler=sampler)
+    hooks = {
+        "whole": DistEvalHook(loader()),
+        "uneven": DistEvalHook(loader(Dealt())),
+        "metric": DistEvalHook(pairs, metric=MeanMetric(), test_fn=values),
+        "sum": EvalHook(loader(), metric=Sum(), test_fn=values),
+    }
+    fit(out / "others", *hooks.values())
+    found.update({name: {"results": plain(hook)} for name, hook in hooks.items()})
+    (out / f"rank{RANK}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,408 @@
+"""Trains with DDP, FSDP and FSDP2 in two processes; test_fsdp.py reads what they find.
+
+python -m support.jobs.fsdp DIRECTORY PART...
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.plugins.precision import FSDPPrecision
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics import MeanSquaredError
+
+import lightning_hooks as lh
+from lightning_hooks import HookAdapter, standin
+from support.fsdp_on_cpu import FSDPOnCPU
+from support.training import TinyNormModule, make_loader
+
+KINDS = ("ddp", "fsdp", "fsdp2")
+SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+
+
+class Module(TinyNormModule):
+    """The fifth loss of the second rank is NaN, if it is told so."""
+
+    spoils = False
+    steps = 0
+
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, ModelParallelStrategy) and not hasattr(
+            self.net, "reshard"
+        ):
+            mesh: Any = self.device_mesh
+            fully_shard(self.net, mesh=mesh["data_parallel"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)  # type: ignore[no-any-return]
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.steps += 1
+        bad = self.spoils and self.steps == 5 and self.trainer.global_rank == 1
+        return self.loss(batch) * (torch.nan if bad else 1)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        self.log("val_loss", loss, batch_size=len(batch[0]), sync_dist=True)
+        return loss
+
+
+class Explodes(Module):
+    """One number of the gradient of the third batch is infinite."""
+
+    def on_after_backward(self) -> None:
+        is_whole = isinstance(self.trainer.strategy, DDPStrategy)
+        if self.steps == 3 and (is_whole or self.trainer.global_rank == 0):
+            gradient: Any = next(self.parameters()).grad
+            getattr(gradient, "_local_tensor", gradient).view(-1)[0] = torch.inf
+
+
+class Flat(Module):
+    """Its optimizer has FSDP's own parameters."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        assert self.trainer.model is not None
+        parameters = self.trainer.model.parameters()
+        return torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum)
+
+
+class InParts(Module):
+    """It has FSDP wrap a part of it."""
+
+    def configure_model(self) -> None:
+        if not isinstance(self.net, FullyShardedDataParallel):
+            self.net = FullyShardedDataParallel(
+                self.net, device_id=torch.device("cpu"), use_orig_params=True
+            )
+
+
+class Scores(TensorDataset):
+    """Four samples, which :class:`torchmetrics.Metric` compares with their targets."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(5)
+        super().__init__(*(torch.randn(4, n, generator=generator) for n in (4, 2)))
+
+
+def strategy_of(kind: str, **kwargs: Any) -> Any:
+    if kind == "ddp":
+        return "ddp"
+    if kind == "fsdp":
+        return FSDPOnCPU(**{"auto_wrap_policy": ModuleWrapPolicy([nn.Linear]), **kwargs})
+    sizes = {"data_parallel_size": 2, "tensor_parallel_size": 1}
+    return ModelParallelStrategy(process_group_backend="gloo", **sizes, **kwargs)
+
+
+def fit(
+    kind: str, out: Path, *hooks: Any, module: Any = None, ckpt_path: Any = None, **kwargs: Any
+) -> L.Trainer:
+    """Fit a module with hooks in an adapter."""
+    adapter = HookAdapter(list(hooks), work_dir=str(out), owns_backward=kwargs.pop("owns", "auto"))
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=strategy_of(kind, **kwargs.pop("strategy", {})),
+        callbacks=[adapter],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=out,
+        num_sanity_val_steps=0,
+        **{"max_epochs": 2, **kwargs},
+    )
+    module = Module() if module is None else module
+    trainer.fit(module, make_loader(6), make_loader(2), ckpt_path=ckpt_path)
+    return trainer
+
+
+def whole(trainer: L.Trainer) -> list[torch.Tensor]:
+    """Return the whole parameters and buffers, in memory of their own."""
+    module = trainer.lightning_module
+    is_flat = isinstance(trainer.model, FullyShardedDataParallel)
+    if is_flat:
+        with FullyShardedDataParallel.summon_full_params(trainer.model, writeback=False):
+            found = [p.detach().clone() for p in module.parameters()]
+    else:
+        found = [
+            (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
+            for p in module.parameters()
+        ]
+    if len(found) == 1:  # FSDP's own, of which the end is padding
+        found = [found[0][:58]]
+    return [*found, *(buffer.clone() for buffer in module.buffers())]
+
+
+# -- what gives the same as in DDP -------------------------------------------------------------
+
+
+def acts(kind: str, out: Path) -> dict[str, Any]:
+    """Each action on a loss that is NaN on one rank."""
+    found: dict[str, Any] = {}
+    for action in ("skip", "restore", "stop"):
+        module = Module()
+        module.spoils = True
+        hook = lh.CheckInvalidLossHook(interval=1, action=action)
+        trainer = fit(kind, out, hook, module=module, val_check_interval=1)
+        found[action] = {"whole": whole(trainer), "steps": trainer.global_step}
+    module = Module()
+    module.spoils = True
+    try:
+        fit(kind, out, lh.CheckInvalidLossHook(interval=1), module=module)
+    except lh.InvalidLossError as error:
+        found["raise"] = {"said": str(error).splitlines()[0]}
+    return found
+
+
+def measures(kind: str, out: Path) -> dict[str, Any]:
+    """Hooks that run the model by themselves: its statistics, and its scores."""
+    scores: list[float] = []
+
+    class Look(lh.Hook):
+        priority = "LOWEST"
+
+        def after_train_epoch(self, runner: Any) -> None:
+            scores.append(float(runner.log_buffer.output["MeanSquaredError"]))
+
+    loader = DataLoader(Scores(), batch_size=2)
+    hooks = [
+        lh.PreciseBNHook(num_iters=3),
+        lh.SyncBuffersHook(),
+        lh.EvalHook(loader, metric=MeanSquaredError(), save_best="MeanSquaredError", rule="less"),
+        Look(),
+    ]
+    trainer = fit(kind, out, *hooks)
+    best = [path.name for path in out.glob("best_*")]
+    return {"whole": whole(trainer), "scores": scores, "best": best}
+
+
+def clips(kind: str, out: Path) -> dict[str, Any]:
+    """Clipping beside Lightning's steps, of several batches each; and of what is infinite."""
+    found = {}
+    recipes = {"norm": {"max_norm": 0.05}, "value": {"type": "value", "clip_value": 0.01}}
+    for name, recipe in recipes.items():
+        trainer = fit(kind, out, lh.OptimizerHook(recipe), accumulate_grad_batches=2)
+        found[name] = whole(trainer)
+    trainer = fit(kind, out, lh.OptimizerHook(recipes["value"]), module=Explodes())
+    found["infinite"] = whole(trainer)
+    return found
+
+
+def owns(kind: str, out: Path) -> dict[str, Any]:
+    """Hooks that do backward by themselves; with FSDP they are refused."""
+    hooks = {
+        "cumulative": lh.GradientCumulativeOptimizerHook(2, grad_clip={"max_norm": 0.05}),
+        "scaled": lh.Fp16OptimizerHook(grad_clip={"max_norm": 0.05}, loss_scale=64.0),
+        "both": lh.GradientCumulativeFp16OptimizerHook(2, loss_scale=64.0),
+    }
+    if kind == "fsdp":
+        return {name: _said(kind, out, hook, owns=True) for name, hook in hooks.items()}
+    return {name: whole(fit(kind, out, hook, owns=True)) for name, hook in hooks.items()}
+
+
+def scales(kind: str, out: Path) -> dict[str, Any]:
+    """The norms of gradients that FSDP's scaler has unscaled; of DDP's, as they are."""
+    if kind == "fsdp2":
+        return {}
+    hook: Any = lh.OptimizerHook({"max_norm": 0.05})
+    kwargs: dict[str, Any] = {}
+    if kind == "fsdp":
+        hook = lh.Fp16OptimizerHook(grad_clip={"max_norm": 0.05}, loss_scale=512.0)
+        precision = FSDPPrecision("16-mixed")
+        precision.scaler = ShardedGradScaler(device="cpu")  # its own is for a GPU
+        kwargs["plugins"] = [precision]
+    norms: list[float] = []
+
+    class Look(lh.Hook):
+        priority = "LOWEST"
+
+        def after_train_iter(self, runner: Any) -> None:
+            norms.append(float(runner.log_buffer.val_history["grad_norm"][-1]))
+
+    trainer = fit(kind, out, hook, Look(), **kwargs)
+    scaler: Any = getattr(trainer.precision_plugin, "scaler", None)
+    return {"norms": norms, "scale": None if scaler is None else scaler.get_scale()}
+
+
+# -- what is saved -----------------------------------------------------------------------------
+
+
+def resumes(kind: str, out: Path, module: Any = Module, **kwargs: Any) -> dict[str, Any]:
+    """A run that goes on from the files of another, and one that was not interrupted."""
+    given = {k: kwargs.pop(k) for k in ("background", "save_best") if k in kwargs}
+
+    def hooks() -> list[Any]:
+        clip, look = lh.OptimizerHook({"max_norm": 0.05}), lh.CheckInvalidLossHook(interval=2)
+        save = lh.CheckpointHook(1, max_keep_ckpts=1, sync_buffer=True, **given)
+        return [save, clip, look]
+
+    fit(kind, out, *hooks(), module=module(), **kwargs)
+    adapter = HookAdapter([lh.CheckpointHook()], work_dir=str(out))
+    last = adapter.last_checkpoint
+    torch.distributed.barrier()  # the other rank may still be looking
+    trainer = fit(
+        kind, out, *hooks(), module=module(seed=7), ckpt_path=last, max_epochs=3, **kwargs
+    )
+    files = sorted(path.name for path in out.glob("*_*.pth"))
+    listed = [entry.name for entry in lh.manifest.read(str(out))]
+    found = {"went on": whole(trainer), "last": last, "files": files, "listed": listed}
+    found["is directory"] = (out / files[-1]).is_dir()
+    plain = fit(kind, out / "other", *hooks(), module=module(), max_epochs=3, **kwargs)
+    found["not interrupted"] = whole(plain)
+    return found
+
+
+def saves(kind: str, out: Path) -> dict[str, Any]:
+    """Both kinds of checkpoint; those of FSDP2 are in shards_job.py."""
+    return {} if kind != "fsdp" else both_kinds(kind, out)
+
+
+def both_kinds(kind: str, out: Path) -> dict[str, Any]:
+    return {
+        what: resumes(kind, out / what, strategy=strategy, save_best="val_loss")
+        for what, strategy in written(kind).items()
+    }
+
+
+def written(kind: str) -> dict[str, dict[str, Any]]:
+    """The arguments of a strategy that writes directories, and of one that writes files."""
+    name = "state_dict_type" if kind == "fsdp" else "save_distributed_checkpoint"
+    values = ("sharded", "full") if kind == "fsdp" else (True, False)
+    return {what: {name: value} for what, value in zip(("directory", "file"), values, strict=True)}
+
+
+def saves_all(kind: str, out: Path) -> dict[str, Any]:
+    """Every way in which FSDP shards and wraps, and a thread that writes."""
+    if kind != "fsdp":
+        return both_kinds(kind, out) if kind == "fsdp2" else {}
+    found = {}
+    for state in ("sharded", "full"):
+        cases: dict[str, Any] = {
+            sharding: {"strategy": {"sharding_strategy": sharding}} for sharding in SHARDINGS
+        }
+        cases["not nested"] = {"strategy": {"auto_wrap_policy": None}}
+        cases["background"] = {"background": True}
+        for name, case in cases.items():
+            strategy = {"state_dict_type": state, **case.pop("strategy", {})}
+            found[f"{state} {name}"] = resumes(kind, out / state / name, strategy=strategy, **case)
+    flat = {"state_dict_type": "sharded", "use_orig_params": False, "auto_wrap_policy": None}
+    found["flat"] = resumes(kind, out / "flat", module=Flat, strategy=flat)
+    return found
+
+
+def weights(kind: str, out: Path) -> dict[str, Any]:
+    """Files without the optimizer's state are not gone on from; the model's alone."""
+    if kind == "ddp":
+        return {}
+    found: dict[str, Any] = {}
+    for what, strategy in written(kind).items():
+        here = out / what
+        hook = lh.CheckpointHook(save_optimizer=False, max_keep_ckpts=1)
+        trainer = fit(kind, here, hook, strategy=strategy)
+        last = str(here / "epoch_2.pth")
+        found[what] = _said(kind, here, lh.CheckpointHook(), strategy=strategy, ckpt_path=last)
+    try:
+        hook.export(str(out / "export.pth"))
+    except ValueError as error:
+        found["export"] = str(error)
+    else:
+        exported = torch.load(out / "export.pth", weights_only=True)
+        keys = [name for name, _ in trainer.lightning_module.named_parameters()]
+        found["export"] = [exported[key] for key in keys]
+    found["whole"] = whole(trainer)
+    return found
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def _said(kind: str, out: Path, hook: Any, **kwargs: Any) -> str:
+    """Return what is said against a hook, and in which step."""
+    module = kwargs.pop("module", None) or Module()
+    try:
+        fit(kind, out, hook, module=module, **kwargs)
+    except Exception as error:
+        torch.distributed.barrier()
+        return f"{type(error).__name__} in step {module.steps}: {error}"
+    return ""
+
+
+class Saves(lh.Hook):
+    """An old hook that saves by itself, on one rank."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        if runner.rank == 0:
+            runner.save_checkpoint(runner.work_dir)
+        else:
+            raise ValueError("the other rank")
+
+
+class Loads(lh.Hook):
+    """An old hook that loads by itself."""
+
+    def before_run(self, runner: Any) -> None:
+        runner.load_checkpoint("a.pth")
+
+
+def refuses(kind: str, out: Path) -> dict[str, Any]:
+    """Each hook that cannot work says so."""
+    if kind == "ddp":
+        return {}
+    mmcv_ema = __import__("lightning_hooks.standin.hooks.ema", fromlist=["EMAHook"]).EMAHook
+    remote = {"state_dict_type": "sharded"} if kind == "fsdp" else {}
+    cases: dict[str, Callable[[], str]] = {
+        "mmcv's EMA": lambda: _said(kind, out, mmcv_ema()),
+        "remote": lambda: _said(
+            kind, out, lh.CheckpointHook(out_dir="memory://there"), strategy=remote
+        ),
+        "remote best": lambda: _said(
+            kind, out, lh.BestCheckpointHook("val_loss", out_dir="memory://it"), strategy=remote
+        ),
+        "save": lambda: _said(kind, out, Saves()),
+        "load": lambda: _said(kind, out, Loads()),
+    }
+    if kind == "fsdp":
+        flat: dict[str, Any] = {"strategy": {"use_orig_params": False}}
+        groups: Any = [{"max_norm": 1.0}]
+        cases |= {
+            "EMA": lambda: _said(kind, out, lh.EMAHook()),
+            "SWA": lambda: _said(kind, out, lh.StochasticWeightAverageHook()),
+            "backward": lambda: _said(kind, out, lh.GradientCumulativeOptimizerHook(2)),
+            "groups": lambda: _said(kind, out, lh.OptimizerHook(groups)),
+            "parts": lambda: _said(
+                kind, out, lh.OptimizerHook({"max_norm": 1.0}), module=InParts()
+            ),
+            "scaled": lambda: _said(kind, out, lh.Fp16OptimizerHook(), module=InParts(), owns=True),
+            "one state": lambda: _said(kind, out, lh.CheckpointHook(), module=Flat(), **flat),
+        }
+    return {name: case() for name, case in cases.items()}
+
+
+def main(out: Path, names: list[str]) -> None:
+    torch.set_num_threads(1)
+    standin.install()
+    warnings.simplefilter("ignore")
+    parts = (acts, measures, clips, owns, scales, saves, saves_all, weights, refuses)
+    found: dict[str, Any] = {
+        part.__name__: {kind: part(kind, out / part.__name__ / kind) for kind in KINDS}
+        for part in parts
+        if part.__name__ in names
+    }
+    torch.save(found, out / f"found{os.environ.get('LOCAL_RANK', 0)}.pt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

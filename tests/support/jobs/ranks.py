@@ -1,0 +1,228 @@
+"""Trains in two processes whose hooks differ; test_ranks.py reads what they find."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from lightning_hooks import (
+    CheckpointHook,
+    ClosureHook,
+    DistSamplerSeedHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    SyncBuffersHook,
+    TextLoggerHook,
+)
+from lightning_hooks.dialects import detectron2
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.standin.utils.dist import master_only
+from support.jobs.ddp import Module, make
+from support.training import TinyModule, TinyNormModule, make_loader
+
+RANK = int(os.environ.get("LOCAL_RANK", "0"))
+
+
+class NormModule(TinyNormModule):
+    validation_step = None  # type: ignore[assignment]
+
+
+class Stops(Hook):
+    """A hook of the user's, which decides for itself."""
+
+    def __init__(self, point: str, at: int) -> None:
+        self.at = at
+        setattr(self, point, self._stop)
+
+    def _stop(self, runner: Any) -> None:
+        if runner.iter >= self.at:
+            runner.should_stop = True
+
+    def get_triggered_stages(self) -> list[str]:
+        return [stage for stage in self.stages if stage in vars(self)]
+
+
+class Joins(Callback):
+    """Brings another hook into the run, in the middle of its second epoch."""
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.current_epoch == 1 and batch_idx == 1:
+            Driver.of(trainer).runner.register_hook(Stops("after_train_iter", 6))
+
+
+class MasterSaves(Hook):
+    """mmcv's way to save: in a function for rank 0 only, at every point of an epoch."""
+
+    @master_only
+    def _save(self, runner: Any, name: str) -> None:
+        runner.save_checkpoint(runner.work_dir, name + "_{}.pth", create_symlink=False)
+
+    def before_train_epoch(self, runner: Any) -> None:
+        self._save(runner, "before")
+
+    def after_train_iter(self, runner: Any) -> None:
+        self._save(runner, "iter")
+
+    def after_train_epoch(self, runner: Any) -> None:
+        self._save(runner, "after")
+
+    def after_val_iter(self, runner: Any) -> None:
+        self._save(runner, "val_iter")
+
+    def after_val_epoch(self, runner: Any) -> None:
+        self._save(runner, "val")
+
+    def after_run(self, runner: Any) -> None:
+        self._save(runner, "run")
+
+
+class Seeds(Hook):
+    """Notes what the sampler was told."""
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    def before_train_iter(self, runner: Any) -> None:
+        self.found.append(runner.data_loader.sampler.epoch)
+
+
+class Buffers(Hook):
+    """Notes a buffer after each iteration."""
+
+    def __init__(self) -> None:
+        self.found: list[list[float]] = []
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.found.append(runner.module.net[1].running_mean.tolist())
+
+    def after_run(self, runner: Any) -> None:
+        self.after_train_iter(runner)
+
+
+def iterations(out: Path, *hooks: Any, epochs: int = 3) -> int:
+    """Train and return after how many iterations it has ended."""
+    module = Module()
+    make(out, *hooks, epochs=epochs).fit(module, make_loader(8))
+    return len(module.losses)
+
+
+def stopped(out: Path) -> dict[str, int]:
+    """Hooks of the user's are on one of the ranks only."""
+    native = [IterTimerHook(), EMAHook()]
+    found = {}
+    for rank in (0, 1):
+        for point in ("before_train_iter", "after_train_iter", "after_train_epoch"):
+            own = [Stops(point, 2)] if rank == RANK else []
+            found[f"{point} on {rank}"] = iterations(out, *copy.deepcopy(native), *own)
+    found["another number"] = iterations(
+        out, HookAdapter([IterTimerHook()] if RANK else [EMAHook(), Stops("after_train_iter", 1)])
+    )
+    own = [Joins()] if RANK == 1 else []
+    found["a hook that came later"] = iterations(out, IterTimerHook(), *own, epochs=4)
+    stop = Stops("after_train_iter", 1)._stop if RANK == 0 else repr
+    found["a closure"] = iterations(out, ClosureHook("after_train_iter", stop))
+    return found
+
+
+def buffers(out: Path) -> dict[str, Any]:
+    """Each rank's BatchNorm sees other data; without DDP's own broadcast they differ."""
+    found = {}
+    for name, sync in {
+        "plain": [],
+        "hook": [SyncBuffersHook()],
+        "saved": [
+            CheckpointHook(
+                interval=2,
+                by_epoch=False,
+                sync_buffer=True,
+                filename_tmpl="bn_{}.pth",
+                save_last=False,
+            )
+        ],
+    }.items():
+        look = Buffers()
+        trainer = make(out, HookAdapter([*sync, look], by_epoch=False, work_dir=str(out)))
+        trainer.strategy._ddp_kwargs["broadcast_buffers"] = False
+        trainer.fit_loop.max_epochs, trainer.fit_loop.epoch_loop.max_steps = -1, 4
+        trainer.fit(NormModule(), make_loader(8))
+        found[name] = look.found
+    return found
+
+
+def seeds(out: Path) -> list[int]:
+    data = TensorDataset(torch.randn(8, 4), torch.randn(8, 2))
+    loader = DataLoader(data, 2, sampler=DistributedSampler(data, 2, RANK))
+    look = Seeds()
+    trainer = make(out, DistSamplerSeedHook(), look, epochs=2)
+    trainer.fit(Module(), loader)
+    return look.found
+
+
+def copies(out: Path) -> int:
+    """The callbacks of a Trainer that has trained go on in a copy, the driver among them."""
+    trainer = make(out, HookAdapter([EMAHook()]), Stops("after_train_iter", 9), epochs=1)
+    trainer.fit(Module(), make_loader(4))
+    again = pickle.loads(pickle.dumps(trainer.callbacks))
+    return iterations(out, *again, epochs=2)
+
+
+class LastLoss(detectron2.HookBase):
+    """Notes the last loss in the storage."""
+
+    def after_train(self) -> None:
+        self.found = self.trainer.storage.latest()["total_loss"][0]
+
+
+def averages(out: Path) -> dict[str, Any]:
+    """The averages of this rank, of the buffers too, and where they are in one file."""
+    found = {}
+    for buffers in ("copy", "average"):
+        ema = EMAHook(momentum=0.1, warm_up=0, buffers=buffers)
+        module = NormModule()
+        make(out, HookAdapter([ema, CheckpointHook(filename_tmpl=buffers + "_{}.pth")])).fit(
+            module, make_loader(8)
+        )
+        state = ema.ema_state_dict()
+        names = {name for name, _ in module.named_parameters()}
+        found[buffers] = {
+            kind: {k: v.tolist() for k, v in state.items() if (k in names) == (kind == "weights")}
+            for kind in ("weights", "buffers")
+        }
+    return found
+
+
+def one_with_a_dialect(out: Path) -> list[float]:
+    """Hooks of detectron2 are on the first rank only, which has its own losses then."""
+    last, module = LastLoss(), Module()
+    hooks = [IterTimerHook(), last] if RANK == 0 else [IterTimerHook()]
+    make(out, HookAdapter(hooks), epochs=1).fit(module, make_loader(8))
+    return [module.losses[-1], last.found if RANK == 0 else 0.0]
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {"stopped": stopped(out), "seeds": seeds(out), "copies": copies(out)}
+    found["buffers"] = buffers(out)
+    found["averages"] = averages(out)
+    found["dialect"] = one_with_a_dialect(out)
+    logs = out / "logs"
+    others = [EMAHook(), CheckpointHook(interval=1), IterTimerHook(), TextLoggerHook(interval=1)]
+    adapter = HookAdapter([MasterSaves(), *others], work_dir=str(logs))
+    make(logs, adapter, epochs=2).fit(TinyModule(), make_loader(4), make_loader(2))
+    (out / f"rank{RANK}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,188 @@
+"""What the backends have stored, read back with their own tools or from their files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from lightning_hooks import HookAdapter, IterTimerHook
+from lightning_hooks.loggers.base import LoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+__all__ = [
+    "Sent",
+    "client_of",
+    "exit_code",
+    "fit",
+    "history",
+    "points",
+    "read_clearml",
+    "read_dvclive",
+    "read_neptune",
+    "read_tensorboard",
+    "read_text_log",
+    "read_visdom_log",
+    "read_visdom_server",
+    "read_wandb",
+    "run_of",
+    "series",
+]
+
+
+class Sent(LoggerHook):
+    """Notes what is to be sent, by step."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rows: dict[int, dict[str, float]] = {}
+
+    def log(self, runner: Any) -> None:
+        self.rows.setdefault(self.get_iter(runner), {}).update(self.get_loggable_tags(runner))
+
+
+def fit(work: Path, *hooks: Any, module: Any = None, epochs: int = 2) -> TinyModule:
+    module = module or TinyModule()
+    adapter = HookAdapter([IterTimerHook(), *hooks], work_dir=str(work))
+    trainer = make_trainer(work.parent, adapter, max_epochs=epochs, num_sanity_val_steps=0)
+    trainer.fit(module, make_loader(4), make_loader(2))
+    return module
+
+
+def read_wandb(work: Path) -> list[dict[str, Any]]:
+    (file,) = work.glob("wandb/offline-run-*/run-*.wandb")
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
+    lines = subprocess.check_output(command, text=True).splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def history(records: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
+    rows = {}
+    for record in records:
+        if record["type"] == "history":
+            row = dict(record["history"]["item"])
+            rows[row.pop("_step")] = {k: v for k, v in row.items() if not k.startswith("_")}
+    return rows
+
+
+def exit_code(records: list[dict[str, Any]]) -> int:
+    (found,) = [record["exit"] for record in records if record["type"] == "exit"]
+    return int(found.get("exit_code", 0))
+
+
+def client_of(db: Path) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(f"sqlite:///{db}")
+
+
+def run_of(client: Any) -> Any:
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    (run,) = client.search_runs(experiments)
+    return run
+
+
+def points(db: Path) -> dict[int, dict[str, float]]:
+    rows: dict[int, dict[str, float]] = {}
+    with sqlite3.connect(db) as connection:
+        for key, step, value in connection.execute("select key, step, value from metrics"):
+            rows.setdefault(step, {})[key] = value
+    return rows
+
+
+def read_neptune(work: Path) -> list[dict[str, Any]]:
+    decoder, found = json.JSONDecoder(), []
+    for file in sorted(work.glob(".neptune/offline/run__*/data-*.log")):
+        text = file.read_text()
+        while text:
+            record, end = decoder.raw_decode(text)
+            found.append(record["obj"])
+            text = text[end:].lstrip()
+    return found
+
+
+def series(operations: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
+    rows: dict[int, dict[str, float]] = {}
+    for operation in operations:
+        if operation["type"] == "LogFloats":
+            for point in operation["values"]:
+                rows.setdefault(point["step"], {})["/".join(operation["path"])] = point["value"]
+    return rows
+
+
+def read_tensorboard(folder: Path) -> tuple[dict[int, dict[str, float]], Any]:
+    """The numbers by step, and the accumulator for the rest."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
+    events.Reload()
+    rows: dict[int, dict[str, float]] = {}
+    for tag in events.Tags()["scalars"]:
+        for event in events.Scalars(tag):
+            rows.setdefault(event.step, {})[tag] = event.value
+    return rows, events
+
+
+def read_dvclive(folder: Path) -> dict[int, dict[str, float]]:
+    """The numbers by step."""
+    rows: dict[int, dict[str, float]] = {}
+    metrics = folder / "plots" / "metrics"
+    for path in metrics.rglob("*.tsv"):
+        name = str(path.relative_to(metrics).with_suffix(""))
+        with path.open() as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                rows.setdefault(int(row["step"]), {})[name] = float(row[path.stem])
+    return rows
+
+
+def read_clearml(folder: Path) -> dict[int, dict[str, float]]:
+    """The numbers by step."""
+    rows: dict[int, dict[str, float]] = {}
+    for path in folder.glob("offline/*/metrics.jsonl"):
+        for line in path.read_text().splitlines():
+            for event in json.loads(line):
+                if event["type"] == "training_stats_scalar":
+                    rows.setdefault(event["iter"], {})[event["metric"]] = event["value"]
+    return rows
+
+
+def read_text_log(work: Path) -> dict[int, dict[str, float]]:
+    """The numbers by step, under the names that trackers have."""
+    rows: dict[int, dict[str, float]] = {}
+    (path,) = work.glob("*.log.json")
+    step = 0  # of the last training iteration, which is that of a validation after it
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        mode, _, number = (row.pop(name) for name in ("mode", "epoch", "iter"))
+        step = number if mode == "train" else step
+        rows.setdefault(step, {})["learning_rate"] = row.pop("lr")
+        values = {f"{mode}/{k}": v for k, v in row.items() if k not in ("time", "data_time")}
+        rows[step].update(values)
+    return rows
+
+
+def read_visdom_server(file: Path) -> dict[int, dict[str, float]]:
+    """The numbers by step, from an environment that a server has saved."""
+    rows: dict[int, dict[str, float]] = {}
+    for name, window in json.loads(file.read_text())["jsons"].items():
+        if window["type"] == "plot":
+            data = window["content"]["data"][0]
+            for x, y in zip(data["x"], data["y"], strict=True):
+                rows.setdefault(int(x), {})[name] = y
+    return rows
+
+
+def read_visdom_log(folder: Path) -> dict[int, dict[str, float]]:
+    """The numbers by step, from the file of an offline client."""
+    rows: dict[int, dict[str, float]] = {}
+    for path in folder.glob("*.log"):
+        for line in path.read_text().splitlines():
+            _, message = json.loads(line)
+            for data in message["data"]:
+                for x, y in zip(data.get("x", []), data.get("y", []), strict=True):
+                    rows.setdefault(int(x), {})[message["win"]] = y
+    return rows

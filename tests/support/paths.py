@@ -1,0 +1,12 @@
+"""Paths of the tests, and of what they are about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["GOLDEN", "ROOT", "TESTS"]
+
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+GOLDEN = TESTS / "golden"
+"""What was recorded under other libraries, and what records it."""

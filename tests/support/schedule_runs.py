@@ -1,0 +1,100 @@
+"""Runs recorded cases of learning rates and momenta in real Trainers."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from torch import nn
+
+from lightning_hooks import Hook, HookAdapter
+from support.golden import recorded
+from support.training import make_loader, make_trainer
+
+__all__ = ["CASES", "Optimizers", "ValueRecorder", "case_of", "fit"]
+
+CASES = recorded("schedules")["cases"]
+
+
+class ValueRecorder(Hook):
+    """Notes every group's learning rate or momentum with which an iteration starts."""
+
+    reads_step = False
+
+    def __init__(self, key: str = "lr") -> None:
+        self.key = key
+        self.values: list[Any] = []
+
+    def before_train_iter(self, runner: Any) -> None:
+        """Note the values."""
+        self.values.append(runner.current_lr() if self.key == "lr" else runner.current_momentum())
+
+
+class Optimizers(L.LightningModule):
+    """Optimizers as they were drawn: ``name``, ``kind``, and an ``lr`` and ``momentum`` per group.
+
+    There are no gradients, and nothing changes but what hooks set.
+    """
+
+    def __init__(self, drawn: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.drawn = drawn
+        self.automatic_optimization = len(drawn) == 1
+        self.optimizer_names = [one["name"] for one in drawn] if drawn[0].get("name") else None
+        self.weights = nn.ParameterList(
+            nn.Parameter(torch.zeros(1)) for one in drawn for _ in one["lr"]
+        )
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor | None:
+        """Return a loss, or step one of several optimizers: Lightning counts each one's steps."""
+        if self.automatic_optimization:
+            return sum(weight for weight in self.weights)  # type: ignore[return-value]
+        self.optimizers()[0].step()
+        return None
+
+    def configure_optimizers(self) -> Any:
+        """Make them."""
+        weights = iter(self.weights)
+        return [self.make(one, weights) for one in self.drawn]
+
+    def make(self, one: dict[str, Any], weights: Any) -> torch.optim.Optimizer:
+        """Make one."""
+        groups: list[dict[str, Any]] = [{"params": [next(weights)], "lr": lr} for lr in one["lr"]]
+        for group, momentum in zip(groups, one.get("momentum", []), strict=False):
+            if one.get("kind") == "Adam":
+                group["betas"] = (momentum, 0.999)
+            else:
+                group["momentum"] = momentum
+        return getattr(torch.optim, one.get("kind", "SGD"))(groups)  # type: ignore[no-any-return]
+
+
+def fit(tmp_path: Path, case: dict[str, Any], **kwargs: Any) -> list[list[float]]:
+    """Train as the recorder did, and return the values of every iteration."""
+    recorder = ValueRecorder(case["key"])
+    by_epoch = case["runner"] == "EpochBasedRunner"
+    adapter = HookAdapter([case["hook"], (recorder, "LOWEST")], by_epoch=by_epoch)
+    if by_epoch or len(case["optimizers"]) > 1:  # several optimizers: Lightning counts each's steps
+        limit = {"max_epochs": case["max_iters"] // case["iters_per_epoch"]}
+    else:
+        limit = {"max_steps": case["max_iters"]}
+    trainer = make_trainer(tmp_path, adapter, **limit, **kwargs)
+    trainer.fit(Optimizers(case["optimizers"]), make_loader(case["iters_per_epoch"]))
+    return [list(chain(*row.values())) if isinstance(row, dict) else row for row in recorder.values]
+
+
+def case_of(key: str = "lr", base: float = 1.0, kind: str = "SGD", **hook: Any) -> dict[str, Any]:
+    """Make a case of 2 epochs of 5 batches, and one parameter group."""
+    return {
+        "key": key,
+        "runner": "EpochBasedRunner",
+        "max_epochs": 2,
+        "max_iters": 10,
+        "iters_per_epoch": 5,
+        "optimizers": [
+            {"name": None, "kind": kind, "lr": [base], "momentum": [base] * (key == "momentum")}
+        ],
+        "hook": hook,
+    }

@@ -1,0 +1,71 @@
+"""Runs old scripts and runners under the stand-in, and compares what they leave."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from record_old_script import results
+from torch import nn
+
+from support.golden import assert_close
+
+
+class Idle(nn.Module):
+    """A model whose steps do next to nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        loss = (self.weight * torch.as_tensor(data).float()).sum()
+        return {"loss": loss, "log_vars": {"loss": loss.item()}, "num_samples": 1}
+
+    val_step = train_step
+
+
+def silent_logger() -> logging.Logger:
+    logger = logging.Logger("standin")
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+def make(kind: str, limit: int, work_dir: Path, model: Any = None, **kwargs: Any) -> Any:
+    from mmcv.runner import build_runner
+
+    model = Idle() if model is None else model
+    kwargs.setdefault("optimizer", torch.optim.SGD(model.parameters(), lr=0.1))
+    defaults = {"model": model, "work_dir": str(work_dir), "logger": silent_logger(), **kwargs}
+    unit = "max_epochs" if kind in ("EpochBasedRunner", "Runner") else "max_iters"
+    return build_runner({"type": kind, unit: limit}, default_args=defaults)
+
+
+COMMAND = [sys.executable, "-m", "lightning_hooks.standin"]
+
+
+NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+
+
+def check_results(work_dir: Path, want: dict[str, Any], absolute: float = 2e-5) -> None:
+    """Compare what a script has left behind with what it left under real mmcv."""
+    found = json.loads(json.dumps(results(str(work_dir))))
+    for ours, theirs in zip(found["notes"], want["notes"], strict=True):
+        for key in ("at", "of", "lr", "momentum", "training"):  # plain Python: to the last bit
+            assert ours[key] == theirs[key], (theirs["at"], key)
+    assert_close(found["notes"], want["notes"], rel=5e-6, absolute=1e-6)
+    assert found["latest"] == want["latest"]
+    assert_close(found["files"], want["files"], rel=5e-6, absolute=1e-6)
+    assert_close(found["json"], want["json"], rel=5e-6, absolute=absolute)
+    assert [NUMBER.sub("x", line) for line in found["log"]] == [
+        NUMBER.sub("x", line) for line in want["log"]
+    ]
+    numbers = [[float(n) for line in log for n in NUMBER.findall(line)]
+               for log in (found["log"], want["log"])]  # fmt: skip
+    assert numbers[0] == pytest.approx(numbers[1], abs=2e-4)

@@ -1,0 +1,189 @@
+"""Kills a training 200 times, breaks its disk, feeds it bad input, and prints what came of it.
+
+Run it with ``make torture``. Whatever is lost or differs by a bit is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import platform
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import lightning as L
+import pytest
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from support.paths import TESTS
+from support.torture import fault_job, kills
+
+WAYS = [(background, by_epoch) for background in (False, True) for by_epoch in (True, False)]
+
+
+Job = Callable[[], list[str]]
+
+
+def torture_by_kills(folder: Path, number: int, seed: int) -> Iterator[Job]:
+    """Yield what kills, resumes and compares, and returns a row of the table."""
+
+    def job(background: bool, by_epoch: bool) -> list[str]:
+        unit = "epoch" if by_epoch else "iteration, within epochs"
+        way = f"{'background' if background else 'synchronous'}, by {unit}"
+        with victim_of(folder / way, background, by_epoch) as victim:
+            kills.kill_again_and_again(victim, number // len(WAYS), random.Random(f"{seed}{way}"))
+            return [way, *counts(victim.tally)]
+
+    for way in WAYS:
+        yield partial(job, *way)
+
+
+def torture_by_signals(folder: Path, number: int, seed: int) -> Iterator[Job]:
+    """Yield what interrupts, resumes and compares."""
+
+    def job(name: str, background: bool) -> list[str]:
+        way = f"{name}, {'background' if background else 'synchronous'}"
+        draw = random.Random(f"{seed}{way}")
+        with victim_of(folder / way, background, not background) as victim:
+            for turn in range(number // 4):
+                waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
+                if victim.interrupt(getattr(signal, name), *waits, in_write=turn % 3 == 0):
+                    victim.tally["kills"] += 1
+                    kills.check_interrupted(victim)
+            victim.finish()
+            return [way, *counts(victim.tally)]
+
+    for name in ("SIGTERM", "SIGINT"):
+        for background in (False, True):
+            yield partial(job, name, background)
+
+
+@contextlib.contextmanager
+def victim_of(folder: Path, background: bool, by_epoch: bool) -> Iterator[kills.Victim]:
+    """A run to be killed, with a server of its own."""
+    folder.mkdir()
+    server = kills.Server()
+    yield kills.Victim(server, folder, background=background, by_epoch=by_epoch)
+    server.close()
+
+
+def counts(tally: Counter[str]) -> list[str]:
+    """The cells of a row."""
+    names = ("kills", "in a write", "resumes", "losses", "runs bit-equal")
+    return [str(tally[name]) for name in names]
+
+
+def torture_by_faults(folder: Path) -> Iterator[Job]:
+    """Yield what breaks the disk; what comes is said by the docstrings and checked by the code."""
+    if not fault_job.can_mount():
+        yield lambda: ["(small disks cannot be mounted here)", ""]
+        return
+    server = kills.Server(fault_job.__name__)
+    whole = folder / "nothing happens"
+    whole.mkdir()
+    server.start(directory=str(whole), background=False, by_epoch=True)
+    assert server.answer() == 0
+
+    def job(name: str) -> list[str]:
+        place = folder / name
+        place.mkdir()
+        place.chmod(0o755)
+        with one_at_a_time:
+            server.start(job=name, directory=str(place), whole=str(whole))
+            status = server.answer()
+        assert status == 0, f"{name}: {status}"
+        return [name.replace("_", " "), str(fault_job.FAULTS[name].__doc__)]
+
+    one_at_a_time = threading.Lock()
+    for name in fault_job.FAULTS:
+        yield partial(job, name)
+
+
+class Outcomes:
+    """Counts how pytest's tests end."""
+
+    def __init__(self) -> None:
+        self.passed = self.failed = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the outcome of a test."""
+        self.passed += report.when == "call" and report.passed
+        self.failed += report.failed
+
+
+def inputs() -> Counter[str]:
+    """How many have been drawn; pytest wants to be the first to import what draws them."""
+    return Counter(getattr(sys.modules.get("support.torture.bad_input"), "tried", ()))
+
+
+def torture_by_input(files: Sequence[Path]) -> Iterator[Job]:
+    """Yield what runs the tests of bad input and payloads; most try inputs that are drawn."""
+
+    def job(file: Path) -> list[str]:
+        before, outcomes = inputs(), Outcomes()
+        code = pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", str(file)], [outcomes])
+        assert code == 0, file
+        tried = [f"{number} {what}" for what, number in sorted((inputs() - before).items())]
+        return [file.stem, "\n".join(tried), str(outcomes.passed), str(outcomes.failed)]
+
+    for file in files:
+        yield partial(job, file)
+
+
+def show(
+    console: Console, title: str, columns: Sequence[str], jobs: Iterator[Job], at_once: int = 4
+) -> None:
+    """Do jobs and print the table of their rows."""
+    start = time.monotonic()
+    table = Table(*columns, title=title, title_justify="left", show_lines=len(columns) == 2)
+    with ThreadPoolExecutor(at_once) as pool:
+        for row in pool.map(lambda job: job(), jobs):
+            table.add_row(*row)
+    table.caption = f"{time.monotonic() - start:.0f} s"
+    console.print(table)
+    console.file.flush()
+
+
+def main() -> None:
+    """Do all of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--signals", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    console = Console(width=100)
+    versions = f"torch {torch.__version__}, lightning {L.__version__}"
+    console.print(f"Python {platform.python_version()}, {versions}; seed {given.seed}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o755)
+        columns = "run", "kills", "in a write", "resumes", "losses", "runs bit-equal"
+        killed = torture_by_kills(path, given.kills, given.seed)
+        show(console, "SIGKILL at random moments", columns, killed)
+        columns = "run", "signals", "in a write", "resumes", "losses", "runs bit-equal"
+        stopped = torture_by_signals(path, given.signals, given.seed)
+        show(console, "SIGTERM and Ctrl-C at random moments", columns, stopped)
+        broken = torture_by_faults(path)
+        show(console, "Faults", ("fault", "what comes of it, checked"), broken)
+    files = sorted(
+        [*TESTS.rglob("test_bad_input*.py"), *TESTS.rglob("test_payloads.py")],
+        key=lambda path: path.name,
+    )
+    columns = "tests", "inputs tried", "passed", "failed"
+    show(console, "Bad input", columns, torture_by_input(files), 1)
+
+
+if __name__ == "__main__":
+    main()

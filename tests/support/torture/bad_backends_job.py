@@ -1,0 +1,109 @@
+"""Trains with all trackers, whose real clients are spoiled in one way after the other.
+
+python -m support.torture.bad_backends_job DIRECTORY: what was logged, told and
+taken goes to ``found.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning_hooks import (
+    ClearMLLoggerHook,
+    DvcliveLoggerHook,
+    MlflowLoggerHook,
+    NeptuneLoggerHook,
+    TensorboardLoggerHook,
+    VisdomLoggerHook,
+    WandbLoggerHook,
+)
+from lightning_hooks.loggers.delivery import spool
+from lightning_hooks.loggers.trackers.base import TrackerHook
+from support.logs.trackers import Sent, fit
+
+TRACKERS: tuple[type[TrackerHook], ...] = (
+    ClearMLLoggerHook,
+    DvcliveLoggerHook,
+    MlflowLoggerHook,
+    NeptuneLoggerHook,
+    TensorboardLoggerHook,
+    VisdomLoggerHook,
+    WandbLoggerHook,
+)
+PATIENCE = {"start": 0.7, "write": 6.0, "hang": 6.0}  # the first record is to be taken by then
+FOREVER = 600.0  # more than the whole job takes
+
+
+def dead(*args: Any, **kwargs: Any) -> Any:
+    """Raise what a lost connection raises."""
+    raise ConnectionError("dead")
+
+
+def spoil(writer: type[Any], trouble: str) -> type[Any]:
+    """Return a writer class that fails to start, after its first record, or at its end."""
+
+    def write(self: Any, records: Any) -> None:
+        if records[0].seq > 0:
+            time.sleep(FOREVER) if trouble == "hang" else dead()
+        writer.write(self, records)
+
+    def close(self: Any, failed: bool = False) -> None:
+        writer.close(self, failed)
+        dead()
+
+    methods: dict[str, dict[str, Any]] = {
+        "start": {"connect": classmethod(dead)},
+        "write": {"write": write, "batch": 1},
+        "hang": {"write": write, "batch": 1},
+        "close": {"close": close},
+        "full": {},
+    }
+    return type(writer.__name__, (writer,), methods[trouble])
+
+
+def on_a_full_disk(path: str) -> tuple[str, Any]:
+    """Make the file of a spool of which every line is too much."""
+    return real_open(path)[0], open("/dev/full", "wb", buffering=0)
+
+
+def train(work: Path, trouble: str) -> dict[str, Any]:
+    """Train for an epoch of four steps; return what came of it."""
+    patience = PATIENCE.get(trouble, 60.0)
+    hooks = [kind(interval=1, by_epoch=False, timeout=patience) for kind in TRACKERS]
+    for hook in hooks:
+        hook.writer_class = spoil(hook.writer_class, trouble)
+    spool._open_new = on_a_full_disk if trouble == "full" else real_open
+    sent = Sent(interval=1, by_epoch=False)
+    told.lines.clear()
+    module = fit(work, sent, *hooks, epochs=1)
+    return {
+        "steps": len(module.losses),
+        "rows": sent.rows,
+        "told": list(told.lines),
+        "sent": {hook.package: hook.status()["sent"] for hook in hooks},
+    }
+
+
+class Told(logging.Handler):
+    """Keeps messages."""
+
+    lines: list[str] = []  # noqa: RUF012 - one job, one list
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one."""
+        self.lines.append(f"{record.levelname} {record.getMessage()}")
+
+
+if __name__ == "__main__":
+    real_open = spool._open_new
+    told = Told()
+    logging.getLogger("lightning_hooks").addHandler(told)
+    root = Path(sys.argv[1])
+    # what hangs is left behind with its client: that comes last
+    found = {name: train(root / name, name) for name in ("start", "close", "full", "write", "hang")}
+    (root / "found.json").write_text(json.dumps(found))

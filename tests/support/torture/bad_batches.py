@@ -1,0 +1,140 @@
+"""Batches that spoil a training, and modules that they spoil."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from lightning_hooks import TrainStepModule
+from lightning_hooks.hooks.invalid_loss.check import InvalidLossError
+from support.training import TinyModule, TinyNormModule
+
+__all__ = [
+    "GOOD",
+    "GRADIENTS",
+    "INPUT",
+    "LOSS",
+    "BadModule",
+    "NormModel",
+    "NormModule",
+    "Spoiled",
+    "batches",
+    "failing",
+    "loader",
+    "norm_module",
+    "spoiled",
+    "train_step_module",
+]
+
+GOOD, LOSS, GRADIENTS, INPUT = 0.0, 1.0, 2.0, 3.0
+
+
+def batches(n: int, bad: dict[int, float] | None = None) -> list[Any]:
+    """Make (inputs, targets, kind) batches; ``bad`` says which of them are, and in what way."""
+    generator = torch.Generator().manual_seed(0)
+    made = []
+    for index in range(n):
+        x, y = torch.randn(4, 4, generator=generator), torch.randn(4, 2, generator=generator)
+        kind = (bad or {}).get(index, GOOD)
+        if kind == INPUT:
+            x = x * float("nan")
+        made.append((x, y, torch.tensor(kind)))
+    return made
+
+
+def loader(made: list[Any]) -> DataLoader[Any]:
+    """Make a loader of ready batches."""
+    return DataLoader(made, batch_size=None)  # type: ignore[arg-type]
+
+
+def spoiled(loss: torch.Tensor, kind: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the loss of a batch of some kind: bad itself, or only its gradients."""
+    if kind == LOSS:
+        return loss + float("nan")
+    if kind == GRADIENTS:
+        return loss + (weight.sum() * 0).abs().sqrt()  # 0, of which the derivative is infinite
+    return loss
+
+
+class BadModule(TinyModule):
+    """Trains on such batches, with any optimizer; ``seen`` counts the batches."""
+
+    def __init__(self, make: Any = None) -> None:
+        super().__init__()
+        self.make = make or (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+        self.seen = 0
+        self.validation_step = None  # type: ignore[assignment]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y, kind = batch
+        self.seen += 1
+        loss = nn.functional.mse_loss(self.net(x), y)
+        return spoiled(loss, kind, next(self.net.parameters()))
+
+    def configure_optimizers(self) -> Any:
+        return self.make(self.parameters())
+
+
+class NormModule(BadModule):
+    """The same with BatchNorm."""
+
+    make_net = TinyNormModule.make_net
+
+
+class NormModel(nn.Module):
+    """A model of mmcv's protocol for such batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.net = TinyNormModule.make_net(self)  # type: ignore[arg-type]
+
+    def train_step(self, data: Any, optimizer: Any) -> dict[str, Any]:
+        x, y, kind = data
+        loss = spoiled(nn.functional.mse_loss(self.net(x), y), kind, next(self.net.parameters()))
+        return {"loss": loss, "log_vars": {"loss": loss.detach()}, "num_samples": len(x)}
+
+
+def norm_module(make: Any = None) -> NormModule:
+    """Make a LightningModule with BatchNorm."""
+    return NormModule(make)
+
+
+def train_step_module(make: Any = None) -> TrainStepModule:
+    """Make a TrainStepModule with BatchNorm."""
+    model = NormModel()
+    make = make or (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    module = TrainStepModule(model, make(model.parameters()))
+    module.validation_step = None  # type: ignore[assignment, method-assign]
+    return module
+
+
+class Spoiled(TinyModule):
+    """Has a bad loss in one step, and in none after it; returns and logs its parts."""
+
+    def __init__(self, step: int, value: float = float("nan"), validates: bool = False) -> None:
+        super().__init__(lr=0.0)
+        self.step, self.value, self.batches = step, value, 0
+        if not validates:
+            self.validation_step = None  # type: ignore[assignment]
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, torch.Tensor]:
+        bad = self.value if self.batches == self.step else 0.0
+        self.batches += 1
+        box = self.loss(batch) * 0 + bad
+        classes = self.loss(batch)
+        self.log("logged_box", box)
+        return {"loss": classes + box, "loss_cls": classes.detach(), "loss_box": box.detach()}
+
+
+def failing(trainer: L.Trainer, module: L.LightningModule, *loaders: Any) -> str:
+    """Fit and return the error's message."""
+    with pytest.raises(InvalidLossError) as error:
+        trainer.fit(module, *loaders)
+    return str(error.value)

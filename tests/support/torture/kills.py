@@ -1,0 +1,285 @@
+"""Kills training processes at random moments, resumes them, and looks at what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightning_hooks import newest_valid
+from lightning_hooks.storage import manifest
+from support.logs.text import read_logs
+from support.processes import environment
+from support.torture import kill_job
+
+FOREIGN = {
+    "epoch_0.pth": "mine",
+    "iter_1.pth": "mine",
+    "notes.txt": "mine too",
+    "epoch_3.pth.0123456789ab.tmp": "theirs",
+    "latest.pth.tmp": "nobody knows",
+    "other.log.json": "of another run",
+}
+
+
+class Server:
+    """Starts processes that do a job, one at a time."""
+
+    def __init__(self, job: str = kill_job.__name__) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", job],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.answer()  # it has imported everything
+
+    def start(self, **arguments: Any) -> int:
+        """Start one; return its id."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> int:
+        """Wait for its end; return its exit status, minus the signal that has killed it."""
+        assert self.process.stdout is not None
+        return int(self.process.stdout.readline())
+
+    def close(self) -> None:
+        """End the server."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # the second: gone while it was read
+        return False
+
+
+class Victim:
+    """A run that is killed again and again in one directory, and the one that never was.
+
+    Args:
+        server: What starts the processes.
+        path: Where the directories of both are.
+        arguments: Those of ``kill_job.train``.
+    """
+
+    def __init__(self, server: Server, path: Path, **arguments: Any) -> None:
+        self.server, self.arguments = server, arguments
+        self.directory, self.whole = path / "killed", path / "whole"
+        self.saved = 0  # iterations of the newest file
+        self.tally: Counter[str] = Counter()
+        for directory in (self.directory, self.whole):
+            directory.mkdir()
+        self._place()
+        start = time.monotonic()
+        server.start(directory=str(self.whole), **arguments)
+        assert server.answer() == 0, self.error(self.whole)
+        self.seconds = time.monotonic() - start
+        self.end = last_of(self.whole)
+        self.logs = read_logs(self.whole)
+        assert len(self.logs[0]) == len(self.logs[1]) > kill_job.EPOCHS
+        self.witness = torch.load(self.whole / "witness.pt", weights_only=True)
+
+    def error(self, directory: Path | None = None) -> str:
+        """What the process has raised."""
+        path = (directory or self.directory) / "error.txt"
+        return path.read_text() if path.exists() else "nothing was raised"
+
+    def _place(self) -> None:
+        for name, text in FOREIGN.items():
+            (self.directory / name).write_text(text)
+        self._placed = {name: self._stat(name) for name in FOREIGN}
+
+    def _stat(self, name: str) -> Any:
+        found = (self.directory / name).stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def interrupt(self, number: int, wait: float, pause: float, *, in_write: bool) -> bool:
+        """Start or resume, send a signal after a while; return whether it came in time.
+
+        Args:
+            number: The signal.
+            wait: Seconds until then.
+            pause: Seconds after the beginning of a write, with ``in_write``.
+            in_write: Whether a write is waited for.
+        """
+        (self.directory / "weights.pt").unlink(missing_ok=True)
+        pid = self.server.start(directory=str(self.directory), **self.arguments)
+        self.tally["resumes"] += self.saved > 0
+        start, left = time.monotonic(), self.temporaries()
+        while in_write and is_running(pid):
+            if time.monotonic() - start >= wait and self.temporaries() - left:
+                break
+            time.sleep(0.0002)
+        time.sleep(pause if in_write else wait)
+        if is_running(pid):
+            os.kill(pid, number)
+        status = self.server.answer()
+        if status == 0:
+            self.check_end()
+            return False
+        self._check_status(status, number)
+        self.tally["in a write"] += bool(self.temporaries() - left)
+        self.check_survivors()
+        return True
+
+    def interrupt_at(self, place: str, number: int) -> None:
+        """Start or resume; the process sends itself a signal at a place of ``kill_job``'s."""
+        (self.directory / "weights.pt").unlink(missing_ok=True)
+        arguments = {**self.arguments, "place": place, "number": number}
+        self.server.start(directory=str(self.directory), **arguments)
+        self._check_status(self.server.answer(), number)
+        self.check_survivors()
+
+    def _check_status(self, status: int, number: int) -> None:
+        in_fit = number != signal.SIGKILL and (self.directory / "weights.pt").exists()
+        # Lightning takes signals from shortly before the first batch on
+        expected = (kill_job.INTERRUPTED,) if in_fit else (-number, 1)
+        assert status in expected, (status, self.error())
+
+    def temporaries(self) -> set[tuple[str, int]]:
+        """Files that are being written, and those that a kill has left: names and numbers."""
+        with os.scandir(self.directory) as found:
+            return {
+                (entry.name, entry.inode())
+                for entry in found
+                if entry.name.endswith(".tmp") and entry.name not in FOREIGN
+            }
+
+    def finish(self) -> None:
+        """Resume, and let it come to its end."""
+        self.tally["resumes"] += self.saved > 0
+        self.server.start(directory=str(self.directory), **self.arguments)
+        assert self.server.answer() == 0, self.error()
+        self.check_end()
+
+    def check_survivors(self) -> None:
+        """What a kill may have left."""
+        files = self.files()
+        # the old one goes when the new one is there: between the two is one more
+        assert len(files) <= kill_job.KEPT + 1, files
+        with warnings.catch_warnings():  # of the file that was being written
+            warnings.simplefilter("ignore")
+            newest = newest_valid(str(self.directory))
+        if newest is None:
+            self.tally["losses"] += self.saved > 0
+            assert self.saved == 0
+            # nothing to go on from: the next run is another one, with logs of its own
+            for path in self.directory.glob("2*.log*"):
+                path.unlink()
+        else:
+            checkpoint = torch.load(newest, weights_only=True)
+            done = checkpoint["meta"]["iter"]
+            self.tally["losses"] += done < self.saved
+            assert done >= self.saved
+            # not of another moment
+            assert torch.all(checkpoint["state_dict"]["big"] == done)
+            self.saved = done
+        self.check_foreign()
+
+    def files(self) -> set[str]:
+        """The checkpoints that are ours."""
+        found = {p.name for p in self.directory.glob("*_*.pth") if not p.is_symlink()}
+        return found - FOREIGN.keys()
+
+    def check_foreign(self) -> None:
+        """Files of others are as they were."""
+        for name, text in FOREIGN.items():
+            assert (self.directory / name).read_text() == text
+            assert self._stat(name) == self._placed[name]
+
+    def check_end(self) -> None:
+        """The run that went on is the one that was never killed; begin anew."""
+        found = last_of(self.directory)
+        assert found.keys() == self.end.keys()
+        different = [key for key in found if not same(found[key], self.end[key])]
+        assert not different
+        self.check_foreign()
+        assert read_logs(self.directory) == self.logs
+        assert len(self.files()) == kill_job.KEPT
+        assert {entry.name for entry in manifest.read(str(self.directory))} == self.files()
+        assert self.temporaries() == set()
+        self.tally["runs bit-equal"] += 1
+        self.saved = 0
+        for path in self.directory.iterdir():
+            path.unlink()
+        self._place()
+
+
+def kill_again_and_again(victim: Victim, kills: int, draw: random.Random) -> None:
+    """Kill a run so many times, a third of them in a write, and let it end."""
+    killed, before = 0, victim.tally["in a write"]
+    while killed < kills:
+        in_write = 3 * (victim.tally["in a write"] - before) <= killed  # again, if one has missed
+        times = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
+        killed += victim.interrupt(signal.SIGKILL, *times, in_write=in_write)
+    victim.tally["kills"] += killed
+    victim.finish()
+
+
+def last_of(directory: Path) -> dict[str, Any]:
+    """The end of a run: weights, average, optimizer, rates, what was to be averaged."""
+    checkpoint = torch.load(str(newest_valid(directory)), weights_only=True)
+    assert checkpoint["meta"]["epoch"] == kill_job.EPOCHS
+    log_buffer = checkpoint["lightning_hooks"]["log_buffer"]
+    for part in ("values", "counts", "output"):
+        for name in ("time", "data_time"):
+            log_buffer[part].pop(name, None)
+    parts = ("state_dict", "ema_state_dict", "optimizer_states", "loops")
+    return flatten({"log_buffer": log_buffer, **{part: checkpoint[part] for part in parts}})
+
+
+def flatten(value: Any, name: str = "") -> dict[str, Any]:
+    """The values of nested dicts and lists by their paths."""
+    if isinstance(value, dict):
+        return {k: v for key, x in value.items() for k, v in flatten(x, f"{name}.{key}").items()}
+    if isinstance(value, (list, tuple)):
+        return flatten(dict(enumerate(value)), name)
+    return {name: value}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal to the last bit."""
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else bool(a == b)
+
+
+def check_interrupted(victim: Victim) -> None:
+    """Raw weights, of before or after the step it came in, and all that was logged."""
+    path = victim.directory / "weights.pt"
+    if not path.exists():  # it came before the fit, or after
+        return
+    found = torch.load(path, weights_only=True)
+    if not found["started"]:  # the weights are still to be loaded
+        return
+    done = found["iter"]
+    for index, value in enumerate(found["now"]):
+        steps = victim.witness[max(done - 1, 0) : done + 1]
+        assert any(torch.equal(value, step[index]) for step in steps), (done, index)
+    rows, lines = read_logs(victim.directory)
+    assert rows == victim.logs[0][: len(rows)]
+    assert abs(len(rows) - len(lines)) <= 1  # Ctrl-C between the two
+    logged = [row for row in rows if row["mode"] == "train"]
+    per_epoch = kill_job.BATCHES // 3
+    epoch, batch = divmod(max(done - 1, 0), kill_job.BATCHES)
+    assert len(logged) >= epoch * per_epoch + batch // 3
