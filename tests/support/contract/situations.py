@@ -1,4 +1,4 @@
-"""The situations of the contract's matrix: each is a way to train, with any hook beside."""
+"""The situations of the contract's matrix: ways to train with any hook."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import Hook, HookAdapter
 from lightning_hooks.engine.points import STAGES
 from lightning_hooks.engine.priority import is_family
+from support.contract import needs
 from support.training import TinyNormModule, make_loader, make_trainer
 
 __all__ = ["SITUATIONS", "Begun", "OnPurposeError", "Raises", "left_behind", "train"]
@@ -104,10 +104,7 @@ def train(
     """Train two epochs of a situation; return the Trainer, and whether it has begun to."""
     _, loaders, options = SITUATIONS[situation]
     begun = Begun()
-    options = {"max_epochs": 2, **options, **more}
-    if any(is_family(hook, "Fp16OptimizerHook") for hook in hooks):
-        scaler = torch.amp.GradScaler("cpu")
-        options["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
+    options = {"max_epochs": 2, **needs(*hooks), **options, **more}
     callbacks = [HookAdapter(list(hooks))] if host else list(hooks)
     if not host and any(is_family(hook, "CheckpointHook", "BestCheckpointHook") for hook in hooks):
         options["enable_checkpointing"] = True
