@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks import HOOKS, Hook, HookAdapter, IterTimerHook
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.driver import Driver
+from support import training
 from support.golden import recorded
 from support.probes import Recorder
 from support.training import TinyModule, make_loader, make_trainer
@@ -32,8 +34,7 @@ class Old:
             self.calls.append(self.name)
 
 
-def fit(tmp_path: Path, *callbacks: Any, **kwargs: Any) -> None:
-    make_trainer(tmp_path, *callbacks, **kwargs).fit(TinyModule(), make_loader(2))
+fit = partial(training.fit, batches=2)
 
 
 # -- order ---------------------------------------------------------------------------------

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lightning_hooks import HookAdapter
 from lightning_hooks.dialects import cvpods
 from lightning_hooks.dialects import detectron2 as d2
+from support import training
 from support.dialect_hooks.cvpods_style import Scaled, Stepper, Trace
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import TinyModule
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
 
-def fit(tmp_path: Path, *hooks: Any, owns_backward: Any = "auto", **kwargs: Any) -> Any:
-    adapter = HookAdapter(list(hooks), owns_backward=owns_backward)
-    trainer = make_trainer(tmp_path, adapter, **{"max_epochs": 2, **kwargs})
-    trainer.fit(TinyModule(), make_loader(4))
-    return trainer
+fit = partial(training.fit, host=True, max_epochs=2)
 
 
 def weights(trainer: Any) -> list[torch.Tensor]:

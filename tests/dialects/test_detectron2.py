@@ -9,6 +9,7 @@ import pickle
 import re
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import HookAdapter, update_bn_stats
 from lightning_hooks.dialects import detectron2 as d2
+from support import training
 from support.dialect_hooks.detectron2_style import (
     BestLoss,
     Board,
@@ -36,11 +38,7 @@ from support.training import TinyModule, TinyNormModule, make_loader, make_train
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
 
-def fit(tmp_path: Path, *hooks: Any, module: Any = None, ckpt: Any = None, **kwargs: Any) -> Any:
-    trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), **{"max_epochs": 2, **kwargs})
-    module = TinyModule() if module is None else module
-    trainer.fit(module, make_loader(3), ckpt_path=ckpt)
-    return trainer
+fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 
 class Boom(Callback):
@@ -281,7 +279,7 @@ def test_a_torch_scheduler_goes_on_where_it_was(tmp_path: Path) -> None:
         module = Own()
         scheduler = torch.optim.lr_scheduler.StepLR(module.sgd, 2, gamma=0.5)
         hooks = [d2.LRScheduler(module.sgd, scheduler), BestLoss()]
-        return fit(tmp_path, *hooks, module=module, max_epochs=epochs, ckpt=ckpt), hooks
+        return fit(tmp_path, *hooks, module=module, max_epochs=epochs, ckpt_path=ckpt), hooks
 
     whole, _ = run(4)
     half, hooks = run(2)
@@ -324,7 +322,7 @@ def test_states_of_several_hooks_of_a_class(tmp_path: Path) -> None:
     fit_on.fit(TinyModule(), make_loader(3), ckpt_path=tmp_path / "a.ckpt")
     assert (one.count, ten.count) == (6, 60)
     with pytest.warns(UserWarning, match=r"has the state of .*Counts\[1\]"):
-        fit(tmp_path, Counts(1), ckpt=tmp_path / "a.ckpt")
+        fit(tmp_path, Counts(1), ckpt_path=tmp_path / "a.ckpt")
 
 
 def test_the_timer_tells_speed_and_total(tmp_path: Path, caplog: Any) -> None:

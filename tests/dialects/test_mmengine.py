@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,14 @@ from lightning.pytorch.loggers import CSVLogger
 
 from lightning_hooks import HookAdapter
 from lightning_hooks.dialects.mmengine import HOOKS, Hook, MessageHub
+from support import training
 from support.dialect_hooks.mmengine_style import MeanLoss, StopEarly, SwitchOff, Trace
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
 
-def fit(tmp_path: Path, *hooks: Any, val: bool = True, ckpt: Any = None, **kwargs: Any) -> Any:
-    adapter = HookAdapter(list(hooks), **kwargs.pop("adapter", {}))
-    trainer = make_trainer(tmp_path, adapter, **{"max_epochs": 2, **kwargs})
-    trainer.fit(TinyModule(), make_loader(3), make_loader(2) if val else None, ckpt_path=ckpt)
-    return trainer
+fit = partial(training.fit, val=2, host=True, batches=3, max_epochs=2)
 
 
 def epoch(e: int, start: int, *, val: bool) -> list[Any]:
@@ -44,7 +42,7 @@ def epoch(e: int, start: int, *, val: bool) -> list[Any]:
 @pytest.mark.parametrize("val", [True, False])
 def test_the_points_come_as_in_mmengines_loop(tmp_path: Path, val: bool) -> None:
     hook = Trace()
-    fit(tmp_path, hook, val=val)
+    fit(tmp_path, hook, val=2 * val)
     assert hook.calls == [
         *(("before_run", 0, 0), ("before_train", 0, 0)),
         *epoch(0, 0, val=val),
@@ -64,7 +62,7 @@ def test_each_point_is_finished_for_all_before_the_next(tmp_path: Path) -> None:
 
 def test_a_run_counted_in_iterations_is_one_epoch(tmp_path: Path) -> None:
     hook = Trace()
-    fit(tmp_path, hook, adapter={"by_epoch": False}, max_steps=4, max_epochs=-1, val=False)
+    fit(tmp_path, hook, by_epoch=False, max_steps=4, max_epochs=-1, val=0)
     names = [call[0] for call in hook.calls]
     assert names[:3] == ["before_run", "before_train", "before_train_epoch"]
     assert names[3:-3] == 4 * ["before_train_iter", "after_train_iter"]
@@ -119,8 +117,8 @@ def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "a.ckpt", weights_only=True)
     assert not torch.equal(saved["raw"]["net.weight"], saved["state_dict"]["net.weight"])
     resumed = Shadow()
-    rest = fit(tmp_path, resumed, ckpt=tmp_path / "a.ckpt", val=False)
-    whole = fit(tmp_path, val=False)
+    rest = fit(tmp_path, resumed, ckpt_path=tmp_path / "a.ckpt", val=0)
+    whole = fit(tmp_path, val=0)
     assert torch.equal(resumed.copy["net.weight"], hook.copy["net.weight"])
     for one, other in zip(
         rest.lightning_module.parameters(), whole.lightning_module.parameters(), strict=True
@@ -408,7 +406,7 @@ def test_what_is_given_is_what_hooks_see(tmp_path: Path) -> None:
 
     board = Board()
     given = {"visualizer": board, "cfg": Config(), "experiment_name": "name"}
-    fit(tmp_path, Shows(), max_epochs=1, adapter={"attributes": given})
+    fit(tmp_path, Shows(), max_epochs=1, attributes=given)
     assert board.rows == [(3, {"a": 1})]
 
 
@@ -447,7 +445,7 @@ def test_the_loops_are_told_apart_as_mmengines(
     hook = Asks()
     fit(tmp_path, hook)
     assert hook.kinds == ["EpochBasedTrainLoop", "ValLoop", "TestLoop"]
-    fit(tmp_path, hook, max_epochs=-1, max_steps=2, adapter={"by_epoch": False})
+    fit(tmp_path, hook, max_epochs=-1, max_steps=2, by_epoch=False)
     assert hook.kinds == ["IterBasedTrainLoop", "ValLoop", "TestLoop"]
 
 

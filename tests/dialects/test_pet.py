@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from lightning_hooks import HookAdapter, update_bn_stats
 from lightning_hooks.dialects import pet
+from support import training
 from support.dialect_hooks.pet_style import Narrow, Rows, Trace
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
@@ -32,10 +34,7 @@ class Own(TinyNormModule):
         return self.sgd
 
 
-def fit(tmp_path: Path, *hooks: Any, module: Any = None, **kwargs: Any) -> Any:
-    trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), **{"max_epochs": 2, **kwargs})
-    trainer.fit(TinyModule() if module is None else module, make_loader(3))
-    return trainer
+fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 
 def test_the_points_come_with_their_keywords_and_count_from_one(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from lightning_hooks import HookAdapter
 from lightning_hooks.dialects import pointrix
+from support import training
 from support.dialect_hooks.pointrix_style import Densify, GroupLog, Memory, Report, Trace
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -23,13 +25,9 @@ class Named(TinyModule):
         return torch.optim.SGD(groups, lr=self.lr)
 
 
-def fit(tmp_path: Path, hooks: Any, val: bool = True, ckpt: Any = None, **kwargs: Any) -> Any:
-    attributes, own = kwargs.pop("attributes", None), kwargs.pop("module", None)
-    adapter = HookAdapter(hooks, dialect="pointrix", attributes=attributes)
-    trainer = make_trainer(tmp_path, adapter, **{"max_epochs": 2, **kwargs})
-    module = own or Named()
-    trainer.fit(module, make_loader(3), make_loader(2) if val else None, ckpt_path=ckpt)
-    return trainer
+fit = partial(
+    training.fit, module=Named, dialect="pointrix", val=2, host=True, batches=3, max_epochs=2
+)
 
 
 def test_the_points_come_as_in_the_loop(tmp_path: Path) -> None:
@@ -154,7 +152,7 @@ def test_the_registry_refuses_another_class_of_the_name() -> None:
 def test_the_librarys_hooks(tmp_path: Path) -> None:
     writer = Memory(str(tmp_path))
     hooks = [pointrix.LogHook(2), pointrix.CheckPointHook(4), pointrix.ProgressHook(1)]
-    trainer = fit(tmp_path, hooks, attributes={"writer": writer})
+    trainer = fit(tmp_path, *hooks, attributes={"writer": writer})
     losses = trainer.lightning_module.losses
     logged = [(step, value) for name, value, step in writer.written if name == "loss"]
     assert logged == [(s, pytest.approx(losses[s - 1])) for s in (2, 4, 6)]
@@ -171,7 +169,7 @@ def test_the_librarys_hooks(tmp_path: Path) -> None:
 def test_the_default_writer_is_tensorboards(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    fit(tmp_path, [pointrix.LogHook(3), GroupLog()])
+    fit(tmp_path, pointrix.LogHook(3), GroupLog())
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [e.step for e in events.Scalars("loss")] == [3, 6]
@@ -204,9 +202,9 @@ def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:
         def after_load_checkpoint(self, trainner: Any, ckpt: Any) -> None:
             self.kept = ckpt["points"], trainner.global_step
 
-    fit(tmp_path, Keeps(), val=False, max_epochs=1).save_checkpoint(tmp_path / "a.ckpt")
+    fit(tmp_path, Keeps(), val=0, max_epochs=1).save_checkpoint(tmp_path / "a.ckpt")
     hook = Keeps()
-    fit(tmp_path, hook, val=False, ckpt=tmp_path / "a.ckpt")
+    fit(tmp_path, hook, val=0, ckpt_path=tmp_path / "a.ckpt")
     assert hook.kept == (12, 4)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,13 @@ import torch
 from lightning_hooks import HookAdapter
 from lightning_hooks.dialects import cvpods
 from lightning_hooks.dialects import detectron2 as d2
+from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 
 
-def fit(tmp_path: Path, module: Any, *hooks: Any, **kwargs: Any) -> Any:
-    trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), **{"max_epochs": 2, **kwargs})
-    trainer.fit(module, make_loader(3))
-    return trainer
+fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 
 def test_a_file_is_loaded_into_the_model_and_what_belongs_to_it(tmp_path: Path) -> None:
@@ -28,7 +27,7 @@ def test_a_file_is_loaded_into_the_model_and_what_belongs_to_it(tmp_path: Path) 
     module.configure_optimizers = lambda: sgd  # type: ignore[method-assign]
     saver = d2.DetectionCheckpointer(module, str(tmp_path), optimizer=sgd)
     assert saver.resume_or_load("") == {}
-    fit(tmp_path, module, d2.PeriodicCheckpointer(saver, 2, max_to_keep=2))
+    fit(tmp_path, d2.PeriodicCheckpointer(saver, 2, max_to_keep=2), module=module)
     names = ["model_0000003.pth", "model_0000005.pth", "model_final.pth"]
     assert [Path(path).name for path in saver.get_all_checkpoint_files()] == names
     assert saver.get_checkpoint_file() == str(tmp_path / "model_final.pth")
@@ -58,7 +57,7 @@ def test_the_best_by_a_value_of_the_storage(tmp_path: Path, mode: str, best: int
     results = iter([{"box": {"AP": v}} for v in (0.3, 0.1, float("nan"), 0.2, 0.2, 0.2)])
     saver = d2.Checkpointer(TinyModule(), str(tmp_path))
     hook = d2.BestCheckpointer(2, saver, "box/AP", mode)
-    trainer = fit(tmp_path, TinyModule(), d2.EvalHook(2, lambda: next(results)), hook)
+    trainer = fit(tmp_path, d2.EvalHook(2, lambda: next(results)), hook)
     assert saver.load(str(tmp_path / "model_best.pth")) == {"iteration": best}
     assert hook.best_iter == best
     trainer.save_checkpoint(tmp_path / "a.ckpt")
@@ -71,7 +70,7 @@ def test_the_best_by_a_value_of_the_storage(tmp_path: Path, mode: str, best: int
 
 def test_a_value_that_nobody_puts_is_told(tmp_path: Path, caplog: Any) -> None:
     saver = d2.Checkpointer(TinyModule(), str(tmp_path))
-    fit(tmp_path, TinyModule(), d2.BestCheckpointer(0, saver, "box/AP"))
+    fit(tmp_path, d2.BestCheckpointer(0, saver, "box/AP"))
     assert "BestCheckpointer: no scalar 'box/AP' has been put; nothing is saved" in caplog.text
     assert not saver.has_checkpoint()
 

@@ -9,16 +9,16 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lightning_hooks import HookAdapter
 from lightning_hooks.dialects import cvpods, pet
 from lightning_hooks.dialects import detectron2 as d2
-from support.training import TinyModule, make_loader, make_trainer
+from support import training
 
 visdom = pytest.importorskip("visdom")
 pytestmark = [
@@ -59,10 +59,7 @@ def window(port: int, env: str, win: str) -> Any:
         return json.loads(answer.read())
 
 
-def fit(tmp_path: Path, *hooks: Any) -> Any:
-    trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), max_epochs=2)
-    trainer.fit(TinyModule(), make_loader(3))
-    return trainer
+fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 
 @pytest.mark.parametrize("dialect", [d2, cvpods, pet], ids=["detectron2", "cvpods", "pet"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
 from lightning_hooks import CheckpointHook, Hook, HookAdapter, StepLrUpdaterHook, TrainStepModule
+from support import training
 from support.foreign_hooks import OldEMA, old
 from support.probes import Numbers, Recorder, SaveAt, Seen, equal, weights
 from support.training import NoValidation, TinyModule, TinyNormModule, make_loader, make_trainer
@@ -24,12 +26,7 @@ pytestmark = [
 ]
 
 
-def fit(tmp_path: Path, *hooks: Any, module: Any = None, loader: Any = None, **kw: Any) -> Any:
-    val = kw.pop("val", None)
-    adapter = {k: kw.pop(k) for k in ("model", "owns_backward", "by_epoch") if k in kw}
-    trainer = make_trainer(tmp_path, HookAdapter(list(hooks), **adapter), **kw)
-    trainer.fit(module or TinyModule(), make_loader(4) if loader is None else loader, val)
-    return trainer
+fit = partial(training.fit, host=True)
 
 
 def numbers(start: float = 0.0, **kwargs: Any) -> DataLoader[Any]:
@@ -45,7 +42,7 @@ def test_a_loader_replaced_for_one_epoch_is_not_iterated_in_the_next(tmp_path: P
             runner.data_loader = numbers(100.0)
 
     module = Seen()
-    fit(tmp_path, old(before_train_epoch=replace), module=module, loader=numbers(), max_epochs=3)
+    fit(tmp_path, old(before_train_epoch=replace), module=module, batches=numbers(), max_epochs=3)
     assert [epoch[0] for epoch in module.epochs] == [100.0, 0.0, 0.0]
 
 
@@ -55,7 +52,7 @@ def test_a_loader_wrapped_in_every_epoch_does_not_nest(tmp_path: Path) -> None:
         runner.data_loader = DataLoader(torch.utils.data.ConcatDataset([data] * 2), batch_size=2)
 
     module = Seen()
-    fit(tmp_path, old(before_train_epoch=repeat), module=module, loader=numbers(), max_epochs=3)
+    fit(tmp_path, old(before_train_epoch=repeat), module=module, batches=numbers(), max_epochs=3)
     assert [len(epoch) for epoch in module.epochs] == [8, 8, 8]
 
 
@@ -75,7 +72,7 @@ def test_a_validation_loader_set_by_a_hook_is_validated_on_and_not_trained_on(
     module = Module()
     hook = old(before_val_epoch=again)
     options = {"num_sanity_val_steps": 0, "max_epochs": 2}
-    fit(tmp_path, hook, module=module, loader=numbers(), val=numbers(900.0), **options)
+    fit(tmp_path, hook, module=module, batches=numbers(), val=numbers(900.0), **options)
     assert [epoch[0] for epoch in module.epochs] == [0.0, 0.0]
     assert validated == [907.0, 909.0] * 2
 
@@ -87,7 +84,7 @@ def test_a_changed_data_set_is_seen_by_persistent_workers(point: str, tmp_path: 
 
     module = Seen()
     loader = numbers(num_workers=1, persistent_workers=True)
-    fit(tmp_path, old(**{point: change}), module=module, loader=loader)
+    fit(tmp_path, old(**{point: change}), module=module, batches=loader)
     assert module.epochs[0][0] == 100.0
 
 
@@ -395,7 +392,7 @@ def test_meta_has_the_classes_of_the_model(tmp_path: Path) -> None:
     module = TrainStepModule(model, job.make_optimizer(model))
     save = SaveAt("on_train_epoch_end", tmp_path / "a.ckpt")
     write = old(after_train_epoch=lambda r: r.save_checkpoint(r.work_dir, create_symlink=False))
-    fit(tmp_path, write, save, module=module, loader=job.make_data()[0])
+    fit(tmp_path, write, save, module=module, batches=job.make_data()[0])
     for name in ("a.ckpt", "epoch_1.pth"):
         meta = torch.load(tmp_path / name, weights_only=True)["meta"]
         assert meta["CLASSES"] == ("zero", "one")

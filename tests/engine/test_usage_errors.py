@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from lightning_hooks import (
 )
 from lightning_hooks.config.trainer_args import DEFAULTS
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
+from support import training
 from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -38,9 +40,7 @@ class OldHook:
         """Do nothing."""
 
 
-def fit(tmp_path: Path, *callbacks: Any, **kwargs: Any) -> None:
-    trainer = make_trainer(tmp_path, *callbacks, **kwargs)
-    trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+fit = partial(training.fit, batches=2, val=1)
 
 
 # -- an argument with a wrong name ---------------------------------------------------------

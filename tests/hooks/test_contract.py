@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, Checkpoint
-from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import HOOKS, HookAdapter
-from lightning_hooks.engine.priority import is_family
-from support.contract import CASES, TRACKERS, build
-from support.training import TinyNormModule, make_loader, make_trainer
+from lightning_hooks import HOOKS
+from support import training
+from support.contract import CASES, TRACKERS, build, needs
+from support.training import TinyNormModule, make_loader
 
 EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
 
@@ -43,16 +42,10 @@ def mlflow_begins_with_a_database(request: Any, tmp_path: Path) -> None:
 
 
 def fit(tmp_path: Path, *hooks: Any, host: bool, ckpt: Any = None, epochs: int = 3) -> Any:
-    callbacks = [HookAdapter(list(hooks))] if host else list(hooks)
-    saves = any(isinstance(callback, Checkpoint) for callback in callbacks)
-    options: dict[str, Any] = {"max_epochs": epochs, "enable_checkpointing": saves}
-    if any(is_family(hook, "Fp16OptimizerHook") for hook in hooks):  # on a GPU: "16-mixed"
-        scaler = torch.amp.GradScaler("cpu")
-        options["plugins"] = [MixedPrecision("16-mixed", "cpu", scaler)]
-    trainer = make_trainer(tmp_path, *callbacks, Save(), **options)
-    module = TinyNormModule()
-    trainer.fit(module, make_loader(4, shuffle=True), make_loader(1), ckpt_path=ckpt)
-    return trainer
+    """Train with what the hooks need; save at the end of every epoch."""
+    options = {"val": 1, "callbacks": [Save()], "ckpt_path": ckpt, "max_epochs": epochs}
+    options |= {"batches": make_loader(4, shuffle=True), "module": TinyNormModule, "host": host}
+    return training.fit(tmp_path, *hooks, **options, **needs(*hooks))
 
 
 class Save(Callback):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook
 from lightning_hooks.loggers.discontinued import PaviLoggerHook, SegmindLoggerHook
 from lightning_hooks.utils.suggestions import UnknownNameError
+from support import training
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
 pytestmark = [
@@ -31,10 +33,7 @@ pytestmark = [
 ]
 
 
-def fit(tmp_path: Path, *hooks: Any, batches: int = 2, val: int = 0, **kwargs: Any) -> Any:
-    trainer = make_trainer(tmp_path, *hooks, **kwargs)
-    trainer.fit(TinyModule(), make_loader(batches), make_loader(val) if val else None)
-    return trainer
+fit = partial(training.fit, batches=2)
 
 
 # -- EmptyCacheHook, SyncBuffersHook -----------------------------------------------------------

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from lightning import Trainer
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook
 from lightning_hooks.loggers.base import LoggerHook
-from support.training import TinyModule, make_loader, make_trainer
+from support import training
+from support.training import TinyModule
 
 
 class Log(LoggerHook):
@@ -47,10 +48,7 @@ class Evaluation(Hook):
         runner.log_buffer.ready = True
 
 
-def fit(tmp_path: Path, *hooks: Any, module: Any = None, **kwargs: Any) -> Trainer:
-    trainer = make_trainer(tmp_path, *hooks, num_sanity_val_steps=0, **kwargs)
-    trainer.fit(module or TinyModule(), make_loader(4), make_loader(2))
-    return trainer
+fit = partial(training.fit, val=2, num_sanity_val_steps=0)
 
 
 def test_values_are_logged_as_mmcv_names_and_counts_them(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from lightning_hooks import Hook, HookAdapter, IterTimerHook, TrainStepModule
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.text import TextLoggerHook
 from lightning_hooks.loggers.text_format import console_line, json_line
+from support import training
 from support.golden import recorded
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -166,16 +167,13 @@ def test_by_iteration_the_last_ones_of_each_pass_can_be_kept(
     assert [strictly(line)["iter"] for line in lines] == [3, 4, 6, 8, 9, 10]
 
 
-def fit(tmp_path: Path, *hooks: Any, meta: Any = None, **kwargs: Any) -> tuple[list[str], Any]:
-    """Train a tiny module under hooks; return the console's lines and the parsed JSON lines."""
+def fit(tmp_path: Path, *hooks: Any, **arguments: Any) -> tuple[list[str], Any]:
+    """Train under hooks; return the console's lines and the parsed JSON lines."""
     logger, console = make_logger()
     work_dir = tmp_path / "work"
-    attributes = {"logger": logger, **kwargs.pop("attributes", {})}
-    adapter = HookAdapter(hooks, meta=meta, attributes=attributes, work_dir=str(work_dir))
-    train = kwargs.pop("train", make_loader(4))
-    module = kwargs.pop("module", TinyModule())
-    trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0, **kwargs)
-    trainer.fit(module, train, make_loader(2))
+    attributes = {"logger": logger, **arguments.pop("attributes", {})}
+    arguments |= {"work_dir": str(work_dir), "attributes": attributes, "num_sanity_val_steps": 0}
+    training.fit(tmp_path, *hooks, val=2, **arguments)
     lines = [
         strictly(x) for f in sorted(work_dir.glob("*.json")) for x in f.read_text().splitlines()
     ]
@@ -282,7 +280,7 @@ def test_validation_within_an_epoch_is_logged_with_its_epoch_and_not_mixed_in(
         IterTimerHook(),
         TextLoggerHook(interval=4),
         module=module,
-        train=make_loader(8),
+        batches=make_loader(8),
         val_check_interval=0.25,
         max_epochs=2,
     )
@@ -312,7 +310,7 @@ class Endless(IterableDataset[Any]):
 def test_departure_an_unsized_loader_has_no_total_and_no_eta(tmp_path: Path) -> None:
     loader = DataLoader(Endless(), batch_size=1)
     hooks = IterTimerHook(), TextLoggerHook(interval=4, ignore_last=False)
-    console, lines = fit(tmp_path, *hooks, train=loader)
+    console, lines = fit(tmp_path, *hooks, batches=loader)
     assert [x["iter"] for x in lines if x["mode"] == "train"] == [4, 6]
     assert console[0].startswith("Epoch [1][4/?]\tlr: 1.000e-01, time: 0.")
 

@@ -27,6 +27,7 @@ from lightning_hooks.loggers.replay import replay
 from lightning_hooks.standin.runner import checkpoint
 from lightning_hooks.storage import manifest
 from lightning_hooks.storage.checksum import checksum
+from support import training
 from support.fsdp_on_cpu import FSDPOnCPU
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -64,12 +65,9 @@ def bad(work: Path, fired: Path) -> Path:
     return path
 
 
-def fit(work: Path, *hooks: Any, epochs: int = 2, **kwargs: Any) -> Any:
-    trainer = make_trainer(
-        work, CheckpointHook(interval=1), *hooks, max_epochs=epochs, enable_checkpointing=True
-    )
-    trainer.fit(TinyModule(), make_loader(), make_loader(1), **kwargs)
-    return trainer
+def fit(folder: Path, *hooks: Any, **arguments: Any) -> Any:
+    hooks = CheckpointHook(interval=1), *hooks
+    return training.fit(folder, *hooks, **{"val": 1, "max_epochs": 2, **arguments})
 
 
 def forge(path: Path, fired: Path) -> None:
@@ -103,8 +101,8 @@ class Asks(Hook):
 
 
 WAYS: dict[str, Callable[[Path], Any]] = {
-    "resume": lambda p: fit(p.parent, EMAHook(), epochs=3, ckpt_path=str(p)),
-    "resume from the last": lambda p: fit(p.parent, EMAHook(), epochs=3, ckpt_path="last"),
+    "resume": lambda p: fit(p.parent, EMAHook(), max_epochs=3, ckpt_path=str(p)),
+    "resume from the last": lambda p: fit(p.parent, EMAHook(), max_epochs=3, ckpt_path="last"),
     "resume, hosted": lambda p: make_trainer(
         p.parent, HookAdapter([CheckpointHook(interval=1)]), max_epochs=3
     ).fit(TinyModule(), make_loader(), make_loader(1), ckpt_path=str(p)),
@@ -112,7 +110,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
         p.parent, CheckpointHook(), enable_checkpointing=True
     ).validate(TinyModule(), make_loader(1), ckpt_path=str(p), verbose=False),
     "resume with a strategy that reads by itself": lambda p: by_itself(p),
-    "EMA, at the start": lambda p: fit(p.parent, EMAHook(resume_from=str(p)), epochs=3),
+    "EMA, at the start": lambda p: fit(p.parent, EMAHook(resume_from=str(p)), max_epochs=3),
     "runner.load_checkpoint": lambda p: fit(
         p.parent / "new", Asks(lambda runner: runner.load_checkpoint(str(p)))
     ),

@@ -10,9 +10,9 @@ import lightning as L
 import torch
 from torch import nn
 
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import Hook
+from support import training
 from support.golden import recorded
-from support.training import make_loader, make_trainer
 
 __all__ = ["CASES", "Optimizers", "ValueRecorder", "case_of", "fit"]
 
@@ -75,13 +75,13 @@ def fit(tmp_path: Path, case: dict[str, Any], **kwargs: Any) -> list[list[float]
     """Train as the recorder did, and return the values of every iteration."""
     recorder = ValueRecorder(case["key"])
     by_epoch = case["runner"] == "EpochBasedRunner"
-    adapter = HookAdapter([case["hook"], (recorder, "LOWEST")], by_epoch=by_epoch)
     if by_epoch or len(case["optimizers"]) > 1:  # several optimizers: Lightning counts each's steps
         limit = {"max_epochs": case["max_iters"] // case["iters_per_epoch"]}
     else:
         limit = {"max_steps": case["max_iters"]}
-    trainer = make_trainer(tmp_path, adapter, **limit, **kwargs)
-    trainer.fit(Optimizers(case["optimizers"]), make_loader(case["iters_per_epoch"]))
+    options = {"by_epoch": by_epoch, "batches": case["iters_per_epoch"], **limit, **kwargs}
+    module = Optimizers(case["optimizers"])
+    training.fit(tmp_path, case["hook"], (recorder, "LOWEST"), module=module, **options)
     return [list(chain(*row.values())) if isinstance(row, dict) else row for row in recorder.values]
 
 

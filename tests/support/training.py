@@ -1,16 +1,31 @@
-"""Trains tiny modules: the modules, their data, and a quiet Trainer."""
+"""Trains tiny modules: ``fit``, the modules, their data, and a quiet Trainer."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-__all__ = ["NoValidation", "TinyModule", "TinyNormModule", "make_loader", "make_trainer"]
+from lightning_hooks import HookAdapter
+
+__all__ = [
+    "NoValidation",
+    "TinyModule",
+    "TinyNormModule",
+    "fit",
+    "loader_of",
+    "make_loader",
+    "make_trainer",
+    "two_ranks",
+]
 
 
 def make_loader(
@@ -66,6 +81,12 @@ class TinyModule(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=self.momentum)
 
 
+class NoValidation(TinyModule):
+    """Has no validation step."""
+
+    validation_step = None  # type: ignore[assignment]
+
+
 class TinyNormModule(TinyModule):
     """Two linear layers with BatchNorm between them: buffers that move in train mode only."""
 
@@ -93,7 +114,52 @@ def make_trainer(tmp_path: Path, *callbacks: Any, **kwargs: Any) -> L.Trainer:
     return L.Trainer(**{**quiet, **kwargs}, callbacks=given)
 
 
-class NoValidation(TinyModule):
-    """Has no validation step."""
+HOSTING = frozenset(inspect.signature(HookAdapter).parameters) - {"hooks"}
 
-    validation_step = None  # type: ignore[assignment]
+
+def fit(
+    folder: Path,
+    *hooks: Any,
+    module: Any = TinyModule,
+    batches: Any = 4,
+    val: Any = 0,
+    host: bool = False,
+    callbacks: Sequence[Any] = (),
+    ckpt_path: Any = None,
+    **arguments: Any,
+) -> L.Trainer:
+    """Train a module with hooks; return the Trainer.
+
+    Args:
+        folder: The Trainer's root directory.
+        hooks: Callbacks, or what an adapter hosts.
+        module: The module, or its class.
+        batches: The training batches: how many, or their loader.
+        val: The same for the validation, or a list with one for each loader; 0: there is none.
+        host: Whether one adapter hosts the hooks. An argument of its own implies it.
+        callbacks: Callbacks that stand behind the hooks, and are not hosted.
+        ckpt_path: The file that the run goes on from.
+        arguments: Those of :class:`HookAdapter`, and those of the Trainer.
+    """
+    own = {name: arguments.pop(name) for name in HOSTING & arguments.keys()}
+    given = [HookAdapter(list(hooks), **own)] if host or own else list(hooks)
+    given += callbacks
+    arguments.setdefault("enable_checkpointing", any(isinstance(c, Checkpoint) for c in given))
+    trainer = make_trainer(folder, *given, **arguments)
+    module = module() if isinstance(module, type) else module
+    trainer.fit(module, loader_of(batches), loader_of(val), ckpt_path=ckpt_path)
+    return trainer
+
+
+def loader_of(batches: Any) -> Any:
+    """Make a loader of so many batches, several of a list, none of 0; leave what is a loader."""
+    if isinstance(batches, list):
+        return [loader_of(part) for part in batches]
+    if isinstance(batches, int):
+        return make_loader(batches) if batches else None
+    return batches
+
+
+def two_ranks(**options: Any) -> dict[str, Any]:
+    """Return the Trainer's arguments for DDP in two processes without a GPU."""
+    return {"devices": 2, "strategy": DDPStrategy(process_group_backend="gloo", **options)}

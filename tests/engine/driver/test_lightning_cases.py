@@ -19,29 +19,14 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook
 from lightning_hooks.engine.driver.driver import Driver
+from support import training
 from support.probes import Recorder, line
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 
-def fit(
-    tmp_path: Path,
-    *callbacks: Any,
-    module: Any = None,
-    batches: int = 4,
-    val: Any = 0,
-    loader: Any = None,
-    **options: Any,
-) -> Any:
-    trainer = make_trainer(tmp_path, *callbacks, **options)
-    val_loaders = [make_loader(n) for n in val] if isinstance(val, list) else None
-    if isinstance(val, int) and val:
-        val_loaders = make_loader(val)
-    if module is None:
-        module = (
-            ManyValidations if isinstance(val, list) else TinyModule if val else NoValidation
-        )()
-    trainer.fit(module, make_loader(batches) if loader is None else loader, val_loaders)
-    return trainer
+def fit(folder: Path, *hooks: Any, val: Any = 0, **options: Any) -> Any:
+    kind = ManyValidations if isinstance(val, list) else TinyModule if val else NoValidation
+    return training.fit(folder, *hooks, val=val, **{"module": kind, **options})
 
 
 pytestmark = [
@@ -144,7 +129,7 @@ def test_unsized_loader(tmp_path: Path) -> None:
     hook = Ends()
     hook.ends, hook.totals = [], set()
     loader = DataLoader(Stream(3), batch_size=None)
-    fit(tmp_path, hook, loader=loader, max_epochs=2, val=1)
+    fit(tmp_path, hook, batches=loader, max_epochs=2, val=1)
     assert line(hook) == "([tTtTtT]{vV}[tTtTtT]{vV})"
     assert hook.ends == [False, False, True] * 2
     assert hook.totals == {None}
@@ -173,7 +158,7 @@ def test_departure_end_of_epoch_knows_where_the_loader_has_no_length(tmp_path: P
         def after_train_iter(self, runner: Any) -> None:
             ends.append(self.end_of_epoch(runner))
 
-    fit(tmp_path, Ends(), loader=DataLoader(Stream(3), batch_size=None), max_epochs=2)
+    fit(tmp_path, Ends(), batches=DataLoader(Stream(3), batch_size=None), max_epochs=2)
     assert ends == [False, False, True] * 2
 
 
@@ -246,7 +231,7 @@ def test_module_that_skips_the_rest_of_an_epoch(tmp_path: Path) -> None:
 def test_loader_that_yields_none(tmp_path: Path) -> None:
     batches = [next(iter(make_loader(1))), None, next(iter(make_loader(1)))]
     recorder = Recorder()
-    fit(tmp_path, recorder, loader=DataLoader(batches, batch_size=None))
+    fit(tmp_path, recorder, batches=DataLoader(batches, batch_size=None))
     assert line(recorder) == "([tTtT])"
 
 

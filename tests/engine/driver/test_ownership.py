@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from support import training
 from support.foreign_hooks import OptimizerHook
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
@@ -87,11 +89,7 @@ def by_hand(hook: Any, epochs: int = 2) -> Any:
     return module
 
 
-def fit(tmp_path: Path, hook: Any, *callbacks: Any, module: Any = None, **kw: Any) -> Any:
-    adapter = HookAdapter([hook], owns_backward=kw.pop("owns_backward", "auto"))
-    trainer = make_trainer(tmp_path, adapter, *callbacks, **{"max_epochs": 2, **kw})
-    trainer.fit(module or NoValidation(), make_loader(5))
-    return trainer
+fit = partial(training.fit, module=NoValidation, host=True, batches=5, max_epochs=2)
 
 
 HOOKS = [OptimizerHook(), OptimizerHook({"max_norm": 0.1}), AccumulatingOptimizerHook(3)]
@@ -122,7 +120,7 @@ def test_lightning_sees_the_steps(tmp_path: Path) -> None:
     files = tmp_path / "files"
     saving = ModelCheckpoint(files, filename="{step}", every_n_train_steps=4, save_top_k=-1)
     with pytest.warns(UserWarning, match="manual optimization"):
-        fit(tmp_path, OptimizerHook(), saving, Events(), enable_checkpointing=True)
+        fit(tmp_path, OptimizerHook(), callbacks=[saving, Events()])
     assert events == ["backward"] * 10
     assert sorted(f.name for f in files.iterdir()) == ["step=4.ckpt", "step=8.ckpt"]
 

@@ -6,6 +6,7 @@ import copy
 import functools
 import logging
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,12 @@ from lightning_hooks import (
     TrainStepModule,
 )
 from lightning_hooks.engine.points import STAGES
+from support import training
 from support.foreign_hooks import old
 from support.probes import Recorder
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
-
-def fit(tmp_path: Path, *hooks: Any, module: Any = None, val: int = 0, **kw: Any) -> Any:
-    adapter = {k: kw.pop(k) for k in ("attributes", "meta", "model", "work_dir") if k in kw}
-    trainer = make_trainer(tmp_path, HookAdapter(list(hooks), **adapter), **kw)
-    module = module or TinyModule()
-    trainer.fit(module, make_loader(4), make_loader(val) if val else None)
-    return trainer
+fit = partial(training.fit, host=True)
 
 
 pytestmark = [

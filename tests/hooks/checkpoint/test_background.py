@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lightning_hooks import (
     HookAdapter,
     newest_valid,
 )
+from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -30,11 +32,7 @@ def hook_of(**kwargs: Any) -> CheckpointHook:
     return CheckpointHook(**{"interval": 1, "background": True, "create_symlink": False, **kwargs})
 
 
-def fit(tmp_path: Path, *hooks: Any, epochs: int = 3, host: bool = False) -> Any:
-    given = [HookAdapter(list(hooks))] if host else hooks
-    trainer = make_trainer(tmp_path, *given, max_epochs=epochs, enable_checkpointing=not host)
-    trainer.fit(TinyModule(), make_loader())
-    return trainer
+fit = partial(training.fit, max_epochs=3)
 
 
 class Counted(TinyModule):
@@ -87,7 +85,7 @@ def test_training_goes_on_and_the_next_save_waits(tmp_path):
             writing = any(t.name.startswith("save ") for t in threading.enumerate())
             seen.append((runner.epoch, writing, names(tmp_path)))
 
-    fit(tmp_path, hook_of(max_keep_ckpts=1), Looks(), epochs=4)
+    fit(tmp_path, hook_of(max_keep_ckpts=1), Looks(), max_epochs=4)
     # nothing is deleted before its successor is there
     assert [(epoch, writing) for epoch, writing, _ in seen[1:]] == [(1, True), (2, True), (3, True)]
     assert [files for *_, files in seen] == [set(), set(), {"epoch_1.pth"}, {"epoch_2.pth"}]
@@ -192,7 +190,7 @@ def test_a_function_is_told_of_each_file_that_is_there(tmp_path, background):
         told.append((Path(path).name, on_training_thread, str(newest_valid(tmp_path))))
 
     last = hook_of(background=background, on_saved=tell, max_keep_ckpts=1)
-    fit(tmp_path, last, epochs=2)
+    fit(tmp_path, last, max_epochs=2)
     assert told == [(n, not background, str(tmp_path / n)) for n in ("epoch_1.pth", "epoch_2.pth")]
     told.clear()
     best = BestCheckpointHook("epoch", "greater", background=background, on_saved=tell)

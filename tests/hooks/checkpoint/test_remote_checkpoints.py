@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, new
 from lightning_hooks.storage import checkpoints, manifest
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.verification import DamagedCheckpointError
+from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
@@ -58,11 +60,7 @@ def remote(request: Any, tmp_path: Path) -> str:
     return f"{root}/{tmp_path.name}"
 
 
-def fit(tmp_path: Path, *hooks: Any, epochs: int = 3, **kwargs: Any) -> TinyModule:
-    module = TinyModule()
-    trainer = make_trainer(tmp_path, *hooks, max_epochs=epochs, enable_checkpointing=True)
-    trainer.fit(module, make_loader(), make_loader(1), **kwargs)
-    return module
+fit = partial(training.fit, val=1, max_epochs=3)
 
 
 def listed(directory: str) -> set[str]:
@@ -88,18 +86,18 @@ def test_a_run_and_its_resume(tmp_path, remote, background):
     directory = f"{remote}/{tmp_path.name}"
     assert listed(directory) == {"epoch_2.pth", "epoch_3.pth", manifest.NAME}
     assert first.last_checkpoint == f"{directory}/epoch_3.pth"
-    assert len(fit(tmp_path, hook(), epochs=4, ckpt_path="last").losses) == 4
+    assert len(fit(tmp_path, hook(), max_epochs=4, ckpt_path="last").lightning_module.losses) == 4
     assert listed(directory) == {"epoch_3.pth", "epoch_4.pth", manifest.NAME}
     damage(f"{directory}/epoch_4.pth")
     with pytest.raises(DamagedCheckpointError, match=r"CRC-32.*valid.*epoch_3.pth"):
-        fit(tmp_path, hook(), epochs=5, ckpt_path=f"{directory}/epoch_4.pth")
+        fit(tmp_path, hook(), max_epochs=5, ckpt_path=f"{directory}/epoch_4.pth")
     with pytest.warns(UserWarning, match="epoch_3.pth is taken instead"):
         assert newest_valid(directory) == f"{directory}/epoch_3.pth"
 
 
 def test_the_best_too(tmp_path, remote):
     hook = BestCheckpointHook("val_loss", out_dir=remote, keep_best=2)
-    fit(tmp_path, hook, epochs=3)
+    fit(tmp_path, hook, max_epochs=3)
     names = listed(f"{remote}/{tmp_path.name}")
     assert len(names - {manifest.NAME}) == 2
     assert {entry.name for entry in manifest.read(hook.dirpath)} == names - {manifest.NAME}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter
 from lightning_hooks.storage import manifest
+from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
 nan = math.nan
@@ -29,12 +31,7 @@ class Scores(TinyModule):
                 self.log(key, values[self.trainer.current_epoch])
 
 
-def fit(tmp_path: Path, *hooks: Any, epochs: int, host: bool = False, **scores: Any) -> Any:
-    fits = {k: scores.pop(k) for k in ("ckpt_path",) if k in scores}
-    given = [HookAdapter(list(hooks))] if host else hooks
-    trainer = make_trainer(tmp_path, *given, max_epochs=epochs, enable_checkpointing=not host)
-    trainer.fit(Scores(**scores), make_loader(2), make_loader(1), **fits)
-    return trainer
+fit = partial(training.fit, batches=2, val=1)
 
 
 def best(tmp_path: Path) -> list[str]:
@@ -45,7 +42,7 @@ def best(tmp_path: Path) -> list[str]:
 def test_departure_several_keys_each_by_its_own_rule(tmp_path, host):
     hook = BestCheckpointHook(["top1/acc", "val_loss"])
     scores = {"top1/acc": [0.1, 0.5, 0.3, 0.4], "val_loss": [3.0, 2.0, 1.0, 4.0]}
-    trainer = fit(tmp_path, hook, epochs=4, host=host, **scores)
+    trainer = fit(tmp_path, hook, module=Scores(**scores), max_epochs=4, host=host)
     assert best(tmp_path) == ["best_top1_acc_epoch_2.pth", "best_val_loss_epoch_3.pth"]
     for name in best(tmp_path):
         checkpoint = torch.load(tmp_path / name, weights_only=True)
@@ -76,7 +73,9 @@ def test_departure_several_keys_each_by_its_own_rule(tmp_path, host):
     ],
 )
 def test_departure_ties_nan_and_infinity(tmp_path, scores, keep, kept):
-    fit(tmp_path, BestCheckpointHook("acc", keep_best=keep), epochs=3, acc=scores)
+    fit(
+        tmp_path, BestCheckpointHook("acc", keep_best=keep), module=Scores(acc=scores), max_epochs=3
+    )
     assert best(tmp_path) == [f"best_acc_epoch_{n}.pth" for n in kept]
 
 
@@ -87,10 +86,12 @@ def test_the_bookkeeping_goes_on_in_a_resumed_run(tmp_path):
         best_hook = BestCheckpointHook(["acc", "val_loss"], keep_best=2)
         return [CheckpointHook(interval=1, max_keep_ckpts=1, create_symlink=False), best_hook]
 
-    fit(tmp_path / "whole", *hooks(), epochs=5, **scores)
+    fit(tmp_path / "whole", *hooks(), module=Scores(**scores), max_epochs=5)
     for epochs in (2, 3, 5):
         last = {"ckpt_path": "last"} if epochs > 2 else {}
-        trainer = fit(tmp_path / "parts", *hooks(), epochs=epochs, **scores, **last)
+        trainer = fit(
+            tmp_path / "parts", *hooks(), module=Scores(**scores), max_epochs=epochs, **last
+        )
     assert (
         best(tmp_path / "parts")
         == best(tmp_path / "whole")
@@ -107,17 +108,17 @@ def test_the_bookkeeping_goes_on_in_a_resumed_run(tmp_path):
 
 
 def test_a_new_run_in_the_directory_leaves_the_others_files(tmp_path):
-    fit(tmp_path, BestCheckpointHook("acc"), epochs=1, acc=[0.5])
-    fit(tmp_path, BestCheckpointHook("acc"), epochs=3, acc=[0.1, 0.2, 0.3])
+    fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.5]), max_epochs=1)
+    fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.1, 0.2, 0.3]), max_epochs=3)
     assert best(tmp_path) == ["best_acc_epoch_3.pth"]  # the first was overwritten, then its own
     (tmp_path / "best_acc_epoch_4.pth").write_text("mine")
-    fit(tmp_path, BestCheckpointHook("acc"), epochs=2, acc=[0.1, 0.2])
+    fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.1, 0.2]), max_epochs=2)
     assert best(tmp_path) == [f"best_acc_epoch_{n}.pth" for n in (2, 3, 4)]
 
 
 def test_auto_interval_and_out_dir(tmp_path):
     hook = BestCheckpointHook(interval=2, out_dir=tmp_path / "out", rule="less")
-    fit(tmp_path / "w", hook, epochs=4, speed=[1.0, 3.0, 0.5, 2.0])
+    fit(tmp_path / "w", hook, module=Scores(speed=[1.0, 3.0, 0.5, 2.0]), max_epochs=4)
     assert best(tmp_path / "out" / "w") == ["best_speed_epoch_4.pth"]
     assert hook.dirpath == str(tmp_path / "out" / "w")
 
@@ -135,7 +136,7 @@ def test_by_iteration(tmp_path):
 
 def test_a_key_that_is_not_logged_says_what_is(tmp_path):
     with pytest.raises(KeyError, match=r"save_best='acc' is no score.*val_acc"):
-        fit(tmp_path, BestCheckpointHook("acc"), epochs=1, val_acc=[1.0])
+        fit(tmp_path, BestCheckpointHook("acc"), module=Scores(val_acc=[1.0]), max_epochs=1)
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -181,7 +182,9 @@ def test_the_last_and_the_best_in_one_callback(tmp_path, host, background):
 
     for epochs in (3, 5):
         last = {"ckpt_path": str(tmp_path / "epoch_3.pth")} if epochs > 3 else {}
-        trainer = fit(tmp_path, hook(), epochs=epochs, host=host, **scores, **last)
+        trainer = fit(
+            tmp_path, hook(), module=Scores(**scores), max_epochs=epochs, host=host, **last
+        )
     assert best(tmp_path) == [
         *("best_acc_epoch_2.pth", "best_acc_epoch_5.pth"),
         *("best_val_loss_epoch_1.pth", "best_val_loss_epoch_4.pth"),

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from lightning_hooks import (
     HOOKS,
     CheckpointHook,
     Hook,
-    HookAdapter,
     IterTimerHook,
     TextLoggerHook,
     TrainStepModule,
@@ -31,6 +31,7 @@ from lightning_hooks.hooks.evaluation.best_rule import infer_rule
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
 from lightning_hooks.loggers.base import LoggerHook
+from support import training
 from support.golden import recorded
 from support.processes import read_ranks, run_job
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
@@ -85,21 +86,7 @@ def listening() -> tuple[logging.Logger, list[str]]:
     return logger, said.lines
 
 
-def fit(tmp_path: Path, *hooks: Any, batches: int = 2, val: int = 0, **kwargs: Any) -> Any:
-    """Fit hooks in an adapter, or directly, for 4 epochs."""
-    adapter = {k: kwargs.pop(k) for k in ("by_epoch", "attributes", "meta") if k in kwargs}
-    module = kwargs.pop("module", None) or TinyModule()
-    ckpt_path = kwargs.pop("ckpt_path", None)
-    if "max_steps" not in kwargs:
-        kwargs.setdefault("max_epochs", 4)
-    direct = kwargs.pop("direct", False)
-    callbacks = list(hooks) if direct else [HookAdapter(hooks, **adapter)]
-    callbacks += kwargs.pop("callbacks", [])
-    kwargs.setdefault("enable_checkpointing", any(isinstance(c, CheckpointHook) for c in callbacks))
-    trainer = make_trainer(tmp_path, *callbacks, **kwargs)
-    loaders = (make_loader(batches), *([make_loader(val)] if val else []))
-    trainer.fit(module, *loaders, ckpt_path=ckpt_path)
-    return trainer
+fit = partial(training.fit, host=True, batches=2, max_epochs=4)
 
 
 def load(path: Any) -> dict[str, Any]:
@@ -139,7 +126,7 @@ def test_evaluates_when_mmcv_does(group: int, tmp_path: Path) -> None:
     if resumed:
         ckpt_path = tmp_path / "saved.ckpt"
         fit(tmp_path, IterTimerHook(), callbacks=[Save()], batches=3, max_epochs=resumed)
-    limits = {"max_epochs": limit} if by_epoch else {"max_steps": limit}
+    limits = {"max_epochs": limit} if by_epoch else {"max_epochs": -1, "max_steps": limit}
     fit(tmp_path, *hooks, batches=3, by_epoch=by_epoch, ckpt_path=ckpt_path, **limits)
     for hook, case in zip(hooks, cases, strict=True):
         assert hook.seen == case[-1], case
@@ -335,7 +322,7 @@ def test_the_trainers_own_validation_by_iteration(by_epoch: bool, tmp_path: Path
 
     hook = EvalHook(None, by_epoch=False, interval=4, save_best="auto", keep_best=9)
     check = {"val_check_interval": 2, "check_val_every_n_epoch": None, "batches": 4, "val": 1}
-    limits = {"max_epochs": 3} if by_epoch else {"max_steps": 12}
+    limits = {"max_epochs": 3} if by_epoch else {"max_epochs": -1, "max_steps": 12}
     fit(tmp_path, hook, module=Falls(), by_epoch=by_epoch, **check, **limits)
     assert best_files(tmp_path) == [f"best_val_loss_iter_{n}.pth" for n in (12, 4, 8)]
     for n in (4, 8, 12):
@@ -520,7 +507,7 @@ def test_two_hooks_of_different_keys_keep_their_own(tmp_path: Path) -> None:
         scored({"acc": 0.5}, {"acc": 0.7}, save_best="acc"),
         scored({"loss": 0.1}, {"loss": 0.9}, save_best="loss"),
     ]
-    fit(tmp_path, *hooks, max_epochs=2, direct=True)
+    fit(tmp_path, *hooks, max_epochs=2, host=False)
     assert best_files(tmp_path) == ["best_acc_epoch_2.pth", "best_loss_epoch_1.pth"]
 
 
@@ -610,7 +597,7 @@ def test_departure_the_old_best_is_deleted_after_the_new_one_is_there(
 
 def test_out_dir_fsspec_and_two_fits(tmp_path: Path) -> None:
     hook = scored(0.1, 0.2, save_best="acc", out_dir="memory://test_evaluation")
-    trainer = fit(tmp_path, hook, max_epochs=1, direct=True)
+    trainer = fit(tmp_path, hook, max_epochs=1, host=False)
     trainer.fit_loop.max_epochs = 2
     trainer.fit(trainer.lightning_module, make_loader(2))
     assert hook.best_ckpt_path == f"memory://test_evaluation/{tmp_path.name}/best_acc_epoch_2.pth"
@@ -630,7 +617,7 @@ def test_the_same_hook_in_a_new_trainer_begins_anew(tmp_path: Path) -> None:
 
 def test_best_of_a_trainer_with_checkpoints(tmp_path: Path) -> None:
     hooks = [CheckpointHook(interval=1), scored(0.1, 0.9, 0.2, save_best="acc")]
-    trainer = fit(tmp_path, *hooks, direct=True, max_epochs=3)
+    trainer = fit(tmp_path, *hooks, host=False, max_epochs=3)
     assert trainer.checkpoint_callback.best_model_path == hooks[1].best_ckpt_path
     messages = load(tmp_path / "epoch_3.pth")["meta"]["hook_msgs"]
     assert messages["best_score"] == 0.9
@@ -640,11 +627,11 @@ def test_best_of_a_trainer_with_checkpoints(tmp_path: Path) -> None:
 def test_lightnings_own_idea_of_the_best_is_warned_of(direct: bool, tmp_path: Path) -> None:
     hook = scored(0.9, 0.1, save_best="acc")
     with pytest.warns(UserWarning, match=r"default ModelCheckpoint.*best_ckpt_path"):
-        fit(tmp_path, hook, direct=direct, max_epochs=2, enable_checkpointing=True)
+        fit(tmp_path, hook, host=not direct, max_epochs=2, enable_checkpointing=True)
     assert str(hook.best_ckpt_path).endswith("best_acc_epoch_1.pth")
     own = ModelCheckpoint(tmp_path / "own", monitor="train_loss")  # the user knows whose best it is
     silent = scored(0.9, save_best="acc"), own
-    fit(tmp_path / "b", *silent, direct=True, max_epochs=1, enable_checkpointing=True)
+    fit(tmp_path / "b", *silent, host=False, max_epochs=1, enable_checkpointing=True)
 
 
 def test_fast_dev_run_writes_nothing(tmp_path: Path) -> None:

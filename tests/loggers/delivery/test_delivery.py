@@ -27,18 +27,17 @@ from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
 from lightning_hooks.loggers.delivery.spool import Spool, read_spool
 from lightning_hooks.loggers.replay import read, replay
+from support import training
 from support.device_reads import Reads
 from support.logs.kept import KeepHook, Kept, broken
 from support.processes import environment
 from support.training import TinyModule, make_loader, make_trainer
 
 
-def fit(tmp_path: Path, *hooks: Any, module: Any = None, **kwargs: Any) -> TinyModule:
-    module = module or TinyModule()
-    adapter = HookAdapter([*hooks], work_dir=str(tmp_path / "work"))
-    trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0, **kwargs)
-    trainer.fit(module, make_loader(4), make_loader(2))
-    return module
+def fit(folder: Path, *hooks: Any, **arguments: Any) -> Any:
+    """Train with an adapter whose work dir is below the folder; return the module."""
+    arguments |= {"work_dir": str(folder / "work"), "num_sanity_val_steps": 0, "val": 2}
+    return training.fit(folder, *hooks, **arguments).lightning_module
 
 
 def spools(tmp_path: Path) -> list[Path]:
@@ -329,9 +328,9 @@ def test_only_the_last_records_are_kept_in_memory(tmp_path: Path) -> None:
 
 JOB = """
 import sys, time
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import Hook
 from support.logs.kept import KeepHook, Kept, broken
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import fit
 from pathlib import Path
 
 class Slow(Hook):
@@ -341,9 +340,8 @@ class Slow(Hook):
 
 folder = Path(sys.argv[1])
 hooks = [KeepHook(lambda: Kept(broken)), Slow()]
-adapter = HookAdapter(hooks, work_dir=str(folder / "work"))
-trainer = make_trainer(folder, adapter, num_sanity_val_steps=0, max_epochs=500)
-trainer.fit(TinyModule(), make_loader(4), make_loader(2))
+options = {"work_dir": str(folder / "work"), "num_sanity_val_steps": 0, "max_epochs": 500}
+fit(folder, *hooks, val=2, **options)
 """
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks import Hook, HookAdapter, MlflowLoggerHook
+from lightning_hooks import Hook, MlflowLoggerHook
 from lightning_hooks.loggers.replay import replay
+from support import training
 from support.logs.trackers import Sent, client_of, points, run_of
-from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -101,12 +101,12 @@ class Outage(Hook):
 
 
 def fit(work: Path, uri: str, monkeypatch: Any, outage: Outage, **kwargs: Any) -> Sent:
+    """Log to a server that has an outage; return what was to be logged."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     sent = Sent(interval=1)
-    hook = MlflowLoggerHook("digits", interval=1, **kwargs)
-    adapter = HookAdapter([hook, sent, outage], work_dir=str(work))
-    trainer = make_trainer(work.parent, adapter, num_sanity_val_steps=0)
-    trainer.fit(TinyModule(), make_loader(60), make_loader(2))
+    hooks = MlflowLoggerHook("digits", interval=1, **kwargs), sent, outage
+    options = {"work_dir": str(work), "num_sanity_val_steps": 0}
+    training.fit(work.parent, *hooks, batches=60, val=2, **options)
     return sent
 
 

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks import HookAdapter, IterTimerHook
+from lightning_hooks import IterTimerHook
 from lightning_hooks.loggers.base import LoggerHook
-from support.training import TinyModule, make_loader, make_trainer
+from support import training
+from support.training import TinyModule
 
 __all__ = [
     "Sent",
@@ -45,12 +46,11 @@ class Sent(LoggerHook):
         self.rows.setdefault(self.get_iter(runner), {}).update(self.get_loggable_tags(runner))
 
 
-def fit(work: Path, *hooks: Any, module: Any = None, epochs: int = 2) -> TinyModule:
-    module = module or TinyModule()
-    adapter = HookAdapter([IterTimerHook(), *hooks], work_dir=str(work))
-    trainer = make_trainer(work.parent, adapter, max_epochs=epochs, num_sanity_val_steps=0)
-    trainer.fit(module, make_loader(4), make_loader(2))
-    return module
+def fit(work: Path, *hooks: Any, module: Any = TinyModule, epochs: int = 2) -> TinyModule:
+    """Train with hooks whose work dir is given; return the module."""
+    options = {"work_dir": str(work), "max_epochs": epochs, "num_sanity_val_steps": 0}
+    trainer = training.fit(work.parent, IterTimerHook(), *hooks, module=module, val=2, **options)
+    return trainer.lightning_module  # type: ignore[return-value]
 
 
 def read_wandb(work: Path) -> list[dict[str, Any]]:
