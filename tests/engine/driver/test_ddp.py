@@ -31,8 +31,8 @@ def test_owned_backward_is_synchronised(ranks: Any) -> None:
 def test_each_rank_knows_itself_and_sees_the_bare_module(ranks: Any) -> None:
     found = [rank["owned"] for rank in ranks[0]]
     assert [(f["rank"], f["world_size"], f["bare"]) for f in found] == [
-        (0, 2, "Module"),
-        (1, 2, "Module"),
+        (0, 2, "NoValidation"),
+        (1, 2, "NoValidation"),
     ]
     assert found[0]["batches"] != found[1]["batches"]
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from lightning_hooks import Hook
@@ -18,7 +14,8 @@ from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook, sync_buffers
-from support.training import TinyNormModule, make_loader
+from support.processes import write_rank
+from support.training import TinyNormModule, fit, make_loader, two_ranks
 
 SIZES = ((5, 3), (4, 2, 6))
 
@@ -75,32 +72,22 @@ def synced(rank: int) -> list[Any]:
     return [buffer.tolist() for buffer in layer.buffers()]
 
 
-def fit(out: Path, *hooks: Any, epochs: int = 1) -> dict[str, Any]:
+def seen_by(out: Path, *hooks: Any, epochs: int = 1) -> dict[str, Any]:
+    """Train; return what this rank sees."""
     look = Look()
-    trainer = L.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo"),
-        max_epochs=epochs,
-        callbacks=[*hooks, look],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
-    )
-    trainer.fit(Module(), make_loader(3, 4))
+    options = {"batches": make_loader(3, 4), "max_epochs": epochs, **two_ranks()}
+    fit(out, *hooks, look, module=Module, **options)
     return look.found
 
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found = {
-        "precise": fit(out, PreciseBNHook(num_samples=12), DistSamplerSeedHook(), epochs=2),
-        "synced": fit(out, SyncBuffersHook()),
-        "plain": fit(out),
+        "precise": seen_by(out, PreciseBNHook(num_samples=12), DistSamplerSeedHook(), epochs=2),
+        "synced": seen_by(out, SyncBuffersHook()),
+        "plain": seen_by(out),
     }
-    (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
+    write_rank(out, found)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook
-from support.training import TinyModule, make_loader, make_trainer
+from support.processes import write_rank
+from support.training import TinyModule, fit, make_loader, two_ranks
 
 
 class Module(TinyModule):
@@ -23,21 +23,18 @@ class Module(TinyModule):
         self.log("acc", score + 0.01 * self.global_rank * (-1) ** self.trainer.current_epoch)
 
 
-def fit(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L.Trainer:
-    trainer = make_trainer(
-        directory,
+def train(directory: Path, epochs: int, *, background: bool, **kwargs: Any) -> L.Trainer:
+    """Train with the last two checkpoints and the best one."""
+    hooks = [
         CheckpointHook(interval=1, max_keep_ckpts=2, background=background),
         BestCheckpointHook("acc", background=background),
-        max_epochs=epochs,
-        enable_checkpointing=True,
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo"),
-        num_sanity_val_steps=0,
+    ]
+    rank = int(os.environ.get("LOCAL_RANK", 0))
+    torch.manual_seed(1 + rank)
+    options = {"max_epochs": epochs, "num_sanity_val_steps": 0, **two_ranks(), **kwargs}
+    return fit(
+        directory, *hooks, module=Module, batches=make_loader(8, shuffle=True), val=2, **options
     )
-    torch.manual_seed(1 + trainer.global_rank)
-    loaders = make_loader(8, shuffle=True), make_loader(2)
-    trainer.fit(Module(), *loaders, **kwargs)
-    return trainer
 
 
 class Differs(TinyModule):
@@ -58,25 +55,19 @@ class Differs(TinyModule):
 def synced(directory: Path) -> list[float]:
     """The buffers of this rank after a run that averages them for its files."""
     module = Differs()
-    make_trainer(
-        directory,
-        CheckpointHook(interval=1, sync_buffer=True),
-        enable_checkpointing=True,
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo"),
-    ).fit(module, make_loader(4))
+    fit(directory, CheckpointHook(interval=1, sync_buffer=True), module=module, **two_ranks())
     return [module.mean.item(), module.count.item()]
 
 
 def main(out: Path) -> None:
-    whole = fit(out / "whole", 5, background=False)
-    fit(out / "parts", 3, background=True)
-    parts = fit(out / "parts", 5, background=True, ckpt_path="last")
+    whole = train(out / "whole", 5, background=False)
+    train(out / "parts", 3, background=True)
+    parts = train(out / "parts", 5, background=True, ckpt_path="last")
     weights = [t.lightning_module.net.weight.tolist() for t in (whole, parts)]
     best = [t.checkpoint_callbacks[1].best_ckpt_path for t in (whole, parts)]
     found = {"weights": weights, "best": best, "last": parts.checkpoint_callback.last_checkpoint}
-    (out / f"synced{parts.global_rank}.json").write_text(json.dumps(synced(out / "synced")))
-    (out / f"rank{parts.global_rank}.json").write_text(json.dumps(found))
+    write_rank(out, synced(out / "synced"), "synced")
+    write_rank(out, found)
 
 
 if __name__ == "__main__":

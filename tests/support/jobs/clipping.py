@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
@@ -18,7 +15,8 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from lightning_hooks import Hook, OptimizerHook
 from lightning_hooks.hooks.optimizer.clipping import KINDS
 from support.fsdp_on_cpu import FSDPOnCPU
-from support.training import TinyModule, make_loader
+from support.processes import write_rank
+from support.training import TinyModule, fit
 
 RECIPES: dict[str, Any] = {
     "mmcv": {"max_norm": 0.1},
@@ -71,26 +69,15 @@ class Look(Hook):
                 seen.append(float(value))
 
 
-def fit(out: Path, grad_clip: Any, flattened: bool = False) -> dict[str, Any]:
+def train(out: Path, grad_clip: Any, flattened: bool = False) -> dict[str, Any]:
+    """Train with sharded gradients that are clipped; return what this rank sees."""
     look, module = Look(), Flat() if flattened else Module()
     strategy: Any = ModelParallelStrategy(
         data_parallel_size=2, tensor_parallel_size=1, process_group_backend="gloo"
     )
     if flattened:
         strategy = FSDPOnCPU()
-    trainer = L.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=strategy,
-        max_epochs=1,
-        callbacks=[OptimizerHook(grad_clip), look],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
-    )
-    trainer.fit(module, make_loader(4))
+    trainer = fit(out, OptimizerHook(grad_clip), look, module=module, devices=2, strategy=strategy)
     weights: list[Any]
     if flattened:
         with FullyShardedDataParallel.summon_full_params(trainer.model):  # type: ignore[arg-type]
@@ -128,15 +115,15 @@ def mixed(kind: str) -> dict[str, Any]:
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
-    found: dict[str, Any] = {name: fit(out, recipe) for name, recipe in RECIPES.items()}
+    found: dict[str, Any] = {name: train(out, recipe) for name, recipe in RECIPES.items()}
     for name in ("norm", "value"):
-        found[f"flattened {name}"] = fit(out, RECIPES[name], flattened=True)
+        found[f"flattened {name}"] = train(out, RECIPES[name], flattened=True)
     try:
-        fit(out, RECIPES["groups"], flattened=True)
+        train(out, RECIPES["groups"], flattened=True)
     except ValueError as error:
         found["refused"] = str(error)
     found["mixed"] = {kind: mixed(kind) for kind in ("norm", "value", "adaptive")}
-    (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
+    write_rank(out, found)
     torch.distributed.destroy_process_group()
 
 

@@ -5,33 +5,28 @@ python -m support.jobs.contract DIRECTORY together|each
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 
-from lightning_hooks import HOOKS, HookAdapter
-from support.contract import CASES, TRACKERS
+from lightning_hooks import HookAdapter
+from support.contract import CASES, TRACKERS, build
 from support.contract.situations import train
-from support.training import TinyNormModule
+from support.processes import write_rank
+from support.training import TinyNormModule, two_ranks
 
-RANK = int(os.environ.get("LOCAL_RANK", "0"))
 # one of a kind: two would fight over the same thing
 KINDS = ("LrUpdaterHook", "MomentumUpdaterHook", "OptimizerHook")
 CHOSEN = {"CosineAnnealingLrUpdaterHook", "StepMomentumUpdaterHook", "OptimizerHook"}
 
 
-def fit(out: Path, *names: str) -> dict[str, Any]:
+def results(out: Path, *names: str) -> dict[str, Any]:
     """Train with hooks and return what each rank has: it must be the same."""
-    hooks = [HOOKS.build({"type": name, **CASES[name][0]}) for name in names]
-    strategy = DDPStrategy(process_group_backend="gloo")
     module = TinyNormModule()
-    adapter = HookAdapter(hooks, work_dir=str(out))
-    trainer, begun = train(out, module, "plain", adapter, host=False, devices=2, strategy=strategy)
+    adapter = HookAdapter([build(name) for name in names], work_dir=str(out))
+    trainer, begun = train(out, module, "plain", adapter, host=False, **two_ranks())
     weights = {name: value.tolist() for name, value in module.named_parameters()}
     return {"steps": trainer.global_step, "batches": begun.batches, "weights": weights}
 
@@ -41,11 +36,11 @@ def main(out: Path, how: str) -> None:
     names = [name for name in CASES if name not in TRACKERS]
     if how == "together":
         names = [name for name in names if name in CHOSEN or not name.endswith(KINDS)]
-        found = {how: fit(out, *names)}
+        found = {how: results(out, *names)}
     else:
         names = [name for name in names if "Fp16" not in name]  # asks for a scaler of the Trainer's
-        found = {name: fit(out / name, name) for name in names}
-    (out / f"{how}{RANK}.json").write_text(json.dumps(found))
+        found = {name: results(out / name, name) for name in names}
+    write_rank(out, found, how)
 
 
 if __name__ == "__main__":

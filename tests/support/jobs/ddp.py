@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lightning_hooks import Hook, HookAdapter, TensorboardLoggerHook, TrainStepModule
+from lightning_hooks import Hook, TensorboardLoggerHook, TrainStepModule
 from support.foreign_hooks import OptimizerHook
-from support.training import TinyModule, make_loader
-
-
-class Module(TinyModule):
-    validation_step = None  # type: ignore[assignment]
+from support.processes import write_rank
+from support.training import NoValidation, fit, make_loader, make_trainer, two_ranks
 
 
 class Look(Hook):
@@ -67,14 +60,14 @@ class StopBeforeTheStepOnRank0(Hook):
 
 class ReplaceModelForAMoment(Hook):
     def before_run(self, runner: Any) -> None:
-        kept, runner.model = runner.model, Module(seed=5)
+        kept, runner.model = runner.model, NoValidation(seed=5)
         runner.model = kept
 
 
 class ReplaceModel(Hook):
     def before_train_iter(self, runner: Any) -> None:
         if runner.iter == 1:
-            runner.model = Module(seed=5)
+            runner.model = NoValidation(seed=5)
 
 
 class TwoOptimizers(torch.nn.Module):
@@ -103,36 +96,26 @@ class Replace(Hook):
 
 
 def make(out: Path, *callbacks: Any, epochs: int = 2) -> Any:
-    return L.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo"),
-        max_epochs=epochs,
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
-    )
+    """Make a Trainer of two processes."""
+    return make_trainer(out, *callbacks, max_epochs=epochs, **two_ranks())
 
 
-def fit(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
+def train(out: Path, *hooks: Any, epochs: int = 2) -> tuple[Any, Any]:
+    """Train; return the Trainer, and what this rank sees."""
     look = Look()
-    trainer = make(out, HookAdapter([*hooks, look], work_dir=str(out)), epochs=epochs)
-    trainer.fit(Module(), make_loader(4))
-    return trainer, look.found
+    options = {"work_dir": str(out), "max_epochs": epochs, **two_ranks()}
+    return fit(out, *hooks, look, module=NoValidation, **options), look.found
 
 
 def stopped_before_the_step(out: Path) -> int:
-    module = Module()
+    module = NoValidation()
     make(out, StopBeforeTheStepOnRank0()).fit(module, make_loader(4))
     return len(module.losses)
 
 
 def refused(out: Path) -> str:
     try:
-        fit(out, ReplaceModel())
+        train(out, ReplaceModel())
     except RuntimeError as error:
         return str(error)
     return ""
@@ -155,17 +138,17 @@ def main(out: Path) -> None:
     writers = []
     if importlib.util.find_spec("tensorboard") is not None:
         writers = [TensorboardLoggerHook(interval=1, strict=True)]
-    trainer, found["owned"] = fit(out, OptimizerHook(), SaveOnRank0(), *writers)
+    trainer, found["owned"] = train(out, OptimizerHook(), SaveOnRank0(), *writers)
     torch.manual_seed(trainer.global_rank)
     trainer.save_checkpoint(out / "lightning.ckpt")
     found["global_step"] = trainer.global_step
-    _, found["automatic"] = fit(out, ReplaceModelForAMoment())
-    _, found["stopped"] = fit(out, StopOnRank0())
+    _, found["automatic"] = train(out, ReplaceModelForAMoment())
+    _, found["stopped"] = train(out, StopOnRank0())
     found["stopped before the step"] = stopped_before_the_step(out)
     found["warned"] = warned_of_a_model_that_does_backward(out)
     found["refused"] = refused(out)
-    _, found["replaced"] = fit(out, Replace(), epochs=1)
-    (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
+    _, found["replaced"] = train(out, Replace(), epochs=1)
+    write_rank(out, found)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,8 @@ import torch
 from lightning.pytorch.callbacks import Callback, OnExceptionCheckpoint
 
 from lightning_hooks import EMAHook
+from support.probes import weights
 from support.training import TinyNormModule, make_loader, make_trainer
-
-
-def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {k: v.detach().clone() for k, v in module.state_dict().items()}
 
 
 class Module(TinyNormModule):

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data.distributed import DistributedSampler
 from torchmetrics import MeanMetric, SumMetric
 
-from lightning_hooks import HookAdapter
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
-from support.training import TinyNormModule, make_loader
+from support.processes import write_rank
+from support.training import TinyNormModule, fit, two_ranks
 
 RANK = int(os.environ.get("LOCAL_RANK", 0))
 
@@ -61,20 +58,8 @@ class Dealt:
         return len(range(RANK, 5, 2))
 
 
-def fit(out: Path, hook: Any, *others: Any, val: bool = False) -> dict[str, Any]:
-    trainer = L.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo", broadcast_buffers=False),
-        max_epochs=2,
-        callbacks=[HookAdapter([hook, *others], work_dir=str(out))],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
-        num_sanity_val_steps=0,
-    )
+def evaluated(out: Path, hook: Any, *others: Any, val: bool = False) -> dict[str, Any]:
+    """Train with a hook that evaluates; return what it finds, and the statistics around it."""
     module = Module()
     means: list[Any] = []
     evaluate = hook._do_evaluate
@@ -85,7 +70,8 @@ def fit(out: Path, hook: Any, *others: Any, val: bool = False) -> dict[str, Any]
         means.append(module.net[1].running_mean.tolist())
 
     hook._do_evaluate = look
-    trainer.fit(module, make_loader(4), make_loader(2) if val else None)
+    options = {"max_epochs": 2, "num_sanity_val_steps": 0, **two_ranks(broadcast_buffers=False)}
+    fit(out, hook, *others, module=module, val=2 * val, work_dir=str(out), **options)
     best = hook.best_ckpt_path
     return {
         "results": None if val else plain(hook),
@@ -126,12 +112,12 @@ Sum.__name__ = "SumMetric"
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found = {
-        "files": fit(out / "files", DistEvalHook(dealt(), save_best="acc")),
-        "sent": fit(
+        "files": evaluated(out / "files", DistEvalHook(dealt(), save_best="acc")),
+        "sent": evaluated(
             out / "sent",
             DistEvalHook(dealt(), save_best="acc", broadcast_bn_buffer=False, gpu_collect=True),
         ),
-        "own": fit(out / "own", EvalHook(None, save_best="val_loss"), val=True),
+        "own": evaluated(out / "own", EvalHook(None, save_best="val_loss"), val=True),
     }
     four = Subset(Images(), range(4))
     sampler = DistributedSampler(four, 2, RANK, shuffle=False)
@@ -142,9 +128,9 @@ def main(out: Path) -> None:
         "metric": DistEvalHook(pairs, metric=MeanMetric(), test_fn=values),
         "sum": EvalHook(loader(), metric=Sum(), test_fn=values),
     }
-    fit(out / "others", *hooks.values())
+    evaluated(out / "others", *hooks.values())
     found.update({name: {"results": plain(hook)} for name, hook in hooks.items()})
-    (out / f"rank{RANK}.json").write_text(json.dumps(found))
+    write_rank(out, found)
 
 
 if __name__ == "__main__":

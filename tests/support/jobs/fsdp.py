@@ -26,7 +26,7 @@ from torchmetrics import MeanSquaredError
 import lightning_hooks as lh
 from lightning_hooks import HookAdapter, standin
 from support.fsdp_on_cpu import FSDPOnCPU
-from support.training import TinyNormModule, make_loader
+from support.training import TinyNormModule, fit
 
 KINDS = ("ddp", "fsdp", "fsdp2")
 SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
@@ -105,27 +105,11 @@ def strategy_of(kind: str, **kwargs: Any) -> Any:
     return ModelParallelStrategy(process_group_backend="gloo", **sizes, **kwargs)
 
 
-def fit(
-    kind: str, out: Path, *hooks: Any, module: Any = None, ckpt_path: Any = None, **kwargs: Any
-) -> L.Trainer:
-    """Fit a module with hooks in an adapter."""
-    adapter = HookAdapter(list(hooks), work_dir=str(out), owns_backward=kwargs.pop("owns", "auto"))
-    trainer = L.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=strategy_of(kind, **kwargs.pop("strategy", {})),
-        callbacks=[adapter],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
-        num_sanity_val_steps=0,
-        **{"max_epochs": 2, **kwargs},
-    )
-    module = Module() if module is None else module
-    trainer.fit(module, make_loader(6), make_loader(2), ckpt_path=ckpt_path)
-    return trainer
+def train(kind: str, out: Path, *hooks: Any, strategy: Any = None, **options: Any) -> L.Trainer:
+    """Train with hooks in an adapter, by a kind of strategy."""
+    options = {"module": Module, "max_epochs": 2, "num_sanity_val_steps": 0, **options}
+    options |= {"devices": 2, "strategy": strategy_of(kind, **(strategy or {}))}
+    return fit(out, *hooks, batches=6, val=2, work_dir=str(out), **options)
 
 
 def whole(trainer: L.Trainer) -> list[torch.Tensor]:
@@ -155,12 +139,12 @@ def acts(kind: str, out: Path) -> dict[str, Any]:
         module = Module()
         module.spoils = True
         hook = lh.CheckInvalidLossHook(interval=1, action=action)
-        trainer = fit(kind, out, hook, module=module, val_check_interval=1)
+        trainer = train(kind, out, hook, module=module, val_check_interval=1)
         found[action] = {"whole": whole(trainer), "steps": trainer.global_step}
     module = Module()
     module.spoils = True
     try:
-        fit(kind, out, lh.CheckInvalidLossHook(interval=1), module=module)
+        train(kind, out, lh.CheckInvalidLossHook(interval=1), module=module)
     except lh.InvalidLossError as error:
         found["raise"] = {"said": str(error).splitlines()[0]}
     return found
@@ -183,7 +167,7 @@ def measures(kind: str, out: Path) -> dict[str, Any]:
         lh.EvalHook(loader, metric=MeanSquaredError(), save_best="MeanSquaredError", rule="less"),
         Look(),
     ]
-    trainer = fit(kind, out, *hooks)
+    trainer = train(kind, out, *hooks)
     best = [path.name for path in out.glob("best_*")]
     return {"whole": whole(trainer), "scores": scores, "best": best}
 
@@ -193,9 +177,9 @@ def clips(kind: str, out: Path) -> dict[str, Any]:
     found = {}
     recipes = {"norm": {"max_norm": 0.05}, "value": {"type": "value", "clip_value": 0.01}}
     for name, recipe in recipes.items():
-        trainer = fit(kind, out, lh.OptimizerHook(recipe), accumulate_grad_batches=2)
+        trainer = train(kind, out, lh.OptimizerHook(recipe), accumulate_grad_batches=2)
         found[name] = whole(trainer)
-    trainer = fit(kind, out, lh.OptimizerHook(recipes["value"]), module=Explodes())
+    trainer = train(kind, out, lh.OptimizerHook(recipes["value"]), module=Explodes())
     found["infinite"] = whole(trainer)
     return found
 
@@ -209,7 +193,7 @@ def owns(kind: str, out: Path) -> dict[str, Any]:
     }
     if kind == "fsdp":
         return {name: _said(kind, out, hook, owns=True) for name, hook in hooks.items()}
-    return {name: whole(fit(kind, out, hook, owns=True)) for name, hook in hooks.items()}
+    return {name: whole(train(kind, out, hook, owns_backward=True)) for name, hook in hooks.items()}
 
 
 def scales(kind: str, out: Path) -> dict[str, Any]:
@@ -231,7 +215,7 @@ def scales(kind: str, out: Path) -> dict[str, Any]:
         def after_train_iter(self, runner: Any) -> None:
             norms.append(float(runner.log_buffer.val_history["grad_norm"][-1]))
 
-    trainer = fit(kind, out, hook, Look(), **kwargs)
+    trainer = train(kind, out, hook, Look(), **kwargs)
     scaler: Any = getattr(trainer.precision_plugin, "scaler", None)
     return {"norms": norms, "scale": None if scaler is None else scaler.get_scale()}
 
@@ -248,18 +232,18 @@ def resumes(kind: str, out: Path, module: Any = Module, **kwargs: Any) -> dict[s
         save = lh.CheckpointHook(1, max_keep_ckpts=1, sync_buffer=True, **given)
         return [save, clip, look]
 
-    fit(kind, out, *hooks(), module=module(), **kwargs)
+    train(kind, out, *hooks(), module=module(), **kwargs)
     adapter = HookAdapter([lh.CheckpointHook()], work_dir=str(out))
     last = adapter.last_checkpoint
     torch.distributed.barrier()  # the other rank may still be looking
-    trainer = fit(
+    trainer = train(
         kind, out, *hooks(), module=module(seed=7), ckpt_path=last, max_epochs=3, **kwargs
     )
     files = sorted(path.name for path in out.glob("*_*.pth"))
     listed = [entry.name for entry in lh.manifest.read(str(out))]
     found = {"went on": whole(trainer), "last": last, "files": files, "listed": listed}
     found["is directory"] = (out / files[-1]).is_dir()
-    plain = fit(kind, out / "other", *hooks(), module=module(), max_epochs=3, **kwargs)
+    plain = train(kind, out / "other", *hooks(), module=module(), max_epochs=3, **kwargs)
     found["not interrupted"] = whole(plain)
     return found
 
@@ -310,7 +294,7 @@ def weights(kind: str, out: Path) -> dict[str, Any]:
     for what, strategy in written(kind).items():
         here = out / what
         hook = lh.CheckpointHook(save_optimizer=False, max_keep_ckpts=1)
-        trainer = fit(kind, here, hook, strategy=strategy)
+        trainer = train(kind, here, hook, strategy=strategy)
         last = str(here / "epoch_2.pth")
         found[what] = _said(kind, here, lh.CheckpointHook(), strategy=strategy, ckpt_path=last)
     try:
@@ -332,7 +316,7 @@ def _said(kind: str, out: Path, hook: Any, **kwargs: Any) -> str:
     """Return what is said against a hook, and in which step."""
     module = kwargs.pop("module", None) or Module()
     try:
-        fit(kind, out, hook, module=module, **kwargs)
+        train(kind, out, hook, module=module, **kwargs)
     except Exception as error:
         torch.distributed.barrier()
         return f"{type(error).__name__} in step {module.steps}: {error}"

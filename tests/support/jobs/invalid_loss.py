@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -10,19 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 
 from lightning_hooks import (
     CheckInvalidLossHook,
     CheckpointHook,
     EMAHook,
-    HookAdapter,
     InvalidLossError,
     OptimizerHook,
 )
+from support.processes import write_rank
 from support.torture.bad_batches import GOOD, INPUT, LOSS, NormModule, batches, loader
+from support.training import fit, two_ranks
 
 
 def mine(steps: int, bad: dict[int, float]) -> list[Any]:
@@ -31,28 +29,17 @@ def mine(steps: int, bad: dict[int, float]) -> list[Any]:
     return made[int(os.environ.get("LOCAL_RANK", 0)) :: 2]
 
 
-def fit(out: Path, bad: dict[int, float], *hooks: Any, make: Any = None) -> dict[str, Any]:
+def results(out: Path, bad: dict[int, float], *hooks: Any, make: Any = None) -> dict[str, Any]:
+    """Train on batches of which some are bad; return what comes of it."""
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("lightning_hooks").addHandler(handler)
-    trainer = L.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo"),
-        max_epochs=1,
-        use_distributed_sampler=False,
-        callbacks=[HookAdapter(list(hooks), work_dir=str(out))],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
-    )
+    options = {"work_dir": str(out), "use_distributed_sampler": False, **two_ranks()}
     module = NormModule(make)
     found: dict[str, Any] = {"error": None}
     try:
-        trainer.fit(module, loader(mine(6, bad)))
+        fit(out, *hooks, module=module, batches=loader(mine(6, bad)), **options)
     except InvalidLossError as error:
         found["error"] = str(error)
     logging.getLogger("lightning_hooks").removeHandler(handler)
@@ -69,23 +56,23 @@ def main(out: Path) -> None:
     fused = partial(torch.optim.Adam, lr=0.05, fused=True)
     bad = {1: LOSS, 3: INPUT}
     skip = partial(CheckInvalidLossHook, interval=4, action="skip")
-    found["skip"] = fit(out, bad, skip(), make=adam)
-    found["skip-fused"] = fit(out, bad, skip(), make=fused)
-    found["skip-owned"] = fit(out, bad, OptimizerHook(), skip(), make=adam)
-    found["stop"] = fit(
+    found["skip"] = results(out, bad, skip(), make=adam)
+    found["skip-fused"] = results(out, bad, skip(), make=fused)
+    found["skip-owned"] = results(out, bad, OptimizerHook(), skip(), make=adam)
+    found["stop"] = results(
         out / "stop",
         {2: INPUT},
         CheckInvalidLossHook(interval=2, action="stop"),
         EMAHook(),
         CheckpointHook(interval=1),
     )
-    found["restore"] = fit(out, bad, CheckInvalidLossHook(interval=2, action="restore"))
+    found["restore"] = results(out, bad, CheckInvalidLossHook(interval=2, action="restore"))
     file = [CheckInvalidLossHook(interval=6, action="restore"), EMAHook()]
     saver = CheckpointHook(interval=2, by_epoch=False)
-    found["restore-file"] = fit(out / "restore", {2: INPUT}, *file, saver)
-    found["raise"] = fit(out, {2: LOSS}, CheckInvalidLossHook(interval=2, dump_dir=str(out)))
-    found["good"] = fit(out, {2: GOOD}, CheckInvalidLossHook(interval=2))
-    (out / f"rank{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
+    found["restore-file"] = results(out / "restore", {2: INPUT}, *file, saver)
+    found["raise"] = results(out, {2: LOSS}, CheckInvalidLossHook(interval=2, dump_dir=str(out)))
+    found["good"] = results(out, {2: GOOD}, CheckInvalidLossHook(interval=2))
+    write_rank(out, found)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import pickle
 import sys
@@ -29,8 +28,14 @@ from lightning_hooks import (
 from lightning_hooks.dialects import detectron2
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.standin.utils.dist import master_only
-from support.jobs.ddp import Module, make
-from support.training import TinyModule, TinyNormModule, make_loader
+from support.jobs.ddp import make
+from support.processes import write_rank
+from support.training import (
+    NoValidation,
+    TinyModule,
+    TinyNormModule,
+    make_loader,
+)
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
@@ -113,7 +118,7 @@ class Buffers(Hook):
 
 def iterations(out: Path, *hooks: Any, epochs: int = 3) -> int:
     """Train and return after how many iterations it has ended."""
-    module = Module()
+    module = NoValidation()
     make(out, *hooks, epochs=epochs).fit(module, make_loader(8))
     return len(module.losses)
 
@@ -166,14 +171,14 @@ def seeds(out: Path) -> list[int]:
     loader = DataLoader(data, 2, sampler=DistributedSampler(data, 2, RANK))
     look = Seeds()
     trainer = make(out, DistSamplerSeedHook(), look, epochs=2)
-    trainer.fit(Module(), loader)
+    trainer.fit(NoValidation(), loader)
     return look.found
 
 
 def copies(out: Path) -> int:
     """The callbacks of a Trainer that has trained go on in a copy, the driver among them."""
     trainer = make(out, HookAdapter([EMAHook()]), Stops("after_train_iter", 9), epochs=1)
-    trainer.fit(Module(), make_loader(4))
+    trainer.fit(NoValidation(), make_loader(4))
     again = pickle.loads(pickle.dumps(trainer.callbacks))
     return iterations(out, *again, epochs=2)
 
@@ -205,7 +210,7 @@ def averages(out: Path) -> dict[str, Any]:
 
 def one_with_a_dialect(out: Path) -> list[float]:
     """Hooks of detectron2 are on the first rank only, which has its own losses then."""
-    last, module = LastLoss(), Module()
+    last, module = LastLoss(), NoValidation()
     hooks = [IterTimerHook(), last] if RANK == 0 else [IterTimerHook()]
     make(out, HookAdapter(hooks), epochs=1).fit(module, make_loader(8))
     return [module.losses[-1], last.found if RANK == 0 else 0.0]
@@ -221,7 +226,7 @@ def main(out: Path) -> None:
     others = [EMAHook(), CheckpointHook(interval=1), IterTimerHook(), TextLoggerHook(interval=1)]
     adapter = HookAdapter([MasterSaves(), *others], work_dir=str(logs))
     make(logs, adapter, epochs=2).fit(TinyModule(), make_loader(4), make_loader(2))
-    (out / f"rank{RANK}.json").write_text(json.dumps(found))
+    write_rank(out, found)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from lightning_hooks import (
     OptimizerHook,
     StochasticWeightAverageHook,
 )
-from support.training import TinyModule, make_loader
+from support.training import TinyModule, make_loader, make_trainer
 
 
 class Scale(nn.Module):
@@ -110,16 +110,11 @@ def trainer_of(out: Path, kind: str, *callbacks: Any, **kwargs: Any) -> L.Traine
             process_group_backend="gloo",
             save_distributed_checkpoint=kind == "directory",
         )
-    return L.Trainer(
-        accelerator="cpu",
+    return make_trainer(
+        out,
+        *callbacks,
         devices=1 if kind == "whole" else 2,
         strategy=strategy,
-        callbacks=list(callbacks),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
         num_sanity_val_steps=1,
         use_distributed_sampler=False,  # each rank takes its share of a batch, see Module.loss
         **{"max_epochs": 2, "val_check_interval": 1, **kwargs},
@@ -180,7 +175,7 @@ class Breaks(Callback):
             raise RuntimeError("broken")
 
 
-def fit(out: Path, kind: str, found: dict[str, Any]) -> None:
+def train_whole(out: Path, kind: str, found: dict[str, Any]) -> None:
     """A run with a validation after each batch; its checkpoints; its average for others."""
     watch, (ema, swa) = Watch(), averages()
     module = Module(lr=0.05)
@@ -293,7 +288,7 @@ def kept(out: Path, kind: str, found: dict[str, Any]) -> None:
 def main(out: Path, kind: str) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
-    for part in (fit, resume, broken, poisoned, restored, kept):
+    for part in (train_whole, resume, broken, poisoned, restored, kept):
         part(out, kind, found)
     torch.save(found, out / f"found{os.environ.get('LOCAL_RANK', 0)}.pt")
     if torch.distributed.is_initialized():

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_hooks import Hook, StepTimeHook
-from support.training import TinyModule
+from support.processes import write_rank
+from support.training import NoValidation, fit, two_ranks
 
 RANK = int(os.environ.get("LOCAL_RANK", 0))
 
@@ -39,27 +37,12 @@ class OnRank0(Hook):
             time.sleep(0.01)
 
 
-class Module(TinyModule):
-    validation_step = None  # type: ignore[assignment]
-
-
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     hook = StepTimeHook(warmup_iters=2)
-    trainer = L.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=DDPStrategy(process_group_backend="gloo"),
-        max_epochs=1,
-        callbacks=[hook, OnRank0()],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=out,
-    )
-    trainer.fit(Module(), DataLoader(Slow(), batch_size=1))
-    (out / f"rank{RANK}.json").write_text(json.dumps(hook.summary()))
+    batches = DataLoader(Slow(), batch_size=1)
+    fit(out, hook, OnRank0(), module=NoValidation, batches=batches, **two_ranks())
+    write_rank(out, hook.summary())
 
 
 if __name__ == "__main__":
