@@ -30,6 +30,7 @@ from lightning_hooks.loggers.replay import read, replay
 from support import training
 from support.device_reads import Reads
 from support.logs.kept import KeepHook, Kept, broken
+from support.logs.trackers import Tuned
 from support.processes import environment
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -472,14 +473,6 @@ class Pictures(Hook):
         image = torch.linspace(0, 1, 48).reshape(3, 4, 4)
         runner.log_buffer.output.update(sample=image, best="cat", recalls=[0.1])
         runner.log_buffer.ready = True
-
-
-class Tuned(TinyModule):
-    """Saves its hyper-parameters."""
-
-    def __init__(self, lr: float = 0.1, data: Any = None) -> None:
-        super().__init__(lr)
-        self.save_hyperparameters()
 
 
 def test_departure_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> None:

@@ -1,281 +1,68 @@
-"""Trackers with their real clients, offline or embedded: what was logged is read back."""
+"""All trackers with their real clients, and what holds for each of them."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
 import pickle
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
 
-from lightning_hooks import Hook
+from lightning_hooks import (
+    ClearMLLoggerHook,
+    DvcliveLoggerHook,
+    Hook,
+    HookAdapter,
+    TensorboardLoggerHook,
+    VisdomLoggerHook,
+)
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.replay import read
+from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.text import TextLoggerHook
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
-from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, has_wandb_key
+from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook
 from support.logs.trackers import (
     Sent,
+    Tuned,
     client_of,
-    exit_code,
+    close,
     fit,
     history,
     points,
+    quiet,
+    read_clearml,
+    read_dvclive,
     read_neptune,
+    read_tensorboard,
+    read_text_log,
+    read_visdom_server,
     read_wandb,
     run_of,
     series,
+    warnings_in,
 )
-from support.training import TinyModule
+from support.training import TinyModule, make_loader, make_trainer
 
-HOOKS = [WandbLoggerHook, MlflowLoggerHook, NeptuneLoggerHook]
-pytestmark = pytest.mark.usefixtures("nothing_elsewhere")
-
-
-class Crash(Hook):
-    """Raises in the second epoch."""
-
-    def before_train_epoch(self, runner: Any) -> None:
-        if runner.epoch:
-            raise RuntimeError("crash")
-
-
-def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "ooks" in r.name]
-
-
-# -- Weights & Biases --------------------------------------------------------------------------
-
-
-def test_wandb_run_is_read_back(work: Path) -> None:
-    (work / "config.py").write_text("lr = 0.1")
-    sent = Sent(interval=2)
-    hook = WandbLoggerHook(
-        init_kwargs={"project": "digits", "config": {"seed": 7}},
-        interval=2,
-        define_metric_cfg={"val/val_loss": "min"},
-    )
-    fit(work, sent, hook)
-    records = read_wandb(work)
-    assert history(records) == sent.rows
-    assert list(sent.rows) == [2, 4, 5, 6, 8, 9]
-    assert exit_code(records) == 0
-    text = json.dumps(records)
-    assert '"project": "digits"' in text
-    assert "config.py" in text  # the artifact
-    assert os.listdir() == []
-
-
-def test_departure_wandb_drops_no_row_when_validation_and_training_share_a_step(
-    work: Path,
-) -> None:
-    sent = Sent(interval=1)
-    fit(work, sent, WandbLoggerHook(interval=1, log_artifact=False))
-    rows = history(read_wandb(work))
-    assert rows == sent.rows
-    assert {"val/val_loss", "train/loss"} <= rows[5].keys()
-
-
-def test_wandb_without_step_logs_it_as_a_value(work: Path) -> None:
-    sent = Sent(interval=2)
-    fit(work, sent, WandbLoggerHook(interval=2, with_step=False, log_artifact=False))
-    rows = list(history(read_wandb(work)).values())
-    assert rows == [{**row, "global_step": step} for step, row in sent.rows.items()]
-
-
-def test_departure_wandb_is_offline_when_nothing_is_configured(
-    work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WANDB_MODE")
-    fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
-    assert len(history(read_wandb(work))) == 3
-
-
-def test_a_wandb_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not has_wandb_key()
-    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
-    assert has_wandb_key()
-    (tmp_path / "netrc").unlink()
-    monkeypatch.setenv("WANDB_API_KEY", "secret")
-    assert has_wandb_key()
-
-
-def test_departure_a_wandb_run_of_the_program_is_used_and_left_open(work: Path) -> None:
-    import wandb
-
-    with wandb.init(dir=str(work), settings={"console": "off"}) as run:
-        fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
-        run.log({"mine": 1})
-    rows = list(history(read_wandb(work)).values())
-    assert [row.get("global_step") for row in rows] == [2, 4, 5, None]
-    assert rows[-1] == {"mine": 1}
-
-
-def test_a_failed_training_is_a_failed_wandb_run(work: Path) -> None:
-    with pytest.raises(RuntimeError, match="crash"):
-        fit(work, WandbLoggerHook(interval=2), Crash())
-    records = read_wandb(work)
-    assert exit_code(records) == 1
-    assert len(history(records)) == 3
-
-
-def test_an_unknown_summary_is_refused() -> None:
-    match = r"define_metric_cfg\['acc'\] must be one of min, .*, got 'median'"
-    with pytest.raises(ValueError, match=match):
-        WandbLoggerHook(define_metric_cfg={"acc": "median"})
-
-
-# -- MLflow ------------------------------------------------------------------------------------
-
-
-def test_mlflow_run_is_read_back(work: Path) -> None:
-    import mlflow
-
-    sent = Sent(interval=2)
-    hook = MlflowLoggerHook("digits", {"team": "blue"}, {"lr": 0.1, "steps": [8, 11]}, interval=2)
-    module = fit(work, sent, hook)
-    assert points(work / "mlflow.db") == sent.rows
-    client = client_of(work / "mlflow.db")
-    run = run_of(client)
-    assert client.get_experiment(run.info.experiment_id).name == "digits"
-    assert run.data.params == {"lr": "0.1", "steps": "[8, 11]"}
-    assert run.data.tags["team"] == "blue"
-    assert run.info.status == "FINISHED"
-    folder = run.info.artifact_uri.removeprefix("file://")
-    assert Path(folder).is_relative_to(work)
-    model = mlflow.pytorch.load_model(f"{folder}/models")
-    assert torch.equal(model.net.weight, module.net.weight)
-    assert os.listdir() == []
-    assert mlflow.active_run() is None
-    assert not mlflow.is_tracking_uri_set()
-
-
-def test_mlflow_logs_to_the_configured_server(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (work / "mlflow.db").rename(tmp_path / "other.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
-    fit(work, MlflowLoggerHook(interval=2, log_model=False), epochs=1)
-    assert list(points(tmp_path / "other.db")) == [2, 4, 5]
-    assert run_of(client_of(tmp_path / "other.db")).info.experiment_id == "0"
-    assert not (work / "mlflow.db").exists()
-
-
-def test_departure_an_active_mlflow_run_is_used_and_left_open(work: Path) -> None:
-    import mlflow
-
-    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
-    try:
-        with mlflow.start_run() as run:
-            fit(work, MlflowLoggerHook(tags={"a": 1}, interval=2, log_model=False), epochs=1)
-            mlflow.log_metric("mine", 1.0)
-    finally:
-        mlflow.set_tracking_uri(None)
-    found = run_of(client_of(work / "mlflow.db"))
-    assert found.info.run_id == run.info.run_id
-    assert found.data.tags["a"] == "1"
-    assert {"mine", "train/loss"} <= found.data.metrics.keys()
-
-
-class Symbols(TinyModule):
-    """Logs under a name that MLflow refuses."""
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("AP@50", 0.5)
-
-
-def test_departure_mlflow_keys_are_mended_and_a_failed_training_is_a_failed_run(
-    work: Path,
-) -> None:
-    with pytest.raises(RuntimeError, match="crash"):
-        fit(work, MlflowLoggerHook(interval=2), Crash(), module=Symbols())
-    run = run_of(client_of(work / "mlflow.db"))
-    assert run.data.metrics["val/AP_50"] == 0.5
-    assert run.info.status == "FAILED"
-
-
-def test_a_dead_mlflow_server_costs_one_warning(
-    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    module = fit(work, MlflowLoggerHook(interval=1))
-    assert len(module.losses) == 8
-    (warning,) = warnings_in(caplog)
-    assert warning.startswith("MlflowLoggerHook: mlflow cannot be started (MlflowException: ")
-
-
-# -- Neptune -----------------------------------------------------------------------------------
-
-
-def test_neptune_run_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
-    sent = Sent(interval=2)
-    fit(work, sent, NeptuneLoggerHook({"name": "digits"}, interval=2))
-    operations = read_neptune(work)
-    assert series(operations) == sent.rows
-    (name,) = [x["value"] for x in operations if x.get("path") == ["sys", "name"]]
-    assert name == "digits"
-    (warning,) = warnings_in(caplog)
-    assert "Neptune's hosted service closed in March 2026" in warning
-    assert os.listdir() == []
-
-
-def test_departure_neptune_without_step_appends_each_value_to_its_own_series(work: Path) -> None:
-    fit(work, NeptuneLoggerHook(interval=2, with_step=False), epochs=1)
-    (row,) = series(read_neptune(work)).values()  # all without step
-    assert row["global_step"] == 5
-    assert row.keys() >= {"train/loss", "val/val_loss", "learning_rate"}
-
-
-def test_a_failed_training_is_a_failed_neptune_run(work: Path) -> None:
-    with pytest.raises(RuntimeError, match="crash"):
-        fit(work, NeptuneLoggerHook(interval=2), Crash())
-    operations = read_neptune(work)
-    assert len(series(operations)) == 3
-    assert [x["value"] for x in operations if x.get("path") == ["sys", "failed"]][-1] is True
-
-
-def test_departure_neptune_is_offline_where_no_deployment_answers(
-    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    address = "http://neptune.invalid"
-    token = {"api_address": address, "api_url": address, "api_key": "secret"}
-    monkeypatch.setenv("NEPTUNE_API_TOKEN", b64encode(json.dumps(token).encode()).decode())
-    sent = Sent(interval=2)
-    hook = NeptuneLoggerHook({"mode": "async", "project": "a/b"}, interval=2, timeout=60)
-    fit(work, sent, hook, epochs=1)
-    assert series(read_neptune(work)) == sent.rows
-    (warning,) = warnings_in(caplog)
-    assert "none answers" in warning
-    assert "the run is offline" in warning
-
-
-def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logged(
-    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    hook = WandbLoggerHook({"mode": "online"}, interval=1, timeout=1.0)
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
-    hook.init_kwargs["settings"] = {"init_timeout": 2}
-    module = fit(work, hook, epochs=1)
-    assert len(module.losses) == 4
-    assert len(warnings_in(caplog)) == 1
-    (path,) = work.glob("spool/*.jsonl")
-    assert "a" * 40 not in path.read_text()
-    assert len(read(str(path))[1]) == 5
-    # W&B's service was told to end: the process would wait for it, for as long as it tries
-    assert not [name for name in os.environ if name.startswith("WANDB_SERVICE")]
-
-
-# -- all of them -------------------------------------------------------------------------------
+HOOKS = [
+    ClearMLLoggerHook,
+    DvcliveLoggerHook,
+    MlflowLoggerHook,
+    NeptuneLoggerHook,
+    TensorboardLoggerHook,
+    VisdomLoggerHook,
+    WandbLoggerHook,
+]
+pytestmark = [
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    # the clients', of each other and of Python
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 def test_all_trackers_at_once_have_the_same_numbers(work: Path) -> None:
@@ -296,7 +83,7 @@ def test_all_trackers_at_once_have_the_same_numbers(work: Path) -> None:
 def test_a_missing_package_fails_at_construction_and_names_the_extra(
     hook: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     match = rf'{hook.__name__} needs .*: pip install "lightning_hooks\[{hook.package}\]"'
     with pytest.raises(ImportError, match=match):
         hook()
@@ -306,6 +93,7 @@ def test_a_missing_package_fails_at_construction_and_names_the_extra(
 def test_a_tracker_logs_two_fits_and_pickles(
     hook: type[Any], work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    pytest.importorskip(hook.package)
     one = pickle.loads(pickle.dumps(hook(interval=2)))
     fit(work, one, epochs=1)
     fit(work, one, epochs=1)
@@ -397,3 +185,122 @@ def test_departure_only_numbers_are_sent(work: Path) -> None:
     row = points(work / "mlflow.db")[5]
     assert row["val/acc"] == 0.5
     assert row.keys() == {"val/acc", "val/val_loss", "learning_rate", "momentum"}
+
+
+def test_all_eight_at_once_have_the_same_numbers(
+    work: Path, tmp_path: Path, visdom_server: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for package in ("clearml", "dvclive"):
+        pytest.importorskip(package)
+    server = {"server": "http://127.0.0.1", "port": visdom_server, "env": "digits"}
+    how: dict[str, Any] = {"interval": 1, "by_epoch": False}
+    sent = Sent(**how)
+    fit(
+        work,
+        ClearMLLoggerHook(**how),
+        DvcliveLoggerHook(**how),
+        MlflowLoggerHook(**how, log_model=False),
+        NeptuneLoggerHook(**how),
+        sent,
+        TensorboardLoggerHook(**how),
+        TextLoggerHook(**how),
+        VisdomLoggerHook(server, **how),
+        WandbLoggerHook(**how),
+    )
+    assert len(sent.rows) == 8
+    assert {"train/loss", "val/val_loss", "learning_rate", "momentum"} <= sent.rows[4].keys()
+    assert read_clearml(work / "clearml") == sent.rows
+    assert read_dvclive(work / "dvclive") == sent.rows
+    assert points(work / "mlflow.db") == sent.rows
+    assert series(read_neptune(work)) == sent.rows
+    assert close(read_tensorboard(work / "tf_logs")[0], sent.rows)
+    assert read_visdom_server(tmp_path / "digits.json") == sent.rows
+    assert history(read_wandb(work)) == sent.rows
+    written = read_text_log(work)  # five decimals, as mmcv
+    assert written.keys() == sent.rows.keys()
+    for step, row in sent.rows.items():
+        assert written[step] == pytest.approx(
+            {k: v for k, v in row.items() if k != "momentum"}, abs=5.1e-6
+        )
+    assert quiet(caplog)
+    assert not (work / "spool").exists()
+
+
+def test_mlflow_and_wandb_share_the_runs_of_lightnings_loggers(work: Path, tmp_path: Path) -> None:
+    mlflow = MLFlowLogger(tracking_uri=f"sqlite:///{work}/mlflow.db")
+    wandb = WandbLogger(save_dir=work, offline=True, settings={"console": "off"})
+    hooks = [MlflowLoggerHook(run=mlflow, interval=2, log_model=False)]
+    hooks.append(WandbLoggerHook(run=wandb, interval=2, log_artifact=False))
+    adapter = HookAdapter(hooks, work_dir=str(work))
+    trainer = make_trainer(tmp_path, adapter, logger=[mlflow, wandb], log_every_n_steps=1)
+    trainer.fit(TinyModule(), make_loader(4), make_loader(2))
+    wandb.experiment.finish()
+    run = run_of(client_of(work / "mlflow.db"))
+    assert {"train_loss", "train/loss", "val/val_loss"} <= run.data.metrics.keys()
+    rows = history(read_wandb(work)).values()
+    assert {"train_loss", "train/loss", "global_step"} <= set().union(*rows)
+
+
+def test_a_neptune_run_goes_to_mlflow_wandb_and_tensorboard(work: Path, tmp_path: Path) -> None:
+    sent = Sent(interval=2)
+    fit(work, sent, NeptuneLoggerHook(interval=2), module=Tuned(0.2))
+    (run,) = work.glob(".neptune/offline/run__*")
+    uri = f"sqlite:///{work}/mlflow.db"
+    assert replay(str(run), "mlflow", uri=uri, experiment="moved") == 1 + len(sent.rows)
+    assert points(work / "mlflow.db") == sent.rows
+    assert run_of(client_of(work / "mlflow.db")).data.params == {"lr": "0.2", "data": "None"}
+    replay(str(run), "tensorboard", log_dir=str(tmp_path / "tb"))
+    assert close(read_tensorboard(tmp_path / "tb")[0], sent.rows)
+    replay(str(run), "wandb", init={"mode": "offline", "dir": str(work)})
+    assert history(read_wandb(work)) == sent.rows
+
+
+def test_a_spool_goes_elsewhere_too(work: Path, tmp_path: Path) -> None:
+    dead = {"uri": "http://127.0.0.1:9"}
+    hook = MlflowLoggerHook(interval=2, log_model=False, timeout=0.2)
+    hook.target = lambda runner: dead  # type: ignore[method-assign]
+    fit(work, hook, epochs=1)
+    (path,) = work.glob("spool/*.jsonl")
+    replay(str(path), "tensorboard", log_dir=str(tmp_path / "tb"))
+    assert read_tensorboard(tmp_path / "tb")[0].keys() == {2, 4, 5}
+    with pytest.raises(ValueError, match=r"to must be one of clearml, .*, got 'comet'"):
+        replay(str(path), "comet")
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        ClearMLLoggerHook,
+        DvcliveLoggerHook,
+        MlflowLoggerHook,
+        NeptuneLoggerHook,
+        TensorboardLoggerHook,
+        VisdomLoggerHook,
+        WandbLoggerHook,
+    ],
+)
+def test_what_is_no_run_is_refused(hook: Any) -> None:
+    pytest.importorskip(hook.package)
+    match = f"run must be the client's run or a Lightning Logger for {hook.__name__}, got 'mine'"
+    with pytest.raises(TypeError, match=match):
+        hook(run="mine")
+
+
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        (lambda: ClearMLLoggerHook({"projct_name": "a"}), "init has .* mean 'project_name'"),
+        (lambda: DvcliveLoggerHook(intervall=5), "Live has no argument 'intervall'; known: "),
+        (lambda: VisdomLoggerHook({"prt": 1}), "Visdom has no argument 'prt'; did you mean 'port'"),
+        (lambda: WandbLoggerHook({"projet": "a"}), "init has .* mean 'project'"),
+    ],
+)
+def test_departure_what_a_client_does_not_know_is_refused_when_the_run_begins(
+    hook: Any, message: str, work: Path
+) -> None:
+    made = hook()
+    pytest.importorskip(made.package)
+    module = TinyModule()
+    with pytest.raises(TypeError, match=f"{type(made).__name__}: {message}"):
+        fit(work, made, module=module)
+    assert not module.losses

@@ -1,4 +1,4 @@
-"""What the backends have stored, read back with their own tools or from their files."""
+"""Trains with trackers, and reads back what their backends have stored."""
 
 from __future__ import annotations
 
@@ -10,18 +10,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks import IterTimerHook
+import pytest
+import torch
+
+from lightning_hooks import Hook, IterTimerHook
 from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.training import TinyModule
 
 __all__ = [
+    "Crash",
+    "Pictures",
     "Sent",
+    "Talk",
+    "Tuned",
     "client_of",
+    "close",
+    "everything_in",
     "exit_code",
     "fit",
     "history",
     "points",
+    "quiet",
     "read_clearml",
     "read_dvclive",
     "read_neptune",
@@ -32,6 +42,7 @@ __all__ = [
     "read_wandb",
     "run_of",
     "series",
+    "warnings_in",
 ]
 
 
@@ -186,3 +197,56 @@ def read_visdom_log(folder: Path) -> dict[int, dict[str, float]]:
                 for x, y in zip(data.get("x", []), data.get("y", []), strict=True):
                     rows.setdefault(int(x), {})[message["win"]] = y
     return rows
+
+
+class Crash(Hook):
+    """Raises in the second epoch."""
+
+    def before_train_epoch(self, runner: Any) -> None:
+        if runner.epoch:
+            raise RuntimeError("crash")
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "ooks" in r.name]
+
+
+class Tuned(TinyModule):
+    """Saves its hyper-parameters."""
+
+    def __init__(self, lr: float = 0.1, data: Any = None) -> None:
+        super().__init__(lr)
+        self.save_hyperparameters()
+
+
+class Pictures(Hook):
+    """Reports an image and a text."""
+
+    priority = "LOW"
+
+    def after_train_epoch(self, runner: Any) -> None:
+        image = torch.linspace(0, 1, 48).reshape(3, 4, 4)
+        runner.log_buffer.output.update(sample=image, best="cat")
+        runner.log_buffer.ready = True
+
+
+def close(one: dict[int, dict[str, float]], two: dict[int, dict[str, float]]) -> bool:
+    """The same numbers, as float32 holds them."""
+    assert one.keys() == two.keys()
+    return all(one[step] == pytest.approx(two[step], rel=1e-6) for step in one)
+
+
+def quiet(caplog: pytest.LogCaptureFixture) -> bool:
+    found = [r for r in caplog.records if r.levelname == "WARNING" and "ooks" in r.name]
+    return not [r.getMessage() for r in found if "Neptune's hosted service" not in r.getMessage()]
+
+
+class Talk(Hook):
+    """Prints what a client that captures the output would keep."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        print("a line for the console")
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file())

@@ -1,0 +1,100 @@
+"""ClearML with its real client: what was logged is read back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_hooks import ClearMLLoggerHook, Hook
+from support.logs.trackers import Sent, Talk, Tuned, everything_in, fit, quiet, read_clearml
+
+pytestmark = [
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    # the client's own, and Python's
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_clearml_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("clearml")
+    sent = Sent(interval=2)
+    hook = ClearMLLoggerHook({"task_name": "digits"}, interval=2)
+    fit(work, sent, hook, module=Tuned(0.2, {"size": 8}))
+    assert read_clearml(work / "clearml") == sent.rows
+    (path,) = (work / "clearml").glob("offline/*/task.json")
+    task = json.loads(path.read_text())
+    assert task["name"] == "digits"
+    assert task["hyperparams"]["General"]["lr"]["value"] == "0.2"
+    assert quiet(caplog)
+    assert os.listdir() == []
+
+
+def copies() -> set[str]:
+    """The processes that look like this one; a program that is being started does for a moment."""
+    children = " ".join(p.read_text() for p in Path("/proc/self/task").glob("*/children")).split()
+    own, found = Path("/proc/self/cmdline").read_bytes(), set()
+    for pid in children:
+        with contextlib.suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == own:
+                found.add(pid)
+    return found
+
+
+class Forks(Hook):
+    """Looks for copies of this process when the tracker has sent something."""
+
+    def __init__(self, tracker: Any) -> None:
+        self.tracker = tracker
+
+    def after_train_epoch(self, runner: Any) -> None:
+        while not self.tracker.status()["sent"]:
+            time.sleep(0.05)
+        for _ in range(5):
+            self.found = copies()
+            time.sleep(0.1)
+            self.found &= copies()
+            if not self.found:
+                break
+
+
+def test_departure_clearml_is_offline_captures_nothing_and_forks_not(work: Path) -> None:
+    pytest.importorskip("clearml")
+    hook = ClearMLLoggerHook(interval=2)
+    look = Forks(hook)
+    fit(work, hook, Talk(), look, epochs=1)
+    assert read_clearml(work / "clearml").keys() == {2, 4, 5}
+    assert b"a line for the console" not in everything_in(work / "clearml")
+    assert not look.found
+
+
+def test_departure_each_clearml_run_is_a_new_task(work: Path) -> None:
+    pytest.importorskip("clearml")
+    for _ in range(2):
+        fit(work, ClearMLLoggerHook({"task_name": "same"}, interval=2), epochs=1)
+    assert len([*(work / "clearml").glob("offline/*/task.json")]) == 2
+
+
+def test_departure_the_programs_clearml_task_is_used_and_left_open(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clearml = pytest.importorskip("clearml")
+    monkeypatch.setenv("CLEARML_CACHE_DIR", str(tmp_path / "cache"))
+    clearml.Task.set_offline(True)
+    task = clearml.Task.init("p", "t", reuse_last_task_id=False, auto_connect_streams=False)
+    try:
+        fit(work, ClearMLLoggerHook(interval=2), epochs=1)
+        fit(work, ClearMLLoggerHook(interval=2, run=task), epochs=1)
+        task.get_logger().report_scalar("mine", "mine", 1.0, 7)
+        task.flush(wait_for_uploads=True)  # close alone may leave the last one out
+    finally:
+        task.close()
+    rows = read_clearml(tmp_path / "cache")
+    assert rows.keys() == {2, 4, 5, 7}
+    assert not (work / "clearml").exists()

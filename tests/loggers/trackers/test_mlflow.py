@@ -1,0 +1,131 @@
+"""MLflow with its real client: what was logged is read back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook
+from support.logs.trackers import Crash, Sent, client_of, fit, points, run_of, warnings_in
+from support.training import TinyModule
+
+pytestmark = [
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    # the client's own, and Python's
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_mlflow_run_is_read_back(work: Path) -> None:
+    import mlflow
+
+    sent = Sent(interval=2)
+    hook = MlflowLoggerHook("digits", {"team": "blue"}, {"lr": 0.1, "steps": [8, 11]}, interval=2)
+    module = fit(work, sent, hook)
+    assert points(work / "mlflow.db") == sent.rows
+    client = client_of(work / "mlflow.db")
+    run = run_of(client)
+    assert client.get_experiment(run.info.experiment_id).name == "digits"
+    assert run.data.params == {"lr": "0.1", "steps": "[8, 11]"}
+    assert run.data.tags["team"] == "blue"
+    assert run.info.status == "FINISHED"
+    folder = run.info.artifact_uri.removeprefix("file://")
+    assert Path(folder).is_relative_to(work)
+    model = mlflow.pytorch.load_model(f"{folder}/models")
+    assert torch.equal(model.net.weight, module.net.weight)
+    assert os.listdir() == []
+    assert mlflow.active_run() is None
+    assert not mlflow.is_tracking_uri_set()
+
+
+def test_mlflow_logs_to_the_configured_server(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "mlflow.db").rename(tmp_path / "other.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    fit(work, MlflowLoggerHook(interval=2, log_model=False), epochs=1)
+    assert list(points(tmp_path / "other.db")) == [2, 4, 5]
+    assert run_of(client_of(tmp_path / "other.db")).info.experiment_id == "0"
+    assert not (work / "mlflow.db").exists()
+
+
+def test_departure_an_active_mlflow_run_is_used_and_left_open(work: Path) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
+    try:
+        with mlflow.start_run() as run:
+            fit(work, MlflowLoggerHook(tags={"a": 1}, interval=2, log_model=False), epochs=1)
+            mlflow.log_metric("mine", 1.0)
+    finally:
+        mlflow.set_tracking_uri(None)
+    found = run_of(client_of(work / "mlflow.db"))
+    assert found.info.run_id == run.info.run_id
+    assert found.data.tags["a"] == "1"
+    assert {"mine", "train/loss"} <= found.data.metrics.keys()
+
+
+class Symbols(TinyModule):
+    """Logs under a name that MLflow refuses."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("AP@50", 0.5)
+
+
+def test_departure_mlflow_keys_are_mended_and_a_failed_training_is_a_failed_run(
+    work: Path,
+) -> None:
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(work, MlflowLoggerHook(interval=2), Crash(), module=Symbols())
+    run = run_of(client_of(work / "mlflow.db"))
+    assert run.data.metrics["val/AP_50"] == 0.5
+    assert run.info.status == "FAILED"
+
+
+def test_a_dead_mlflow_server_costs_one_warning(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    module = fit(work, MlflowLoggerHook(interval=1))
+    assert len(module.losses) == 8
+    (warning,) = warnings_in(caplog)
+    assert warning.startswith("MlflowLoggerHook: mlflow cannot be started (MlflowException: ")
+
+
+def test_departure_mlflow_is_an_sqlite_file_and_its_global_state_stays(work: Path) -> None:
+    import mlflow
+
+    before = mlflow.get_tracking_uri()
+    fit(work, MlflowLoggerHook(interval=2, log_model=False), epochs=1)
+    assert points(work / "mlflow.db").keys() == {2, 4, 5}
+    assert mlflow.get_tracking_uri() == before
+    assert not mlflow.is_tracking_uri_set()
+
+
+def test_departure_mlflow_has_the_model_without_a_wrapper(work: Path) -> None:
+    import mlflow
+
+    fit(work, MlflowLoggerHook(interval=2), epochs=1)
+    folder = run_of(client_of(work / "mlflow.db")).info.artifact_uri.removeprefix("file://")
+    assert type(mlflow.pytorch.load_model(f"{folder}/models")) is TinyModule
+
+
+def test_departure_mlflow_uses_a_run_that_is_given(work: Path) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
+    try:
+        with mlflow.start_run() as run:
+            pass
+        fit(work, MlflowLoggerHook(interval=2, log_model=False, run=run), epochs=1)
+    finally:
+        mlflow.set_tracking_uri(None)
+    found = run_of(client_of(work / "mlflow.db"))
+    assert found.info.run_id == run.info.run_id
+    assert "train/loss" in found.data.metrics

@@ -1,0 +1,96 @@
+"""Neptune with its real client: what was logged is read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
+from support.logs.trackers import (
+    Crash,
+    Sent,
+    Talk,
+    everything_in,
+    fit,
+    read_neptune,
+    series,
+    warnings_in,
+)
+
+pytestmark = [
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    # the client's own, and Python's
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_neptune_run_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sent = Sent(interval=2)
+    fit(work, sent, NeptuneLoggerHook({"name": "digits"}, interval=2))
+    operations = read_neptune(work)
+    assert series(operations) == sent.rows
+    (name,) = [x["value"] for x in operations if x.get("path") == ["sys", "name"]]
+    assert name == "digits"
+    (warning,) = warnings_in(caplog)
+    assert "Neptune's hosted service closed in March 2026" in warning
+    assert os.listdir() == []
+
+
+def test_departure_neptune_without_step_appends_each_value_to_its_own_series(work: Path) -> None:
+    fit(work, NeptuneLoggerHook(interval=2, with_step=False), epochs=1)
+    (row,) = series(read_neptune(work)).values()  # all without step
+    assert row["global_step"] == 5
+    assert row.keys() >= {"train/loss", "val/val_loss", "learning_rate"}
+
+
+def test_a_failed_training_is_a_failed_neptune_run(work: Path) -> None:
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(work, NeptuneLoggerHook(interval=2), Crash())
+    operations = read_neptune(work)
+    assert len(series(operations)) == 3
+    assert [x["value"] for x in operations if x.get("path") == ["sys", "failed"]][-1] is True
+
+
+def test_departure_neptune_is_offline_where_no_deployment_answers(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = "http://neptune.invalid"
+    token = {"api_address": address, "api_url": address, "api_key": "secret"}
+    monkeypatch.setenv("NEPTUNE_API_TOKEN", b64encode(json.dumps(token).encode()).decode())
+    sent = Sent(interval=2)
+    hook = NeptuneLoggerHook({"mode": "async", "project": "a/b"}, interval=2, timeout=60)
+    fit(work, sent, hook, epochs=1)
+    assert series(read_neptune(work)) == sent.rows
+    (warning,) = warnings_in(caplog)
+    assert "none answers" in warning
+    assert "the run is offline" in warning
+
+
+def test_departure_neptune_captures_neither_output_nor_hardware(work: Path) -> None:
+    fit(work, NeptuneLoggerHook(interval=2), Talk(), epochs=1)
+    assert b"a line for the console" not in everything_in(work / ".neptune")
+    assert not [x for x in read_neptune(work) if x.get("path", [""])[0] == "monitoring"]
+
+
+def test_neptune_uses_a_run_that_is_given(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import neptune
+
+    monkeypatch.setenv("NEPTUNE_DATA_DIRECTORY", str(work / ".neptune"))
+    with neptune.init_run(
+        mode="offline",
+        source_files=[],
+        git_ref=False,
+        capture_stdout=False,
+        capture_stderr=False,
+        capture_hardware_metrics=False,
+    ) as run:
+        fit(work, NeptuneLoggerHook(interval=2, run=run), epochs=1)
+        run["mine"].append(1.0, step=7)
+    rows = series(read_neptune(work))
+    assert rows.keys() == {2, 4, 5, 7}
+    assert len([*work.glob(".neptune/offline/run__*")]) == 1

@@ -1,0 +1,95 @@
+"""TensorBoard with its real client: what was logged is read back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from lightning_hooks import HookAdapter, TensorboardLoggerHook
+from support.logs.trackers import Pictures, Sent, Tuned, close, fit, quiet, read_tensorboard
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = [
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    # the client's own, and Python's
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_tensorboard_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sent = Sent(interval=2)
+    module = Tuned(0.2, {"size": 8})
+    fit(work, sent, TensorboardLoggerHook(interval=2), Pictures(), module=module)
+    rows, events = read_tensorboard(work / "tf_logs")
+    sent.rows = {
+        s: {k: v for k, v in row.items() if sent.is_scalar(v)} for s, row in sent.rows.items()
+    }
+    assert close(rows, sent.rows)
+    image = events.Images("val/sample")[0]
+    assert (image.width, image.height, image.step) == (4, 4, 5)
+    assert "val/best/text_summary" in events.Tags()["tensors"]
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    found = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert found["lr"].number_value == 0.2
+    assert found["data/size"].number_value == 8
+    assert quiet(caplog)
+
+
+def test_departure_tensorboards_log_dir_is_that_of_each_run(work: Path, tmp_path: Path) -> None:
+    hook = TensorboardLoggerHook(interval=2)
+    for folder in ("a", "b"):
+        fit(tmp_path / folder, hook, epochs=1)
+        assert len(list((tmp_path / folder / "tf_logs").iterdir())) == 1
+    assert hook.log_dir is None
+    elsewhere = TensorboardLoggerHook(str(tmp_path / "else"), interval=2)
+    fit(work, elsewhere, epochs=1)
+    assert read_tensorboard(tmp_path / "else")[0].keys() == {2, 4, 5}
+
+
+def test_tensorboard_shares_the_run_of_lightnings_logger(work: Path, tmp_path: Path) -> None:
+    logger = TensorBoardLogger(tmp_path, name="", version="tb")
+    adapter = HookAdapter([TensorboardLoggerHook(interval=2, run=logger)], work_dir=str(work))
+    trainer = make_trainer(tmp_path, adapter, logger=logger, log_every_n_steps=1)
+    trainer.fit(TinyModule(), make_loader(4), make_loader(2))
+    rows, _ = read_tensorboard(tmp_path / "tb")
+    assert {"train_loss", "train/loss", "val/val_loss"} <= set().union(*rows.values())
+    assert not (work / "tf_logs").exists()
+
+
+def test_a_folder_that_is_removed_costs_a_warning(
+    work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (work / "tf_logs").write_text("no folder")
+    module = fit(work, TensorboardLoggerHook(interval=1, timeout=0.5), epochs=1)
+    assert len(module.losses) == 4
+    assert not quiet(caplog)
+    (path,) = work.glob("spool/*.jsonl")
+    (work / "tf_logs").unlink()
+    command = [sys.executable, "-m", "lightning_hooks.cli", "replay", str(path)]
+    assert subprocess.check_output(command, text=True) == "5 records sent\n"
+    assert read_tensorboard(work / "tf_logs")[0].keys() == {1, 2, 3, 4, 5}
+    assert not path.exists()
+
+
+def test_departure_tensorboardx_is_not_used(work: Path) -> None:
+    hook = TensorboardLoggerHook(interval=2)
+    fit(work, hook, epochs=1)
+    assert type(hook.writer).__module__.startswith("torch.utils.tensorboard")
+
+
+def test_tensorboard_uses_a_writer_that_is_given(work: Path, tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "mine")) as writer:
+        fit(work, TensorboardLoggerHook(interval=2, run=writer), epochs=1)
+        writer.add_scalar("mine", 1.0, 5)
+    rows, _ = read_tensorboard(tmp_path / "mine")
+    assert rows[5].keys() >= {"mine", "val/val_loss"}
+    assert not (work / "tf_logs").exists()

@@ -1,0 +1,126 @@
+"""Weights & Biases with its real client: what was logged is read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lightning_hooks.loggers.replay import read
+from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, has_wandb_key
+from support.logs.trackers import Crash, Sent, exit_code, fit, history, read_wandb, warnings_in
+
+pytestmark = [
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    # the client's own, and Python's
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_wandb_run_is_read_back(work: Path) -> None:
+    (work / "config.py").write_text("lr = 0.1")
+    sent = Sent(interval=2)
+    hook = WandbLoggerHook(
+        init_kwargs={"project": "digits", "config": {"seed": 7}},
+        interval=2,
+        define_metric_cfg={"val/val_loss": "min"},
+    )
+    fit(work, sent, hook)
+    records = read_wandb(work)
+    assert history(records) == sent.rows
+    assert list(sent.rows) == [2, 4, 5, 6, 8, 9]
+    assert exit_code(records) == 0
+    text = json.dumps(records)
+    assert '"project": "digits"' in text
+    assert "config.py" in text  # the artifact
+    assert os.listdir() == []
+
+
+def test_departure_wandb_drops_no_row_when_validation_and_training_share_a_step(
+    work: Path,
+) -> None:
+    sent = Sent(interval=1)
+    fit(work, sent, WandbLoggerHook(interval=1, log_artifact=False))
+    rows = history(read_wandb(work))
+    assert rows == sent.rows
+    assert {"val/val_loss", "train/loss"} <= rows[5].keys()
+
+
+def test_wandb_without_step_logs_it_as_a_value(work: Path) -> None:
+    sent = Sent(interval=2)
+    fit(work, sent, WandbLoggerHook(interval=2, with_step=False, log_artifact=False))
+    rows = list(history(read_wandb(work)).values())
+    assert rows == [{**row, "global_step": step} for step, row in sent.rows.items()]
+
+
+def test_departure_wandb_is_offline_when_nothing_is_configured(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_MODE")
+    fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
+    assert len(history(read_wandb(work))) == 3
+
+
+def test_a_wandb_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not has_wandb_key()
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
+    assert has_wandb_key()
+    (tmp_path / "netrc").unlink()
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    assert has_wandb_key()
+
+
+def test_departure_a_wandb_run_of_the_program_is_used_and_left_open(work: Path) -> None:
+    import wandb
+
+    with wandb.init(dir=str(work), settings={"console": "off"}) as run:
+        fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
+        run.log({"mine": 1})
+    rows = list(history(read_wandb(work)).values())
+    assert [row.get("global_step") for row in rows] == [2, 4, 5, None]
+    assert rows[-1] == {"mine": 1}
+
+
+def test_a_failed_training_is_a_failed_wandb_run(work: Path) -> None:
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(work, WandbLoggerHook(interval=2), Crash())
+    records = read_wandb(work)
+    assert exit_code(records) == 1
+    assert len(history(records)) == 3
+
+
+def test_an_unknown_summary_is_refused() -> None:
+    match = r"define_metric_cfg\['acc'\] must be one of min, .*, got 'median'"
+    with pytest.raises(ValueError, match=match):
+        WandbLoggerHook(define_metric_cfg={"acc": "median"})
+
+
+def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logged(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = WandbLoggerHook({"mode": "online"}, interval=1, timeout=1.0)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    hook.init_kwargs["settings"] = {"init_timeout": 2}
+    module = fit(work, hook, epochs=1)
+    assert len(module.losses) == 4
+    assert len(warnings_in(caplog)) == 1
+    (path,) = work.glob("spool/*.jsonl")
+    assert "a" * 40 not in path.read_text()
+    assert len(read(str(path))[1]) == 5
+    # W&B's service was told to end: the process would wait for it, for as long as it tries
+    assert not [name for name in os.environ if name.startswith("WANDB_SERVICE")]
+
+
+def test_departure_global_step_is_the_axis_in_a_wandb_run_that_is_given(work: Path) -> None:
+    import wandb
+
+    with wandb.init(dir=str(work), settings={"console": "off"}) as run:
+        fit(work, WandbLoggerHook(interval=2, log_artifact=False, run=run), epochs=1)
+    records = read_wandb(work)
+    axes = {r["metric"]["name"]: r["metric"] for r in records if r["type"] == "metric"}
+    assert axes["train/loss"]["step_metric"] == "global_step"
+    assert [row["global_step"] for row in history(records).values()] == [2, 4, 5]
