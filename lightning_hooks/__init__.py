@@ -132,6 +132,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time _exports imports
 else:
     from lightning_hooks import _exports
 
-    __all__, __getattr__, __dir__ = _exports.PUBLIC, _exports.find, _exports.offered
+    __all__, __getattr__, __dir__ = _exports.PUBLIC, _exports.import_name, _exports.list_names
 
 __version__ = "0.1.0"

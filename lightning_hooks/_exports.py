@@ -13,7 +13,7 @@ from typing import Any
 
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["HOMES", "PUBLIC", "absent", "find", "offered"]
+__all__ = ["HOMES", "PUBLIC", "import_name", "list_names", "unknown_name_error"]
 
 PACKAGE = __name__.rpartition(".")[0]
 
@@ -87,7 +87,7 @@ PUBLIC = [*HOMES, "schedules", "standin"]
 """All public names; the last two are packages themselves."""
 
 
-def find(name: str) -> Any:
+def import_name(name: str) -> Any:
     """Return a public name of the package, or one of its modules.
 
     Raises:
@@ -99,17 +99,17 @@ def find(name: str) -> Any:
     elif not name.startswith("_") and importlib.util.find_spec(f"{PACKAGE}.{name}"):
         found = importlib.import_module(f"{PACKAGE}.{name}")
     else:
-        raise absent(PACKAGE, name, suggest(name, PUBLIC))
+        raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC))
     vars(sys.modules[PACKAGE])[name] = found  # the next time it is found without this function
     return found
 
 
-def offered() -> list[str]:
+def list_names() -> list[str]:
     """Return the names for ``dir(lightning_hooks)``."""
     return sorted({*vars(sys.modules[PACKAGE]), *PUBLIC})
 
 
-def absent(module: str, name: str, advice: str) -> Exception:
+def unknown_name_error(module: str, name: str, advice: str) -> Exception:
     """Return the error for a name that a module does not have, from its ``__getattr__``."""
     # in a from-import, importlib calls hasattr first and drops the message of an AttributeError
     by_import = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"

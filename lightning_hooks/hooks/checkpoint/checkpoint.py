@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks._exports import find
+from lightning_hooks._exports import import_name
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
@@ -163,7 +163,7 @@ class CheckpointHook(ModelCheckpointHook):
         self._init_writing(background, on_saved)
         if save_best is not None:
             # by name: the family of evaluations imports this one
-            self.best = find("EvalHook")(
+            self.best = import_name("EvalHook")(
                 None,
                 by_epoch=by_epoch,
                 save_best=save_best,
