@@ -44,8 +44,7 @@ class CheckInvalidLossHook(Hook):
     =========  ====================================================================================
     action     effect
     =========  ====================================================================================
-    raise      ``InvalidLossError``; checkpoints that others would save because of it are not
-               written
+    raise      ``InvalidLossError``; no checkpoint is written because of this error
     stop       the last good state is restored, and training ends as with ``trainer.should_stop``
     restore    the last good state is restored, and training goes on
     skip       the optimizer's step is skipped, for bad gradients too: weights, buffers and

@@ -105,7 +105,7 @@ def test_stop_ends_cleanly_and_leaves_no_file_with_a_bad_step(
     assert recorder.points[-1] == "after_run"
     assert module.seen in (8, 9)  # the file after 9 batches, or the interval of 4: what came first
     assert (trainer.fit_loop.min_epochs, trainer.current_epoch) == (5, 1)
-    wrong = "at iter 6 " if kind != GRADIENTS else "at iter 7 "  # the first with spoilt weights
+    wrong = "at iter 6 " if kind != GRADIENTS else "at iter 7 "  # the first with bad weights
     said = [r.message for r in caplog.records if r.levelno == logging.WARNING]
     assert any(wrong in text and "training stops" in text for text in said)
     assert_files_are_good(tmp_path, at_least=4)
@@ -355,7 +355,7 @@ def test_what_an_old_hook_saves_is_looked_at_before(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("iter_*")) == ["iter_0.pth", "iter_1.pth"]
 
 
-def test_departure_weights_that_gradients_spoilt_are_seen_without_a_bad_loss(
+def test_departure_weights_with_bad_gradients_are_found_without_a_bad_loss(
     tmp_path: Path,
 ) -> None:
     trainer = make_trainer(tmp_path, CheckInvalidLossHook(), CheckpointHook(interval=1))
