@@ -9,6 +9,7 @@ import signal
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,31 @@ def test_among_files_of_weights_the_last_to_resume_from_is_found(tmp_path):
     trainer = make_trainer(tmp_path, CheckpointHook(), max_epochs=3, enable_checkpointing=True)
     trainer.fit(module, make_loader(), ckpt_path="last")
     assert len(module.losses) == 4
+
+
+def test_a_save_updates_the_list_once_before_the_file_and_once_after(tmp_path, monkeypatch):
+    seen = []
+
+    def noted(name: str, call: Any) -> Any:
+        def note(*args: Any) -> Any:
+            seen.append(name)
+            return call(*args)
+
+        return note
+
+    for name in ("exclusive", "locked_path"):
+        monkeypatch.setattr(files, name, noted(name, getattr(files, name)))
+    target = checkpoints.Target(str(tmp_path), "a.pth", "0123456789ab", "series")
+    for done in (1, 2):
+        seen.clear()
+        content = {"meta": {"epoch": done, "iter": done}}
+        keep_one = partial(superseded, limit=1)
+        target = target._replace(name=f"{done}.pth")
+        old = checkpoints.save(content, str(tmp_path / target.name), target, keep_one)
+        assert old == ["1.pth"][: done - 1]
+        assert seen == ["exclusive", "locked_path", "exclusive"]
+    assert [entry.name for entry in manifest.read(str(tmp_path))] == ["2.pth"]
+    assert {path.name for path in tmp_path.iterdir()} == {"2.pth", manifest.NAME}
 
 
 # -- whose files are deleted -------------------------------------------------------------------

@@ -49,7 +49,8 @@ class BestCheckpoints(BestRules, CheckpointWriter):
     hook_msgs["best_ckpts"]           ``[score, path]`` by key, best first
     ================================  ========================================================
 
-    A subclass sets ``out_dir``, calls ``_init_comparison`` and, with every score, ``_save_ckpt``.
+    A subclass sets ``out_dir``, calls ``_init_comparison`` and, with every score, ``_save_ckpt``;
+    it defines ``_evaluated_at``.
     """
 
     best_ckpt_path: str | None = None
@@ -84,8 +85,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         return "" if is_first else f"_{key}"
 
     def _require_distinct_keys(self, runner: Any) -> None:
-        for other in self._all_of_run(runner):
-            for key in self._rules.keys() & other._rules.keys() if other is not self else ():
+        others = [hook for hook in self._all_of_run(runner) if hook is not self]
+        for key in self._rules:
+            if any(key in other._rules for other in others):
                 raise ValueError(
                     f"two hooks save the best by {key!r}: they would take each other's scores and "
                     "files for their own; give one of them another key"
@@ -93,10 +95,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
 
     def _warn_of_lightnings_best(self, callbacks: list[Any]) -> None:
         """Warn where ``ckpt_path="best"`` is another file."""
-        default = next((c for c in callbacks if isinstance(c, ModelCheckpoint)), None)
-        if default is None or not is_lightnings_default(default):
-            return
-        if not any(isinstance(callback, ModelCheckpointHook) for callback in callbacks):
+        found = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint)]
+        is_ours = any(isinstance(callback, ModelCheckpointHook) for callback in found)
+        if found and is_lightnings_default(found[0]) and not is_ours:
             warnings.warn(
                 f"{type(self).__name__}(save_best={self.save_best!r}) runs beside Lightning's "
                 'default ModelCheckpoint, whose newest file ckpt_path="best" is. Give the Trainer '
@@ -125,7 +126,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
                 self._add_rule()
                 self._require_distinct_keys(runner)
             better, worst = self._rules[key]
-            if score is None or not better(score, worst):  # NaN is better than nothing
+            if score is None or not better(score, worst):  # NaN is never better
                 continue
             path = files.join(self.directory(runner), best_name(key, unit, done))
             before = self._ranking(runner, key)
@@ -141,7 +142,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
 
     def _evaluated_at(self, runner: Any) -> int:
         """Return the epochs or iterations that the weights of a score have done."""
-        return int(runner.epoch if self.by_epoch else runner.iter) + 1
+        raise NotImplementedError(f"{type(self).__name__} must define _evaluated_at(runner)")
 
     def _take_rank_0s_decision(self, runner: Any) -> None:
         """Have all ranks write a checkpoint, or none."""
