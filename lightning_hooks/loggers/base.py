@@ -151,11 +151,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: Any) -> dict[str, float]:
         """``learning_rate`` of the first group; of each optimizer by name if there are several."""
-        return _as_tags("learning_rate", first_group(runner, runner.current_lr))
+        return _as_tags("learning_rate", runner, runner.current_lr)
 
     def get_momentum_tags(self, runner: Any) -> dict[str, float]:
         """``momentum`` of the first group; of each optimizer by name if there are several."""
-        return _as_tags("momentum", first_group(runner, runner.current_momentum))
+        return _as_tags("momentum", runner, runner.current_momentum)
 
     def get_loggable_tags(
         self,
@@ -200,20 +200,19 @@ def _check_mode(runner: Any) -> None:
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
 
 
-def first_group(runner: Any, read: Callable[[], Any]) -> Any:
-    """Return the first parameter group's value of those that ``read()`` returns.
+def first_group(rates: Any) -> Any:
+    """Return the value of the first parameter group, or of each optimizer's first one.
 
-    With several optimizers it is a dict by optimizer name; None where there is no optimizer.
+    >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
+    (0.1, {'generator': 0.1, 'critic': 0.3})
     """
-    if runner.optimizer is None:
-        return None
-    found = read()
-    if isinstance(found, dict):
-        return {name: of_groups[0] for name, of_groups in found.items()}
-    return found[0] if found else None
+    if isinstance(rates, dict):
+        return {name: of_groups[0] for name, of_groups in rates.items()}
+    return rates[0] if rates else None
 
 
-def _as_tags(tag: str, value: Any) -> dict[str, float]:
+def _as_tags(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
+    value = None if runner.optimizer is None else first_group(read())
     if isinstance(value, dict):
         return {f"{tag}/{name}": each for name, each in value.items()}
     return {} if value is None else {tag: value}

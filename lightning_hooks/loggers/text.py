@@ -192,13 +192,13 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Any) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
+        lr = None if runner.optimizer is None else first_group(runner.current_lr())
+        mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
-            "mode": self.get_mode(runner),
+            "mode": mode,
             "epoch": self.get_epoch(runner),
-            # an evaluation's number of batches
-            "iter": output.pop("eval_iter_num", self.get_iter(runner, inner_iter=True)),
+            "iter": output.pop("eval_iter_num", iteration),  # an evaluation's number of batches
         }
-        lr = first_group(runner, runner.current_lr)
         if lr is not None:
             record["lr"] = lr
         if "time" in output and torch.cuda.is_available():  # old subclasses return one without CUDA
@@ -223,11 +223,10 @@ class TextLoggerHook(LoggerHook):
             ends = self.by_epoch and self.end_of_epoch(runner)
             if ends or self.every_n_iters(runner, self.interval_exp_name):
                 lines.append(f"Exp name: {runner.meta['exp_name']}")
-        batches, end = trainer.num_training_batches, runner.max_iters
+        batches, end, left = trainer.num_training_batches, runner.max_iters, None
         in_epoch = None if batches == float("inf") else int(batches)
-        done = runner.iter + 1
-        left = None
         if end is not None and "time" in log_dict:
+            done = runner.iter + 1
             left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
         total = in_epoch if self.by_epoch else end
         lines.append(console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left))
