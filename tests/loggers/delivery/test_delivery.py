@@ -317,11 +317,12 @@ def test_only_the_last_records_are_kept_in_memory(tmp_path: Path) -> None:
         spool.append(0.0, i, scalars={"a": 1.0})
     assert spool.dropped == 3
     assert spool.take(1)[0].seq == 3
-    delivery = Sender(Kept, Kept, spool)
-    delivery.close(5.0)
-    assert delivery.wait()
-    assert isinstance(delivery.writer, Kept)
-    assert len(delivery.writer.records) == 10_000
+    sender = Sender(Kept, Kept, spool)
+    sender.close(5.0)
+    sender.wait()
+    assert sender.error is None
+    assert isinstance(sender.writer, Kept)
+    assert len(sender.writer.records) == 10_000
 
 
 # -- real trouble ------------------------------------------------------------------------------
