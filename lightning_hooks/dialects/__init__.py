@@ -1,13 +1,13 @@
-"""The hook dialects: hooks of mmcv's sister libraries in the same adapter.
+"""Hooks of mmcv's sister libraries (dialects) in the same adapter.
 
-``HookAdapter([...], dialect="detectron2")`` hosts hooks of one dialect; with ``"auto"`` each hook
-is told by the package of its base class, else by its points and what they take. Hooks of several
-dialects may be in one adapter, or in several adapters of one Trainer: they are called in one order,
-by priority where the dialect has one (mmcv, mmengine), else as given.
+``HookAdapter([...], dialect="detectron2")`` hosts hooks of one dialect; with ``"auto"`` the dialect
+of each hook is detected from its base class, else from its points and their arguments. Hooks of
+several dialects may be in one adapter, or in several adapters of one Trainer. They share one order:
+by priority if the dialect has priorities (mmcv, mmengine), else as given.
 
-A dialect is data (:class:`~lightning_hooks.dialects.dialect.Dialect`): which of its points are
-called at each of mmcv's, with what arguments, and what its hooks see in place of the runner. Where
-there are two names at one place, the first is finished for all hooks before the second.
+A dialect is data (:class:`~lightning_hooks.dialects.dialect.Dialect`): its points at each of
+mmcv's, their arguments, and the object that its hooks get in place of the runner. If two points
+share a row, the first is called on all hooks before the second.
 
 ==================  ==================================  ===================  ===================
 mmcv's point        mmengine                            detectron2, cvpods,  pointrix
@@ -34,13 +34,13 @@ in other ways       before_save_checkpoint,             after_backward       exc
                     after_test_epoch, after_test
 ==================  ==================================  ===================  ===================
 
-``after_train`` of detectron2, cvpods and Pet, and ``exception`` of pointrix, are called when
-training raises too. Around mmengine's points of testing, and of a validation by itself, come its
-``before_run`` and ``after_run``. In a run that is counted in iterations, mmengine's epoch points
-are called once around all of it, and the points of validation as here.
+``after_train`` of detectron2, cvpods and Pet, and ``exception`` of pointrix, are also called when
+training raises. mmengine's ``before_run`` and ``after_run`` also enclose a test, and a validation
+outside of a fit. In a run that is counted in iterations, mmengine's epoch points are called once,
+around the whole run; the points of validation are as above.
 
-A hook's ``state_dict()`` is saved in every checkpoint of Lightning's and given back, by
-``load_state_dict()``, to the hook of the same class and place in a run that goes on.
+A hook's ``state_dict()`` is saved in every checkpoint of Lightning. A resumed run passes it to
+``load_state_dict()`` of the hook with the same class and position.
 """
 
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix

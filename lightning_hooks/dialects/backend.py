@@ -1,4 +1,4 @@
-"""``Backend``: the way of a dialect's writer to one of our backends."""
+"""``Backend``: a connection of a dialect's writer to one of this package's backends."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ __all__ = ["Backend"]
 
 
 class Backend:
-    """Sends values to a backend from a thread of its own, in order.
+    """Sends values to a backend from its own thread, in order.
 
-    What is sent is appended to a file first. A backend that is slow, hangs or is not there costs a
-    warning; what it has not taken stays in the file, and ``lightning-hooks replay
-    FILE`` sends it later.
+    Values are appended to a file first. If the backend is slow, hangs or cannot be reached, a
+    warning is logged; undelivered values stay in the file, for ``lightning-hooks replay FILE``.
 
     Args:
-        writer_class: What writes to the backend.
-        who: Who sends, for messages.
-        folder: Where the file is; the system's folder for such files by default.
-        arguments: Passed to ``writer_class.connect``, when something is sent for the first time.
+        writer_class: Class of the backend's writer.
+        who: Name of the sender in messages.
+        folder: Directory of the file; by default the system's directory for such files.
+        arguments: Arguments of ``writer_class.connect``, which is called by the first ``send``.
 
     Raises:
         ImportError: if the backend's package is not installed.
     """
 
     timeout = 10.0
-    """Seconds that the backend has for the rest, when it is closed."""
+    """Seconds that ``close`` waits for the backend."""
 
     def __init__(
         self, writer_class: type[Writer], who: str, folder: str | None = None, **arguments: Any
@@ -59,7 +58,7 @@ class Backend:
 
     def _open(self) -> Session:
         name = self._writer_class.name
-        __import__(name)  # in this thread: imports in threads meet each other
+        __import__(name)  # not in the thread: simultaneous imports may deadlock
         os.makedirs(self._folder, exist_ok=True)
         return Session(
             self._writer_class,
@@ -69,7 +68,7 @@ class Backend:
         )
 
     def close(self, failed: bool = False) -> None:
-        """Wait until the rest is sent; what is sent later begins anew."""
+        """Wait until everything is sent; a later ``send`` connects again."""
         session, self._session = self._session, None
         if session is not None:
             session.close(self.timeout, failed=failed)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import torch
 
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import Hosted, host_as
+from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 
-__all__ = ["Facade"]
+__all__ = ["Facade", "scalars_of"]
 
 
 class Facade:
@@ -34,6 +37,15 @@ class Facade:
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copied or pickled hook has no run
+
+    def _user_attribute(self, name: str) -> Any:
+        """Return what a user has set on the runner, as by ``HookAdapter(attributes=...)``."""
+        return vars(self._runner).get(name)
+
+    def _validation_results(self) -> dict[str, float]:
+        """Return what the module has logged in the last validation or test."""
+        metrics = validation.val_metrics(self._runner.trainer)
+        return {name: value.item() for name, value in metrics.items()}
 
     # -- attributes of all dialects --------------------------------------------------------
 
@@ -217,3 +229,15 @@ class Facade:
                             *(type(hosted.foreign_hook).__name__, name, error),
                         )
         self.end()
+
+
+def scalars_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers and the one-element tensors among values; tensors are detached."""
+    scalars: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, torch.Tensor):
+            if value.numel() == 1:
+                scalars[name] = value.detach().as_subclass(torch.Tensor)
+        elif isinstance(value, (int, float)):
+            scalars[name] = value
+    return scalars

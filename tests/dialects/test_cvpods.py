@@ -116,6 +116,30 @@ def test_two_dialects_have_a_storage_each_in_one_order(tmp_path: Path) -> None:
     assert order == ["cvpods", "detectron2", "mmcv", "cvpods", "detectron2"]
 
 
+def test_the_writers_of_two_dialects_write_a_storage_each(tmp_path: Path) -> None:
+    def close(self: Any) -> None:
+        self.writer.close()
+
+    def write(self: Any) -> None:
+        self.trainer.storage.put_scalar(self.name, 1.0)
+        self.writer.write()
+
+    hooks = []
+    for name, dialect in (("detectron2", d2), ("cvpods", cvpods)):
+        writer = dialect.JSONWriter(str(tmp_path / name))
+        attributes = {"name": name, "writer": writer, "after_step": write, "after_train": close}
+        hooks.append(type("Writes", (dialect.HookBase,), attributes)())
+    fit(tmp_path, *hooks, max_epochs=1)
+    for name in ("detectron2", "cvpods"):
+        rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        keys = {"data_time", "iteration", "total_loss", "train_loss", name}
+        assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
+        assert set(rows[-1]) == keys
+    for dialect in (d2, cvpods):
+        with pytest.raises(AssertionError):
+            dialect.get_event_storage()
+
+
 def test_checkpoints_have_the_names_of_epochs(tmp_path: Path) -> None:
     saver = cvpods.Checkpointer(TinyModule(), str(tmp_path))
     fit(tmp_path, cvpods.PeriodicCheckpointer(saver, 4, max_iter=8, max_epoch=2))

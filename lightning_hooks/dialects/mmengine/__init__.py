@@ -3,7 +3,7 @@
 The loop, with the points of a hook::
 
     hook.before_run(runner)
-    hook.after_load_checkpoint(runner, checkpoint)  # where the run goes on from one
+    hook.after_load_checkpoint(runner, checkpoint)  # in a resumed run
     hook.before_train(runner)
     while epoch < max_epochs:
         hook.before_train_epoch(runner)
@@ -18,19 +18,19 @@ The loop, with the points of a hook::
         for batch_idx, data_batch in enumerate(val_dataloader):
             hook.before_val_iter(runner, batch_idx=..., data_batch=...)
             hook.after_val_iter(runner, batch_idx=..., data_batch=..., outputs=...)
-        hook.after_val_epoch(runner, metrics=...)  # what the module has logged
+        hook.after_val_epoch(runner, metrics=...)
         hook.after_val(runner)
     hook.after_train(runner)
     hook.after_run(runner)
 
-``metrics`` are what the module has logged; ``outputs`` what the step returned, in validation and
-testing also a list. ``before_save_checkpoint(runner, checkpoint)`` comes with every checkpoint of
-Lightning's, and of ``runner.save_checkpoint()``. ``Trainer.test`` is mmengine's ``runner.test()``,
-and ``Trainer.validate`` its ``runner.val()``: see
+``metrics`` are the values that the module has logged; ``outputs`` is the result of the step, in
+validation and testing also a list. ``before_save_checkpoint(runner, checkpoint)`` is called for
+every checkpoint of Lightning, and of ``runner.save_checkpoint()``. ``Trainer.test`` stands for
+mmengine's ``runner.test()``, ``Trainer.validate`` for its ``runner.val()``: see
 :class:`~lightning_hooks.dialects.mmengine.evaluation.Evaluation`.
 
-Files that ``import mmengine`` are hosted as they are where that is installed, with mmengine's own
-hooks too; without it, ``Hook``, ``HOOKS`` and ``MessageHub`` are here.
+If mmengine is installed, files that import it run unchanged, with mmengine's own hooks too;
+otherwise import ``Hook``, ``HOOKS`` and ``MessageHub`` from here.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
     runner = facade._runner
     kwargs: dict[str, Any] = {}
     if point.endswith("_iter"):
-        whole = not runner.counts_epochs and "train" in point  # one epoch, one count
-        index = runner.iter if whole else runner.inner_iter
+        is_one_epoch = not runner.counts_epochs and "train" in point
+        index = runner.iter if is_one_epoch else runner.inner_iter
         kwargs = {"batch_idx": index, "data_batch": runner.data_batch}
         if point.startswith("after"):
             kwargs["outputs"] = runner.outputs
@@ -109,9 +109,9 @@ DIALECT = Dialect(
 class Hook(HostedOnly):
     """The base of mmengine's hooks: override the points that you need.
 
-    A hook may also override ``_before_epoch(runner, mode)``, ``_after_epoch``, ``_before_iter(
-    runner, batch_idx, data_batch, mode)`` and ``_after_iter(..., outputs, mode)``, which the points
-    of all modes come to.
+    The points of all modes call ``_before_epoch(runner, mode)``, ``_after_epoch``, ``_before_iter(
+    runner, batch_idx, data_batch, mode)`` and ``_after_iter(..., outputs, mode)``, which a hook may
+    override instead.
     """
 
     hook_dialect = "mmengine"
@@ -232,27 +232,27 @@ class Hook(HostedOnly):
     # -- helpers ---------------------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Whether this epoch is an ``n``-th after ``start``; never for ``n`` of 0 or less."""
+        """Return whether this epoch is an ``n``-th after ``start``; never if ``n`` is 0 or less."""
         done = runner.epoch + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Whether this iteration is an ``n``-th after ``start``."""
+        """Return whether this iteration is an ``n``-th after ``start``."""
         done = runner.iter + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Whether this batch is an ``n``-th of its epoch."""
+        """Return whether this batch is an ``n``-th of its epoch."""
         return (batch_idx + 1) % n == 0 if n > 0 else False
 
     def end_of_epoch(self, dataloader: Any, batch_idx: int) -> bool:
-        """Whether this batch is the last one of its loader."""
+        """Return whether this batch is the last one of its loader."""
         return bool(batch_idx + 1 == len(dataloader))
 
     def is_last_train_epoch(self, runner: Any) -> bool:
-        """Whether this is the last epoch."""
+        """Return whether this is the last epoch."""
         return bool(runner.epoch + 1 == runner.max_epochs)
 
     def is_last_train_iter(self, runner: Any) -> bool:
-        """Whether this is the last iteration."""
+        """Return whether this is the last iteration."""
         return bool(runner.iter + 1 == runner.max_iters)

@@ -1,4 +1,4 @@
-"""``Evaluation``: mmengine's ``runner.test()`` and ``runner.val()``, by the Trainer's own names."""
+"""``Evaluation``: mmengine's points in ``Trainer.test`` and ``Trainer.validate``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _STAGES = {TrainerFn.TESTING: "test", TrainerFn.VALIDATING: "val"}
 
 
 class Evaluation(Callback):
-    """Calls mmengine's points in ``Trainer.test`` and in ``Trainer.validate`` by itself.
+    """Calls mmengine's points in ``Trainer.test`` and in ``Trainer.validate`` outside of a fit.
 
-    Those are ``before_run``, ``before_test``, ``before_test_epoch``, the two of each step,
-    ``after_test_epoch`` with what the module has logged, ``after_test`` and ``after_run``; of a
-    validation the same with ``val``. After a fit of the same Trainer the hooks see the runner of
-    that fit, with its message hub.
+    These are ``before_run``, ``before_test``, ``before_test_epoch``, the two of each step,
+    ``after_test_epoch`` with the logged values, ``after_test`` and ``after_run``; in a validation
+    the same with ``val``. After a fit of the same Trainer the hooks get the runner of that fit,
+    with its message hub.
 
     Args:
-        dialect: mmengine's.
+        dialect: The mmengine dialect.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -36,7 +36,7 @@ class Evaluation(Callback):
 
     @staticmethod
     def join(trainer: L.Trainer, dialect: Dialect) -> None:
-        """Be one of the Trainer's callbacks until the evaluation has ended."""
+        """Add one to the Trainer's callbacks, until the evaluation has ended."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if trainer.state.fn in _STAGES and not any(isinstance(c, Evaluation) for c in callbacks):
             # a new list: Lightning is iterating over the old one
@@ -52,7 +52,7 @@ class Evaluation(Callback):
     # -- Lightning's events ----------------------------------------------------------------
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``before_run``, ``before_test``, ``before_test_epoch``."""
+        """Call ``before_run``, ``before_test``, ``before_test_epoch``."""
         if trainer.state.fn not in _STAGES:
             return
         stage = self._stage = _STAGES[trainer.state.fn]
@@ -69,7 +69,7 @@ class Evaluation(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """``before_test_iter``."""
+        """Call ``before_test_iter``."""
         if self._facade is not None:
             self._facade._runner.data_batch = batch
             self._facade._runner._inner_iter = batch_idx
@@ -78,7 +78,7 @@ class Evaluation(Callback):
     def on_test_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *batch: Any
     ) -> None:
-        """``after_test_iter``."""
+        """Call ``after_test_iter``."""
         if self._facade is not None:
             runner = self._facade._runner
             runner.take_result(outputs)
@@ -86,7 +86,7 @@ class Evaluation(Callback):
             del runner.data_batch
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """``after_test_epoch``, ``after_test``, ``after_run``."""
+        """Call ``after_test_epoch``, ``after_test``, ``after_run``."""
         if self._facade is not None:
             self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
             self._facade.end()
@@ -97,6 +97,6 @@ class Evaluation(Callback):
     on_validation_end = on_test_end
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Leave the Trainer."""
+        """Remove this from the Trainer's callbacks."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]

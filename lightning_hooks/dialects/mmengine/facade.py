@@ -1,4 +1,4 @@
-"""``RunnerFacade``: what mmengine's hooks see of a run."""
+"""``RunnerFacade``: a run as mmengine's hooks see it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub
 from lightning_hooks.dialects.mmengine.optim import OptimWrapper, OptimWrapperDict, Visualizer
 from lightning_hooks.dialects.mmengine.runtime_info import RuntimeInfo
-from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.storage import files, torch_files
 
 __all__ = ["RunnerFacade"]
 
 
 class RunnerFacade(Facade):
-    """mmengine's Runner, as far as hooks touch it.
+    """The attributes of mmengine's Runner that hooks use.
 
     ``cfg``, ``param_schedulers``, ``visualizer``, ``log_processor`` and ``experiment_name`` may be
-    given by ``HookAdapter(attributes=...)``. Unless a ``RuntimeInfoHook`` is there to do it, the
-    message hub is told what :class:`~lightning_hooks.dialects.mmengine.runtime_info.RuntimeInfo`
-    lists.
+    given by ``HookAdapter(attributes=...)``. In a run without a ``RuntimeInfoHook`` the message
+    hub gets the entries of :class:`~lightning_hooks.dialects.mmengine.runtime_info.RuntimeInfo`.
     """
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
@@ -38,26 +36,23 @@ class RunnerFacade(Facade):
         self._info: RuntimeInfo | None = None
         self._resume = False
         self.metrics: dict[str, float] = {}
-        """What the last validation or test has found."""
-
-    def _given(self, name: str) -> Any:
-        return self._runner.__dict__.get(name)
+        """The results of the last validation or test."""
 
     # -- attributes ------------------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
-        """Epochs done; a run that is counted in iterations is one epoch."""
+        """Number of finished epochs; a run that is counted in iterations is one epoch."""
         return self.train_loop.epoch
 
     @property
     def max_epochs(self) -> Any:
-        """Epochs to do."""
+        """Number of epochs of the run."""
         return self.train_loop.max_epochs
 
     @property
     def optim_wrapper(self) -> Any:
-        """The optimizer in a wrapper, or a dict of them by name."""
+        """The optimizer in a wrapper, or a dict of several by name."""
         optimizer = self._runner.optimizer
         if isinstance(optimizer, dict):
             return OptimWrapperDict({name: OptimWrapper(one) for name, one in optimizer.items()})
@@ -80,41 +75,41 @@ class RunnerFacade(Facade):
 
     @property
     def distributed(self) -> bool:
-        """Whether several processes train together."""
+        """Whether several processes train the model."""
         return bool(self._runner.world_size > 1)
 
     @property
     def val_interval(self) -> Any:
-        """Epochs, or iterations, from one validation to the next."""
+        """Number of epochs, or iterations, between two validations."""
         return self.train_loop.val_interval
 
     @property
     def param_schedulers(self) -> Any:
-        """Those given by ``HookAdapter(attributes=...)``, else none: Lightning steps its own."""
-        return self._given("param_schedulers")
+        """Those of ``HookAdapter(attributes=...)``, else None: Lightning steps its own."""
+        return self._user_attribute("param_schedulers")
 
     @property
     def visualizer(self) -> Any:
-        """The one given by ``HookAdapter(attributes=...)``, else the Trainer's loggers."""
-        return self._given("visualizer") or self._visualizer
+        """That of ``HookAdapter(attributes=...)``, else one for the Trainer's loggers."""
+        return self._user_attribute("visualizer") or self._visualizer
 
     @property
     def log_processor(self) -> Any:
-        """The one given by ``HookAdapter(attributes=...)``, else mmengine's own.
+        """That of ``HookAdapter(attributes=...)``, else mmengine's own.
 
         Raises:
-            ImportError: if there is none and mmengine is not installed.
+            ImportError: if none was given and mmengine is not installed.
         """
-        if self._given("log_processor") is None:
+        if self._user_attribute("log_processor") is None:
             from mmengine.runner import LogProcessor
 
             by_epoch = self._runner.counts_epochs
             self._runner.log_processor = LogProcessor(by_epoch=by_epoch)
-        return self._given("log_processor")
+        return self._user_attribute("log_processor")
 
     @property
     def log_dir(self) -> str:
-        """Where a run's logs belong."""
+        """The directory of the run's logs."""
         folder = str(os.path.join(self._runner.work_dir, self._runner.timestamp))
         files.make_directory(folder)
         return folder
@@ -123,21 +118,21 @@ class RunnerFacade(Facade):
 
     @property
     def experiment_name(self) -> str:
-        """A name for the run."""
+        """The name of the run."""
         own = f"{os.path.basename(self._runner.work_dir)}_{self._runner.timestamp}"
-        return str(self._given("experiment_name") or own)
+        return str(self._user_attribute("experiment_name") or own)
 
     @property
     def seed(self) -> Any:
-        """What ``seed_everything`` was called with, if it was."""
+        """The seed of ``seed_everything``, if it was called."""
         seed = os.environ.get("PL_GLOBAL_SEED")
         return None if seed is None else int(seed)
 
     @property
     def cfg(self) -> Any:
-        """The config given by ``HookAdapter(attributes=...)``, else an empty one."""
-        given = self._given("cfg")
-        return _NoConfig() if given is None else given
+        """The config of ``HookAdapter(attributes=...)``, else an empty one."""
+        cfg = self._user_attribute("cfg")
+        return _EmptyConfig() if cfg is None else cfg
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -152,9 +147,9 @@ class RunnerFacade(Facade):
         by_epoch: bool = True,
         backend_args: Any = None,
     ) -> None:
-        """Write a file of mmengine's layout now, after ``before_save_checkpoint`` of all hooks."""
-        here = {"epoch": self.epoch + by_epoch, "iter": self.iter + (not by_epoch)}
-        meta = {**here, **(meta or {}), "cfg": getattr(self.cfg, "pretty_text", "")}
+        """Write a checkpoint in mmengine's layout, after all hooks' ``before_save_checkpoint``."""
+        counters = {"epoch": self.epoch + by_epoch, "iter": self.iter + (not by_epoch)}
+        meta = {**counters, **(meta or {}), "cfg": getattr(self.cfg, "pretty_text", "")}
         meta |= {"seed": self.seed, "experiment_name": self.experiment_name}
         meta["time"] = time.strftime("%Y%m%d_%H%M%S")
         if self.train_loop.metainfo is not None:
@@ -170,97 +165,94 @@ class RunnerFacade(Facade):
             torch_files.save_torch(checkpoint, files.join(out_dir, filename))
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """Put message hub and schedulers into a checkpoint, where mmengine has them."""
+        """Add message hub and schedulers to a checkpoint, as mmengine does."""
         checkpoint["message_hub"] = self.message_hub.state_dict()
         if self.param_schedulers:
-            checkpoint["param_schedulers"] = _each(self.param_schedulers, _state)
+            checkpoint["param_schedulers"] = _states_of(self.param_schedulers)
 
     def load_states(self) -> None:
-        """Note whether the run goes on from a checkpoint; the hooks hear of it later."""
+        """Restore hooks, message hub and schedulers from a checkpoint."""
         super().load_states()
-        checkpoint = self._loaded()
+        checkpoint = self._loaded_checkpoint()
         self._resume = checkpoint is not None
         if checkpoint is not None:
             self.message_hub.load_state_dict(checkpoint.get("message_hub", {}))
             states = checkpoint.get("param_schedulers")
             if self.param_schedulers and states:
-                _each(self.param_schedulers, _load, states)
+                _load_states(self.param_schedulers, states)
 
-    def _loaded(self) -> dict[str, Any] | None:
-        found = [hosted.loaded_checkpoint for hosted in self.hosted_hooks()]
-        return next((one for one in found if one is not None), None)
+    def _loaded_checkpoint(self) -> dict[str, Any] | None:
+        loaded = (hosted.loaded_checkpoint for hosted in self.hosted_hooks())
+        return next((checkpoint for checkpoint in loaded if checkpoint is not None), None)
 
-    # -- on the way ------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Let mmengine's own ``MessageHub.get_current_instance()`` be the run's, where it is."""
+        """Attach the hooks, and make the hub mmengine's current one, if mmengine is loaded."""
         super().begin()
-        informs = (
-            base.__name__ == "RuntimeInfoHook"
-            for hosted in self.hosted_hooks()
-            for base in type(hosted.foreign_hook).__mro__
-        )
-        self._info = None if any(informs) else RuntimeInfo(self)
-        _librarys_hubs()[self.message_hub.instance_name] = self.message_hub
+        bases = [base for one in self.hosted_hooks() for base in type(one.foreign_hook).__mro__]
+        has_hook = any(base.__name__ == "RuntimeInfoHook" for base in bases)
+        self._info = None if has_hook else RuntimeInfo(self)
+        _library_hubs()[self.message_hub.instance_name] = self.message_hub
 
     def end(self) -> None:
-        """Take the message hub out of the library's hands."""
-        _librarys_hubs().pop(self.message_hub.instance_name, None)
+        """Remove the message hub from the library's."""
+        _library_hubs().pop(self.message_hub.instance_name, None)
         super().end()
 
     def prepare(self, point: str) -> None:
-        """Do what comes before the first hook at a point, and tell the message hub."""
+        """Call the facade's own method for a point, then that of the runtime info."""
         super().prepare(point)
-        tell = getattr(self._info, point, None)
-        if tell is not None:
-            tell()
+        write_info = getattr(self._info, point, None)
+        if write_info is not None:
+            write_info()
 
     def at_before_train(self) -> None:
-        """Call ``after_load_checkpoint`` where mmengine loads: between the two first points."""
-        checkpoint = self._loaded()
+        """Call ``after_load_checkpoint`` as mmengine does: between the first two points."""
+        checkpoint = self._loaded_checkpoint()
         called = [
             hosted for hosted in self.hosted_hooks() if hosted.implements("after_load_checkpoint")
         ]
         if checkpoint is not None and called:
             for hosted in called:
                 hosted.call_with_checkpoint("after_load_checkpoint", checkpoint)
-            # a hook may have changed what the model was to get
+            # a hook may have changed the weights
             self._runner.module.load_state_dict(checkpoint["state_dict"], strict=False)
         for hosted in self.hosted_hooks():
             hosted.loaded_checkpoint = None
 
     def at_after_val_epoch(self) -> None:
-        """Read what the validation has found."""
-        found = validation.val_metrics(self._runner.trainer)
-        self.metrics = {name: value.item() for name, value in found.items()}
+        """Read the results of the validation."""
+        self.metrics = self._validation_results()
 
     at_after_test_epoch = at_after_val_epoch
 
 
-class _NoConfig(dict[str, Any]):
-    """A config of nothing."""
+class _EmptyConfig(dict[str, Any]):
+    """A config without entries."""
 
     pretty_text = ""
     filename = None
 
 
-def _librarys_hubs() -> dict[str, Any]:
+def _library_hubs() -> dict[str, Any]:
     module: Any = sys.modules.get("mmengine.logging.message_hub")
-    known: Any = getattr(getattr(module, "MessageHub", None), "_instance_dict", None)
-    return known if isinstance(known, dict) else {}
+    hubs: Any = getattr(getattr(module, "MessageHub", None), "_instance_dict", None)
+    return hubs if isinstance(hubs, dict) else {}
 
 
-def _state(scheduler: Any, _: Any = None) -> Any:
-    return scheduler.state_dict()
-
-
-def _load(scheduler: Any, state: Any) -> None:
-    scheduler.load_state_dict(state)
-
-
-def _each(schedulers: Any, function: Any, values: Any = None) -> Any:
-    """Apply a function to every scheduler of a list, or of a dict of lists."""
+def _states_of(schedulers: Any) -> Any:
+    """Return the states of a list of schedulers, or of a dict of lists."""
     if isinstance(schedulers, dict):
-        return {k: _each(v, function, values and values[k]) for k, v in schedulers.items()}
-    values = [None] * len(schedulers) if values is None else values
-    return [function(one, value) for one, value in zip(schedulers, values, strict=True)]
+        return {name: _states_of(some) for name, some in schedulers.items()}
+    return [scheduler.state_dict() for scheduler in schedulers]
+
+
+def _load_states(schedulers: Any, states: Any) -> None:
+    """Restore a list of schedulers, or a dict of lists."""
+    if isinstance(schedulers, dict):
+        for name, some in schedulers.items():
+            _load_states(some, states[name])
+    else:
+        for scheduler, state in zip(schedulers, states, strict=True):
+            scheduler.load_state_dict(state)

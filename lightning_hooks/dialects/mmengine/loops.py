@@ -1,4 +1,4 @@
-"""The loops of mmengine's runner, as far as hooks touch them."""
+"""The loops of mmengine's runner, with the attributes that hooks use."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class _Loop:
         self._runner = runner
 
     @property
-    def _stands_for(self) -> str:
+    def _library_name(self) -> str:
         return type(self).__name__
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """mmengine's own, where a hook has imported it: ``isinstance(runner.train_loop, ...)``."""
-        return getattr(sys.modules.get("mmengine.runner"), self._stands_for, type(self))
+        """The library's own class, if it is loaded, for ``isinstance(runner.train_loop, ...)``."""
+        return getattr(sys.modules.get("mmengine.runner"), self._library_name, type(self))
 
     def __getattr__(self, name: str) -> Any:
         kind = type(self).__name__
-        known = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
+        public = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
         raise AttributeError(
-            f"mmengine's {kind} has no {name!r} here, only {known}: Lightning's own loop runs the "
-            "batches. What goes over them once more can do it by trainer.validate after the fit"
+            f"mmengine's {kind} has no {name!r} here, only {public}: Lightning's own loop runs the "
+            "batches. To run over them once more, use trainer.validate after the fit"
         )
 
 
@@ -36,22 +36,22 @@ class TrainLoop(_Loop):
     """``runner.train_loop``."""
 
     @property
-    def _stands_for(self) -> str:
+    def _library_name(self) -> str:
         return f"{'Epoch' if self._runner.counts_epochs else 'Iter'}BasedTrainLoop"
 
     @property
     def iter(self) -> int:
-        """Iterations done."""
+        """Number of finished iterations."""
         return int(self._runner.iter)
 
     @property
     def epoch(self) -> int:
-        """Epochs done; a run that is counted in iterations is one epoch."""
+        """Number of finished epochs; a run that is counted in iterations is one epoch."""
         return int(self._runner.epoch) if self._runner.counts_epochs else 0
 
     @property
     def max_iters(self) -> Any:
-        """Iterations to do; assign ``_max_iters`` to change it."""
+        """Number of iterations of the run; assign ``_max_iters`` to change it."""
         return self._runner.max_iters
 
     @property
@@ -64,7 +64,7 @@ class TrainLoop(_Loop):
 
     @property
     def max_epochs(self) -> Any:
-        """Epochs to do; assign ``_max_epochs`` to change it."""
+        """Number of epochs of the run; assign ``_max_epochs`` to change it."""
         return self._max_epochs
 
     @property
@@ -77,7 +77,7 @@ class TrainLoop(_Loop):
 
     @property
     def val_interval(self) -> Any:
-        """Epochs, or iterations, from one validation to the next."""
+        """Number of epochs, or iterations, between two validations."""
         trainer = self._runner.trainer
         by_iter = not self._runner.counts_epochs and trainer.val_check_batch
         return trainer.val_check_batch if by_iter else trainer.check_val_every_n_epoch
@@ -91,12 +91,12 @@ class TrainLoop(_Loop):
 
     @property
     def metainfo(self) -> Any:
-        """What the training set says of itself, None if it does not."""
+        """The training set's ``metainfo``, None if it has none."""
         return getattr(getattr(self.dataloader, "dataset", None), "metainfo", None)
 
     @property
     def stop_training(self) -> bool:
-        """Whether training ends; set it to make it so."""
+        """Whether training ends; it can be assigned."""
         return bool(self._runner.should_stop)
 
     @stop_training.setter
@@ -109,8 +109,8 @@ class ValLoop(_Loop):
 
     @property
     def dataloader(self) -> Any:
-        """The validation loader, None where there is none."""
-        return _alone(self._runner.trainer.val_dataloaders)
+        """The validation loader; None without one."""
+        return _single(self._runner.trainer.val_dataloaders)
 
 
 class TestLoop(_Loop):
@@ -120,9 +120,9 @@ class TestLoop(_Loop):
 
     @property
     def dataloader(self) -> Any:
-        """The test loader, None where there is none."""
-        return _alone(self._runner.trainer.test_dataloaders)
+        """The test loader; None without one."""
+        return _single(self._runner.trainer.test_dataloaders)
 
 
-def _alone(loaders: Any) -> Any:
+def _single(loaders: Any) -> Any:
     return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders

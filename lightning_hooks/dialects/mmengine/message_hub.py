@@ -1,4 +1,4 @@
-"""``MessageHub``: mmengine's place for scalars with their history and for other values."""
+"""``MessageHub``: mmengine's store of scalars with their histories, and of other values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["HistoryBuffer", "MessageHub"]
 
 
 class HistoryBuffer(history.HistoryBuffer):
-    """A scalar's values with their counts, and mmengine's statistics of the last of them.
+    """A scalar's values with their counts, and mmengine's statistics of the last values.
 
     >>> loss = HistoryBuffer()
     >>> for value in (3.0, 1.0, 2.0):
@@ -25,7 +25,7 @@ class HistoryBuffer(history.HistoryBuffer):
     """
 
     def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # its name
-        """Add a value, with how many it stands for."""
+        """Add a value, with the number of values that it is the mean of."""
         super().update(log_val, count)
 
     @property
@@ -35,21 +35,21 @@ class HistoryBuffer(history.HistoryBuffer):
         return np.array([value for value, _ in pairs]), np.array([count for _, count in pairs])
 
     def current(self) -> float:
-        """The last value."""
+        """Return the last value."""
         return self.latest()
 
     def mean(self, window_size: int | None = None) -> float:
-        """The sum of the last values over the sum of their counts; of all by default."""
+        """Return the sum of the last values over the sum of their counts; of all by default."""
         values, counts = self.data
         n = window_size or len(values)
         return float(values[-n:].sum() / counts[-n:].sum())
 
     def max(self, window_size: int | None = None) -> float:
-        """The largest of the last values."""
+        """Return the largest of the last values."""
         return float(self.data[0][-(window_size or 0) :].max())
 
     def min(self, window_size: int | None = None) -> float:
-        """The smallest of the last values."""
+        """Return the smallest of the last values."""
         return float(self.data[0][-(window_size or 0) :].min())
 
     def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -60,21 +60,21 @@ class HistoryBuffer(history.HistoryBuffer):
 
 
 class MessageHub:
-    """Scalars by name with their history (``log_scalars``), other values (``runtime_info``).
+    """Scalars by name with their histories (``log_scalars``), and other values (``runtime_info``).
 
-    What is added with ``resumed=False`` is not in ``state_dict()``.
+    Values that are added with ``resumed=False`` are not saved.
     """
 
     def __init__(self) -> None:
         self.instance_name = f"lightning_hooks_{id(self):x}"
-        self._passing: set[str] = set()  # names that are not saved
+        self._unsaved: set[str] = set()
         self.log_scalars: OrderedDict[str, HistoryBuffer] = OrderedDict()
         self.runtime_info: OrderedDict[str, Any] = OrderedDict()
 
     def update_scalar(self, key: str, value: Any, count: int = 1, resumed: bool = True) -> None:
         """Add a value to a scalar's history."""
         if not resumed:
-            self._passing.add(key)
+            self._unsaved.add(key)
         self.log_scalars.setdefault(key, HistoryBuffer()).update(value, count)
 
     def update_scalars(self, log_dict: Mapping[str, Any], resumed: bool = True) -> None:
@@ -92,11 +92,11 @@ class MessageHub:
     def update_info_dict(self, info_dict: Mapping[str, Any], resumed: bool = True) -> None:
         """Set several values."""
         if not resumed:
-            self._passing.update(info_dict)
+            self._unsaved.update(info_dict)
         self.runtime_info.update(info_dict)
 
     def pop_info(self, key: str, default: Any = None) -> Any:
-        """Take a value out."""
+        """Remove and return a value."""
         return self.runtime_info.pop(key, default)
 
     def get_info(self, key: str, default: Any = None) -> Any:
@@ -107,7 +107,7 @@ class MessageHub:
         """Return a scalar's history.
 
         Raises:
-            KeyError: if there is none of that name.
+            KeyError: if there is no scalar of that name.
         """
         if key not in self.log_scalars:
             known = ", ".join(self.log_scalars) or "none"
@@ -115,20 +115,20 @@ class MessageHub:
         return self.log_scalars[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a run that goes on needs: histories as values and counts, and the other values."""
-        kept = {k: v for k, v in self.log_scalars.items() if k not in self._passing}
-        read_pending(kept.values())  # one copy from the device for all of them
-        pairs = {name: history.values() for name, history in kept.items()}
+        """Return the histories, as values and counts, and the other values."""
+        saved = {k: v for k, v in self.log_scalars.items() if k not in self._unsaved}
+        read_pending(saved.values())  # one copy from the device for all of them
+        pairs = {name: history.values() for name, history in saved.items()}
         return {
             "log_scalars": {
                 name: [[v for v, _ in values], [c for _, c in values]]
                 for name, values in pairs.items()
             },
-            "runtime_info": {k: v for k, v in self.runtime_info.items() if k not in self._passing},
+            "runtime_info": {k: v for k, v in self.runtime_info.items() if k not in self._unsaved},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
         for name, saved in state.get("log_scalars", {}).items():
             values, counts = getattr(saved, "data", saved)  # mmengine saves its buffers
             self.log_scalars[name] = history = HistoryBuffer()

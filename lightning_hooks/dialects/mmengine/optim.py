@@ -1,4 +1,4 @@
-"""mmengine's optimizer wrappers and visualizer, as far as hooks touch them."""
+"""mmengine's optimizer wrappers and visualizer, with the methods that hooks use."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ __all__ = ["OptimWrapper", "OptimWrapperDict", "Visualizer"]
 
 
 class OptimWrapper:
-    """``runner.optim_wrapper``: the optimizer; what is not here is the optimizer's own."""
+    """``runner.optim_wrapper``: the optimizer, with mmengine's methods besides its own."""
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
 
     def __getattr__(self, name: str) -> Any:
-        if name == "optimizer":  # not there while a copy is being made
+        if name == "optimizer":  # missing while a copy is being made
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
     def get_lr(self) -> dict[str, list[float]]:
-        """The learning rate of every group."""
+        """Return the learning rate of every group."""
         return {"lr": [group["lr"] for group in self.optimizer.param_groups]}
 
     def get_momentum(self) -> dict[str, list[float]]:
-        """The momentum, or Adam's first beta, of every group."""
+        """Return the momentum, or Adam's first beta, of every group."""
         groups = self.optimizer.param_groups
         return {"momentum": [g.get("momentum", g.get("betas", [0])[0]) for g in groups]}
 
     def update_params(self, loss: Any, **kwargs: Any) -> None:
-        """Run backward and step, for a hook that owns it."""
+        """Run backward and step, for a hook that owns both."""
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -39,25 +39,25 @@ class OptimWrapperDict(dict[str, OptimWrapper]):
     """``runner.optim_wrapper`` of several optimizers, by name."""
 
     def get_lr(self) -> dict[str, list[float]]:
-        """The learning rates of every group, as ``{name}.lr``."""
+        """Return the learning rates of every group, as ``{name}.lr``."""
         return {f"{name}.lr": one.get_lr()["lr"] for name, one in self.items()}
 
     def get_momentum(self) -> dict[str, list[float]]:
-        """The momenta of every group, as ``{name}.momentum``."""
+        """Return the momenta of every group, as ``{name}.momentum``."""
         return {f"{name}.momentum": one.get_momentum()["momentum"] for name, one in self.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all."""
+        """Return the states of all optimizers."""
         return {name: one.state_dict() for name, one in self.items()}
 
     def zero_grad(self, **kwargs: Any) -> None:
-        """Forget the gradients of all."""
+        """Clear the gradients of all optimizers."""
         for one in self.values():
             one.zero_grad(**kwargs)
 
 
 class Visualizer:
-    """``runner.visualizer``: what it is given goes to the Trainer's loggers."""
+    """``runner.visualizer``, which writes to the Trainer's loggers."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -83,7 +83,7 @@ class Visualizer:
             logger.log_hyperparams(dict(config))
 
     def add_graph(self, model: Any, data_batch: Any, **kwargs: Any) -> None:
-        """Nothing: Lightning's loggers have their own ``log_graph``."""
+        """Do nothing: Lightning's loggers have their own ``log_graph``."""
 
     def close(self) -> None:
-        """Nothing: the Trainer closes its loggers."""
+        """Do nothing: the Trainer closes its loggers."""

@@ -1,4 +1,4 @@
-"""``RuntimeInfo``: what mmengine's ``RuntimeInfoHook`` tells a message hub, where there is none."""
+"""``RuntimeInfo``: the entries of mmengine's ``RuntimeInfoHook``, in runs without this hook."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.dialects.facade import scalars_of
 from lightning_hooks.engine.lightning_api import logged_values
 
 __all__ = ["RuntimeInfo"]
 
 
 class RuntimeInfo:
-    """Tells the message hub where the run stands, and the scalars of its steps.
+    """Writes the state of the run and the scalars of its steps to the message hub.
 
     ==========================  ==============================================================
     key                         value
     ==========================  ==============================================================
-    ``epoch``, ``iter``         those done
-    ``max_epochs max_iters``    those to do
+    ``epoch``, ``iter``         number of finished ones
+    ``max_epochs max_iters``    length of the run
     ``loop_stage``              ``train``, ``val`` or ``test``
-    ``dataset_meta``            the training set's ``metainfo``, if it has that
+    ``dataset_meta``            the training set's ``metainfo``, if it has one
     ``cfg``, ``seed``,          the config's text, the seed of ``seed_everything``, the run's name
     ``experiment_name``
     ``train/<lr>``              the first group's learning rate, by the names of ``get_lr()``
@@ -32,76 +33,75 @@ class RuntimeInfo:
     def __init__(self, facade: Any) -> None:
         self._runner = facade
         self._hub = facade.message_hub
-        self._outer: Any = None  # the stage around a validation
+        self._outer_stage: Any = None  # the stage around a validation
         self._seen: dict[str, torch.Tensor] = {}
 
     def before_run(self) -> None:
-        """Tell what the run is."""
+        """Write config, seed and name of the run."""
         runner = self._runner
         text = getattr(runner.cfg, "pretty_text", "")
         names = {"cfg": text, "seed": runner.seed, "experiment_name": runner.experiment_name}
         self._hub.update_info_dict(names)
 
     def before_train(self) -> None:
-        """Tell the limits."""
+        """Write the length of the run."""
         runner = self._runner
-        known = ("epoch", "iter", "max_epochs", "max_iters")
-        found = {name: getattr(runner, name) for name in known}
-        self._hub.update_info_dict({"loop_stage": "train", **found})
+        names = ("epoch", "iter", "max_epochs", "max_iters")
+        counters = {name: getattr(runner, name) for name in names}
+        self._hub.update_info_dict({"loop_stage": "train", **counters})
         if runner.train_loop.metainfo is not None:
             self._hub.update_info("dataset_meta", runner.train_loop.metainfo)
 
     def before_train_epoch(self) -> None:
-        """Tell the epoch."""
+        """Write the epoch."""
         self._hub.update_info("epoch", self._runner.epoch)
 
     def before_train_iter(self) -> None:
-        """Tell the iteration and its learning rate."""
+        """Write the iteration and its learning rate."""
         self._hub.update_info("iter", self._runner.iter)
         for name, rates in self._runner.optim_wrapper.get_lr().items():
             self._hub.update_scalar(f"train/{name}", rates[0])
 
     def after_train_iter(self) -> None:
-        """Tell the step's scalars."""
+        """Write the scalars of the step."""
         runner = self._runner._runner
         outputs = getattr(runner, "outputs", None) or {}
-        found = {**outputs, **logged_values.step_metrics(runner.trainer, self._seen)}
-        for name, value in {**found, **(outputs.get("log_vars") or {})}.items():
-            if isinstance(value, torch.Tensor) and value.numel() == 1:
-                value = value.detach().as_subclass(torch.Tensor)
-                self._hub.update_scalar(f"train/{name}", value)
-            elif isinstance(value, (int, float)):
-                self._hub.update_scalar(f"train/{name}", value)
+        logged = logged_values.step_metrics(runner.trainer, self._seen)
+        values = {**outputs, **logged, **(outputs.get("log_vars") or {})}
+        for name, value in scalars_of(values).items():
+            self._hub.update_scalar(f"train/{name}", value)
 
     def after_run(self) -> None:
-        """The stage is over."""
+        """Remove the stage."""
         self._hub.pop_info("loop_stage")
 
     def before_val_epoch(self) -> None:
-        """Tell the stage."""
-        self._outer = self._hub.get_info("loop_stage")
+        """Write the stage."""
+        self._outer_stage = self._hub.get_info("loop_stage")
         self._hub.update_info("loop_stage", "val")
 
     def after_val_epoch(self) -> None:
-        """Tell what was found."""
-        for name, value in self._runner.metrics.items():
-            self._hub.update_scalar(f"val/{name}", value)
+        """Write the results of the validation."""
+        self._write_results("val")
 
     def after_val(self) -> None:
-        """Go back to the stage before."""
+        """Restore the stage before the validation."""
         self._hub.pop_info("loop_stage")
-        if self._outer is not None:
-            self._hub.update_info("loop_stage", self._outer)
+        if self._outer_stage is not None:
+            self._hub.update_info("loop_stage", self._outer_stage)
 
     def before_test(self) -> None:
-        """Tell the stage."""
+        """Write the stage."""
         self._hub.update_info("loop_stage", "test")
 
     def after_test_epoch(self) -> None:
-        """Tell what was found."""
-        for name, value in self._runner.metrics.items():
-            self._hub.update_scalar(f"test/{name}", value)
+        """Write the results of the test."""
+        self._write_results("test")
 
     def after_test(self) -> None:
-        """The stage is over."""
+        """Remove the stage."""
         self._hub.pop_info("loop_stage")
+
+    def _write_results(self, stage: str) -> None:
+        for name, value in self._runner.metrics.items():
+            self._hub.update_scalar(f"{stage}/{name}", value)

@@ -18,15 +18,28 @@ DEFAULT = ("iter", "data", "infer", "post")
 
 
 class _Timer:
-    """How long something took, summed over its calls."""
+    """The average seconds of a part; the first calls are not counted.
 
-    def __init__(self) -> None:
+    Args:
+        num_warmup: Number of calls that are not counted.
+    """
+
+    def __init__(self, num_warmup: int) -> None:
         self.began: float | None = None
         self.total, self.calls, self.last = 0.0, 0, 0.0
+        self._warmup = num_warmup
 
     @property
     def average(self) -> float:
         return self.total / self.calls if self.calls else self.last
+
+    def stop(self, began: float) -> None:
+        self.last, self.began = time.perf_counter() - began, None
+        if self._warmup > 0:
+            self._warmup -= 1
+        else:
+            self.total += self.last
+            self.calls += 1
 
 
 class TestHook(Callback):
@@ -45,21 +58,20 @@ class TestHook(Callback):
             hook.log_stats(i, 0, len(loader), len(loader))
             hook.iter_tic(); hook.data_tic()
 
-    In ``Trainer(callbacks=[hook])`` it times ``Trainer.test``: ``data`` is the wait for a batch,
-    ``infer`` the test step, ``iter`` both. What the step does after inference is timed as
-    ``post`` where the module calls ``post_tic`` and ``post_toc``.
+    In ``Trainer(callbacks=[hook])`` it times ``Trainer.test``: ``data`` is the loading of a batch,
+    ``infer`` the test step, ``iter`` both. The module may call ``post_tic`` and ``post_toc`` to
+    time the work after inference.
 
-    The device is waited for at both ends of every timer, so that what it does is counted where
-    it belongs.
+    Every timer synchronizes the device when it starts and stops.
 
     Args:
-        cfg_filename: What is tested; it heads the lines.
-        logperiod: Iterations from one line to the next.
-        num_warmup: Calls of every timer, at the beginning, that are not averaged.
+        cfg_filename: Name at the beginning of the lines.
+        logperiod: Number of iterations between two lines.
+        num_warmup: Number of first calls of every timer that are not averaged.
     """
 
     hook_dialect = "pet"
-    __test__ = False  # no test class of pytest's
+    __test__ = False  # for pytest
 
     def __init__(self, cfg_filename: str = "", logperiod: int = 10, num_warmup: int = 3) -> None:
         if not isinstance(logperiod, int) or logperiod < 1:
@@ -70,21 +82,19 @@ class TestHook(Callback):
         self.logperiod = logperiod
         self.num_warmup = num_warmup
         self.timers: dict[str, _Timer] = {}
-        self._warm: dict[str, int] = {}
         for name in DEFAULT:
             self.add_timer(name)
 
     # -- timers ----------------------------------------------------------------------------
 
     def add_timer(self, name: str) -> None:
-        """Make a timer, which has ``<name>_tic()`` and ``<name>_toc()`` from then on."""
+        """Add a timer, with methods ``<name>_tic()`` and ``<name>_toc()``."""
         if not name.isidentifier():
-            raise ValueError(f"name must be one of a variable, got {name!r}")
-        self.timers[name] = _Timer()
-        self._warm[name] = 0
+            raise ValueError(f"name must be a valid identifier, got {name!r}")
+        self.timers[name] = _Timer(self.num_warmup)
 
     def reset_timer(self, name: str | None = None) -> None:
-        """Set a timer, or all of them, back to nothing."""
+        """Reset a timer, or all timers, to zero."""
         for each in self.timers if name is None else [name]:
             self._timer(each)
             self.add_timer(each)
@@ -92,28 +102,24 @@ class TestHook(Callback):
     def tic(self, name: str) -> None:
         """Start a timer."""
         timer = self._timer(name)
-        _wait_for_device()
+        _synchronize()
         timer.began = time.perf_counter()
 
     def toc(self, name: str) -> float:
         """Stop a timer; return its average in seconds.
 
         Raises:
-            RuntimeError: if it was not started.
+            RuntimeError: if it is not running.
         """
         timer = self._timer(name)
         if timer.began is None:
             raise RuntimeError(f"toc({name!r}) without tic({name!r})")
-        _wait_for_device()
-        timer.last, timer.began = time.perf_counter() - timer.began, None
-        self._warm[name] += 1
-        if self._warm[name] > self.num_warmup:
-            timer.total += timer.last
-            timer.calls += 1
+        _synchronize()
+        timer.stop(timer.began)
         return timer.average
 
     def average(self, name: str) -> float:
-        """The average seconds of a timer after its warm-up; during it, the last ones."""
+        """Return the average seconds of a timer after its warm-up; during it, the last ones."""
         return self._timer(name).average
 
     def _timer(self, name: str) -> _Timer:
@@ -139,16 +145,16 @@ class TestHook(Callback):
         suffix: str | None = None,
         log_all: bool = False,
     ) -> str | None:
-        """Log a line every ``logperiod`` iterations, and for the last one; return it.
+        """Log a line every ``logperiod`` iterations, and after the last one; return it.
 
         Args:
-            cur_idx: The iteration, from 0.
-            start_ind: The first image of this process.
-            end_ind: The one after its last.
-            total_num_images: Images of all processes.
-            ims_per_gpu: Images of an iteration.
-            suffix: Put at the end.
-            log_all: Show every timer, not only those that Pet has from the beginning.
+            cur_idx: Index of the iteration, from 0.
+            start_ind: Index of this process's first image.
+            end_ind: Index after its last image.
+            total_num_images: Number of images of all processes.
+            ims_per_gpu: Number of images of an iteration.
+            suffix: Text at the end of the line.
+            log_all: Whether timers that the user added are shown too.
         """
         done = min((cur_idx + 1) * ims_per_gpu, end_ind - start_ind)
         if (cur_idx + 1) % self.logperiod and done < end_ind - start_ind:
@@ -169,11 +175,11 @@ class TestHook(Callback):
     # -- as a callback ---------------------------------------------------------------------
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin anew."""
+        """Reset all timers."""
         self.reset_timer()
 
     def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Wait for the first batch."""
+        """Start the timers of the first batch."""
         self.tic("iter")
         self.tic("data")
 
@@ -185,7 +191,7 @@ class TestHook(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """The batch is there."""
+        """Stop the timer of loading, and start that of the step."""
         self.toc("data")
         self.tic("infer")
 
@@ -198,7 +204,7 @@ class TestHook(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """The step is done; wait for the next batch."""
+        """Log the step, and start the timers of the next batch."""
         self.toc("infer")
         self.toc("iter")
         batches = trainer.num_test_batches[dataloader_idx]
@@ -208,6 +214,6 @@ class TestHook(Callback):
         self.tic("data")
 
 
-def _wait_for_device() -> None:
+def _synchronize() -> None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()

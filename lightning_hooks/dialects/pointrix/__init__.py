@@ -8,7 +8,7 @@ The loop, with the points of a hook, which gets the trainer alone::
         hook.before_train_iter(trainner)
         # forward, backward, the optimizer's step: loss_dict
         hook.after_train_iter(trainner)
-        # where validation is due:
+        # if validation is due:
         hook.before_val(trainner)
         for _ in range(val_dataset_size):
             hook.before_val_iter(trainner)
@@ -17,12 +17,12 @@ The loop, with the points of a hook, which gets the trainer alone::
     hook.after_train(trainner)
     hook.after_run(trainner)
 
-``before_save_checkpoint(trainner)`` and ``after_load_checkpoint(trainner, checkpoint)`` come with
-Lightning's checkpoints, ``exception()`` when training raises. Any further point is called with
-``trainner.call_hook(name)`` or ``HookAdapter.call_hook(name)``. Hooks without a point are skipped,
-and a TypeError raised in a hook says which hook it was.
+``before_save_checkpoint(trainner)`` and ``after_load_checkpoint(trainner, checkpoint)`` are called
+for Lightning's checkpoints, ``exception()`` when training raises, and any other point by
+``trainner.call_hook(name)`` or ``HookAdapter.call_hook(name)``. Hooks without a point are skipped.
+A TypeError in a hook is raised again with the hook's name.
 
-The library leaves out ``after_run`` and the points of checkpoints, though it names them.
+pointrix itself names ``after_run`` and the points of checkpoints, but never calls them.
 """
 
 from __future__ import annotations

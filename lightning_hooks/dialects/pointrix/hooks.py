@@ -1,4 +1,4 @@
-"""pointrix's base of hooks, and the hooks that its trainers come with."""
+"""pointrix's base class of hooks, and its own hooks."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class Hook(HostedOnly):
         """When training raises."""
 
 
-def _interval(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
-    return value
+def _check_interval(interval: Any) -> int:
+    if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
+        raise ValueError(f"interval must be an int of at least 1, got {interval!r}")
+    return interval
 
 
 @HOOK_REGISTRY.register()
@@ -87,20 +87,20 @@ class LogHook(Hook):
     ===================  ======================================================
     key                  value
     ===================  ======================================================
-    the loss's own name  every value of ``loss_dict``, each ``interval``
-    ``lr/<group>``       the rate of each group, by its ``name`` or its number
+    the loss's own name  every value of ``loss_dict``
+    ``lr/<group>``       the rate of each group, by its ``name`` or index
     ``val/<metric>``     every value of ``metric_dict``, after each validation
     ===================  ======================================================
 
     Args:
-        interval: Iterations from one writing to the next.
+        interval: Number of iterations between two writes.
     """
 
     def __init__(self, interval: int = 10) -> None:
-        self.interval = _interval("interval", interval)
+        self.interval = _check_interval(interval)
 
     def after_train_iter(self, trainner: Any) -> None:
-        """Write losses and rates."""
+        """Write losses and rates at the end of an interval."""
         step = trainner.global_step
         if step % self.interval:
             return
@@ -111,38 +111,38 @@ class LogHook(Hook):
 
     def after_val(self, trainner: Any) -> None:
         """Write metrics."""
-        step = trainner.global_step - 1  # of the iteration before
+        step = trainner.global_step - 1  # the finished iteration
         for name, value in trainner.metric_dict.items():
             trainner.writer.write_scalar(f"val/{name}", value, step)
         if trainner.metric_dict:
-            found = ", ".join(f"{name} {value:.4f}" for name, value in trainner.metric_dict.items())
-            trainner.logger.info("step %d: %s", step, found)
+            text = ", ".join(f"{name} {value:.4f}" for name, value in trainner.metric_dict.items())
+            trainner.logger.info("step %d: %s", step, text)
 
 
 @HOOK_REGISTRY.register()
 class CheckPointHook(Hook):
-    """Writes model, optimizer and step to ``exp_dir/chkpnt{step}.pth``, and at the end.
+    """Saves model, optimizer and step to ``exp_dir/chkpnt{step}.pth``, every interval and last.
 
     Args:
-        interval: Iterations from one file to the next; ``trainner.cfg.save_step`` by default.
+        interval: Number of iterations between two files; ``trainner.cfg.save_step`` by default.
     """
 
     def __init__(self, interval: int | None = None) -> None:
-        self.interval = None if interval is None else _interval("interval", interval)
+        self.interval = None if interval is None else _check_interval(interval)
         self._saved = -1
 
     def before_train(self, trainner: Any) -> None:
-        """Nothing is saved yet."""
+        """Forget the files of an earlier run."""
         self._saved = -1
 
     def after_train_iter(self, trainner: Any) -> None:
-        """Save if it is time to."""
+        """Save at the end of an interval."""
         interval = self.interval or getattr(trainner.cfg, "save_step", None)
         if interval and trainner.global_step % interval == 0:
             self._save(trainner, trainner.global_step)
 
     def after_train(self, trainner: Any) -> None:
-        """Save what the run has made."""
+        """Save the last iteration, unless it was saved."""
         if self._saved != trainner.global_step - 1:
             self._save(trainner, trainner.global_step - 1)
 
@@ -150,17 +150,17 @@ class CheckPointHook(Hook):
         self._saved = step
         if trainner.rank == 0:
             model = to_cpu(trainner.model.state_dict())
-            state = {"global_step": step, "model": model}
-            state["optimizer"] = trainner.optimizer.state_dict()
+            optimizer = trainner.optimizer.state_dict()
+            state = {"global_step": step, "model": model, "optimizer": optimizer}
             save_torch(state, os.path.join(trainner.exp_dir, f"chkpnt{step}.pth"))
 
 
 @HOOK_REGISTRY.register()
 class ProgressHook(Hook):
-    """Draws a bar of the run with the last losses, on the terminal.
+    """Draws a progress bar with the last losses on the terminal.
 
     Args:
-        interval: Iterations from one drawing to the next; ``cfg.bar_upd_interval`` by default.
+        interval: Number of iterations between two updates; ``cfg.bar_upd_interval`` by default.
 
     Raises:
         ImportError: if rich is not installed.
@@ -170,7 +170,7 @@ class ProgressHook(Hook):
         from lightning_hooks.loggers.trackers.packages import require
 
         require("rich", type(self).__name__, extra="cli")
-        self.interval = None if interval is None else _interval("interval", interval)
+        self.interval = None if interval is None else _check_interval(interval)
         self._bar: Any = None
 
     def before_train(self, trainner: Any) -> None:
@@ -188,7 +188,7 @@ class ProgressHook(Hook):
         self._bar.start()
 
     def after_train_iter(self, trainner: Any) -> None:
-        """Draw the bar if it is time to."""
+        """Update the bar at the end of an interval."""
         interval = self.interval or getattr(trainner.cfg, "bar_upd_interval", None) or 10
         step = trainner.global_step
         if self._bar is not None and (step % interval == 0 or step == trainner.max_steps):
@@ -197,11 +197,11 @@ class ProgressHook(Hook):
             self._bar.update(self._task, completed=step, description=text)
 
     def after_train(self, trainner: Any) -> None:
-        """Leave the bar as it is."""
+        """Stop updating the bar."""
         self.exception()
 
     def exception(self) -> None:
-        """Leave the bar as it is."""
+        """Stop updating the bar."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.stop()

@@ -39,17 +39,16 @@ class HookRegistry:
             return self.register
         if not inspect.isclass(cls):
             raise TypeError(f"only classes can be registered as hooks, got {cls!r}")
-        known = self._classes.get(cls.__name__)
-        if known is not None and known is not cls:
-            raise KeyError(f"the hook {cls.__name__} is registered already, by {known.__module__}")
-        self._classes[cls.__name__] = cls
+        other = self._classes.setdefault(cls.__name__, cls)
+        if other is not cls:
+            raise KeyError(f"the hook {cls.__name__} is registered already, by {other.__module__}")
         return cls
 
     def get(self, name: str) -> type:
         """Return the class of a name.
 
         Raises:
-            UnknownNameError: if there is none, with what may have been meant.
+            UnknownNameError: if there is none, with the closest name.
         """
         if name not in self._classes:
             raise UnknownNameError(
@@ -69,24 +68,24 @@ def parse_hooks(cfg: Mapping[str, Any] | str | os.PathLike[str] | None) -> list[
     """Build hooks from a config, in its order.
 
     Args:
-        cfg: A dict of dicts with ``name`` and perhaps arguments, as ``{"log": {"name":
-            "LogHook"}}``, or a YAML file with it, at its root or under ``hooks`` (also
+        cfg: Dict of dicts with ``name`` and optional arguments, as ``{"log": {"name":
+            "LogHook"}}``, or a YAML file with such a dict, at its root or under ``hooks`` (also
             ``trainer: hooks``).
 
     Raises:
         UnknownNameError: for a name that is not registered.
-        TypeError: if the config is none, or a hook refuses its arguments; it is named.
+        TypeError: if the argument is no config, or a hook refuses its arguments.
 
     Note:
         Departures from pointrix: the entries besides ``name`` are the constructor's arguments
-        (there ignored), and without a config there are no hooks (there None).
+        (there ignored), and without a config the list is empty (there None).
     """
     if cfg is None:
         return []
     if isinstance(cfg, (str, os.PathLike)):
         cfg = read_config(os.fspath(cfg))
-        cfg = cfg.get("trainer", cfg)
-        cfg = cfg.get("hooks", cfg) if isinstance(cfg, Mapping) else cfg
+        for key in ("trainer", "hooks"):
+            cfg = cfg.get(key, cfg) if isinstance(cfg, Mapping) else cfg
     if not isinstance(cfg, Mapping):
         raise TypeError(f"cfg must be a dict of hooks or a YAML file, got {cfg!r}")
     return [_build(key, entry) for key, entry in cfg.items()]

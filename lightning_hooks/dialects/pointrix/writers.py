@@ -1,4 +1,4 @@
-"""pointrix's writers: ``write_scalar``, ``write_image`` and ``write_config``, to our backends."""
+"""pointrix's writers of scalars, images and configs, to the backends of this package."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lightning_hooks.loggers.replay import WRITERS, writer_class
 from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["BackendWriter", "Nowhere", "TensorboardWriter", "Writer"]
+__all__ = ["BackendWriter", "NullWriter", "TensorboardWriter", "Writer"]
 
 
 class Writer:
-    """Writes scalars, images and a config; subclasses define where.
+    """The base of writers of scalars, images and a config.
 
     Args:
-        logfolder: Where it writes.
+        logfolder: Directory of the files.
     """
 
     def __init__(self, logfolder: str) -> None:
@@ -40,29 +40,29 @@ class Writer:
         """Wait until everything is written."""
 
 
-class Nowhere(Writer):
-    """Writes nothing: what all ranks but the first have."""
+class NullWriter(Writer):
+    """Writes nothing; the writer of all ranks but the first."""
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def write_image(self, name: str, image: Any, step: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class BackendWriter(Writer):
-    """Writes to one of the backends of this package, from a thread of its own.
+    """Writes to one of the backends of this package, from its own thread.
 
-    A backend that fails costs a warning; what it has not taken stays in ``{logfolder}/spool``.
+    If the backend fails, a warning is logged; undelivered values stay in ``{logfolder}/spool``.
 
     Args:
-        logfolder: Where it writes.
+        logfolder: Directory of the files.
         backend: ``tensorboard``, ``wandb``, ``mlflow``, ``neptune``, ``dvclive``, ``visdom`` or
             ``clearml``.
-        arguments: Passed to the backend's writer: ``init=dict(project="digits",
+        arguments: Arguments of the backend's writer: ``init=dict(project="digits",
             mode="offline")`` of ``wandb``, ``uri=`` of ``mlflow``, ``log_dir=`` of
             ``tensorboard``.
 
@@ -87,7 +87,7 @@ class BackendWriter(Writer):
         self._backend.send(step, images={name: image})
 
     def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
-        """Send a config as the run's parameters, which bear its name."""
+        """Send a config as the run's parameters, under the name."""
         self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class TensorboardWriter(BackendWriter):
     """Writes for TensorBoard.
 
     Args:
-        logfolder: The folder of the event files.
+        logfolder: Directory of the event files.
     """
 
     def __init__(self, logfolder: str) -> None:

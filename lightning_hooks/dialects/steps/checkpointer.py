@@ -1,4 +1,4 @@
-"""``Checkpointer``: the files of detectron2's and cvpods' ``PeriodicCheckpointer``."""
+"""``Checkpointer`` of detectron2 and cvpods: saves and loads a model's files."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LAST = "last_checkpoint"
 
 
 class Checkpointer:
-    """Saves a model and what belongs to it in ``{save_dir}/{name}.pth``, and loads them.
+    """Saves a model and other objects to ``{save_dir}/{name}.pth``, and loads them.
 
-    A file has ``model``, the state of each of ``checkpointables`` by its name, and what ``save``
-    was given; ``last_checkpoint`` beside it names the newest. A file that is being written does not
-    replace the one before until it is whole.
+    A file contains ``model``, the state of each of ``checkpointables`` by name, and the keywords of
+    ``save``. ``last_checkpoint`` in the same directory names the newest file. A file replaces an
+    older one only when it is complete.
 
     Args:
-        model: The model; of a wrapped one what is inside.
-        save_dir: Where the files are; nothing is saved without it.
+        model: The model; a wrapper such as DistributedDataParallel is removed.
+        save_dir: Directory of the files; without it nothing is saved.
         save_to_disk: Whether this process saves; by default only rank 0 does.
         checkpointables: Objects with ``state_dict()`` and ``load_state_dict()``.
 
@@ -58,10 +58,10 @@ class Checkpointer:
             self.add_checkpointable(key, checkpointable)
 
     def add_checkpointable(self, key: str, checkpointable: Any) -> None:
-        """Save one more object.
+        """Add an object to save.
 
         Raises:
-            KeyError: if there is one of that name.
+            KeyError: if there is already one of that name.
         """
         if key in self.checkpointables:
             raise KeyError(f"there is a checkpointable {key!r} already")
@@ -70,7 +70,7 @@ class Checkpointer:
         self.checkpointables[key] = checkpointable
 
     def save(self, name: str, **kwargs: Any) -> None:
-        """Save now, with whatever is given besides."""
+        """Save now; ``kwargs`` are further entries of the file."""
         if not self.save_dir or not self._saves():
             return
         state: dict[str, Any] = {"model": torch_files.to_cpu(self.model.state_dict())}
@@ -85,11 +85,11 @@ class Checkpointer:
         return not distributed or torch.distributed.get_rank() == 0
 
     def load(self, path: str, checkpointables: Sequence[str] | None = None) -> dict[str, Any]:
-        """Load a file into the model and the checkpointables; return what else is in it.
+        """Load a file into the model and the checkpointables; return its other entries.
 
         Args:
-            path: The file; nothing is loaded if it is empty.
-            checkpointables: The names of those that are loaded; all by default.
+            path: Path of the file; nothing is loaded if it is empty.
+            checkpointables: Names of those that are loaded; all by default.
         """
         if not path:
             return {}
@@ -101,29 +101,29 @@ class Checkpointer:
         return state
 
     def resume_or_load(self, path: str, *, resume: bool = True) -> dict[str, Any]:
-        """Load the newest file with all that belongs to it, or the weights of ``path``."""
+        """Load the newest file with all objects; without one, the weights of ``path``."""
         if resume and self.has_checkpoint():
             return self.load(self.get_checkpoint_file())
         return self.load(path, checkpointables=[])
 
     def has_checkpoint(self) -> bool:
-        """Whether something was saved."""
+        """Return whether something was saved."""
         return files.exists(files.join(self.save_dir, _LAST))
 
     def get_checkpoint_file(self) -> str:
-        """The newest file, an empty string where there is none."""
+        """Return the path of the newest file, or an empty string."""
         if not self.has_checkpoint():
             return ""
         system, path = files.filesystem(files.join(self.save_dir, _LAST))
         return files.join(self.save_dir, system.cat_file(path).decode().strip())
 
     def get_all_checkpoint_files(self) -> list[str]:
-        """All files in the directory."""
+        """Return the paths of all files in the directory."""
         system, path = files.filesystem(self.save_dir)
-        names = sorted(os.path.basename(found) for found in system.ls(path, detail=False))
+        names = sorted(os.path.basename(file) for file in system.ls(path, detail=False))
         return [files.join(self.save_dir, name) for name in names if name.endswith(".pth")]
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Say which file is the newest."""
+        """Write the name of the newest file to ``last_checkpoint``."""
         with files.atomic_write(files.join(self.save_dir, _LAST)) as file:
             file.write(last_filename_basename.encode())

@@ -138,14 +138,14 @@ class BestCheckpointer:
             self._save_if_best()
 
     def _save_if_best(self) -> None:
-        found = self.trainer.storage.latest_values().get(self.val_metric)
-        if found is None:
+        entry = self.trainer.storage.latest_values().get(self.val_metric)
+        if entry is None:
             self.trainer.logger.warning(
                 "%s: no scalar %r has been put; nothing is saved",
                 *(type(self).__name__, self.val_metric),
             )
             return
-        value, iteration = found
+        value, iteration = entry
         is_better = self.best_metric is None or self._sign * (value - self.best_metric) > 0
         if math.isfinite(value) and is_better:
             self.best_metric, self.best_iter = value, iteration

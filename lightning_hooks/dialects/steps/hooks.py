@@ -142,7 +142,7 @@ def _as_float(name: str, value: Any) -> float:
 
 
 class CallbackHook:
-    """Calls a function with the trainer at each point for which one is given.
+    """Calls the user's functions of the trainer, each at its point.
 
     Args:
         before_train: Called before the first iteration.

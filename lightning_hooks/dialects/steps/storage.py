@@ -218,7 +218,7 @@ class EventStorage:
     def bring_forward(self) -> None:
         """Make this storage the innermost one, if the innermost is another dialect's."""
         stack = _STACK.get()
-        if self in stack and not isinstance(stack[-1], type(self)):
+        if stack and not isinstance(stack[-1], type(self)) and self in stack:
             _STACK.set((*(storage for storage in stack if storage is not self), self))
 
     @classmethod
