@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, storage, timer
 from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
-from lightning_hooks.dialects.steps.facade import POINTS, TrainerFacade
+from lightning_hooks.dialects.steps.facade import TrainerFacade, step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
@@ -77,16 +76,7 @@ class _Facade(TrainerFacade):
     library = "cvpods.utils.dump.events"
 
 
-DIALECT = Dialect(
-    name="cvpods",
-    points=POINTS,
-    facade=_Facade,
-    arguments=no_arguments,
-    base="HookBase",
-    facade_points=("before_train_iter", "after_train_iter"),
-    on_error=("after_train",),
-    owners=("OptimizationHook",),
-)
+DIALECT = step_dialect("cvpods", _Facade, owners=("OptimizationHook",))
 
 
 class IterationTimer(timer.IterationTimer, HookBase):

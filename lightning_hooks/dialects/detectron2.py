@@ -19,10 +19,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, storage, timer
 from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
-from lightning_hooks.dialects.steps.facade import POINTS, TrainerFacade
+from lightning_hooks.dialects.steps.facade import TrainerFacade, step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
@@ -97,16 +96,7 @@ class _Facade(TrainerFacade):
     library = "detectron2.utils.events"
 
 
-DIALECT = Dialect(
-    name="detectron2",
-    points=POINTS,
-    facade=_Facade,
-    arguments=no_arguments,
-    base="HookBase",
-    facade_points=("before_train_iter", "after_train_iter"),
-    on_error=("after_train",),
-    further=("after_backward",),
-)
+DIALECT = step_dialect("detectron2", _Facade, further=("after_backward",))
 
 DetectionCheckpointer = Checkpointer
 

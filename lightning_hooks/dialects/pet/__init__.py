@@ -30,7 +30,7 @@ from lightning_hooks.dialects.pet.hooks import PreciseBN as PreciseBN
 from lightning_hooks.dialects.pet.hooks import TrainHook as TrainHook
 from lightning_hooks.dialects.pet.test_hook import TestHook as TestHook
 from lightning_hooks.dialects.steps import storage
-from lightning_hooks.dialects.steps.facade import POINTS, StepFacade
+from lightning_hooks.dialects.steps.facade import StepFacade, step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
@@ -96,12 +96,4 @@ def _accepted_keywords(method: Any) -> set[str] | None:
     return {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
-DIALECT = Dialect(
-    name="pet",
-    points=POINTS,
-    facade=_Facade,
-    arguments=_arguments,
-    base="TrainHook",
-    facade_points=("before_train_iter", "after_train_iter"),
-    on_error=("after_train",),
-)
+DIALECT = step_dialect("pet", _Facade, arguments=_arguments, base="TrainHook")

@@ -9,22 +9,14 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.hosting import Hosted
 from lightning_hooks.dialects.steps.rank_means import RankMeans
 from lightning_hooks.dialects.steps.storage import EventStorage
 from lightning_hooks.engine.lightning_api import logged_values
 
-__all__ = ["POINTS", "StepFacade", "TrainerFacade"]
-
-POINTS = {
-    "before_run": ("before_train",),
-    "before_train_iter": ("before_step",),
-    "after_train_iter": ("after_step",),
-    "after_run": ("after_train",),
-}
-"""The four points of a loop of steps at mmcv's."""
+__all__ = ["StepFacade", "TrainerFacade", "step_dialect"]
 
 
 class StepFacade(Facade):
@@ -178,3 +170,27 @@ class TrainerFacade(StepFacade):
     def _library_stack(self) -> list[Any]:
         stack = getattr(sys.modules.get(self.library), "_CURRENT_STORAGE_STACK", None)
         return stack if isinstance(stack, list) else []
+
+
+def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect:
+    """Return a dialect with the four points of a loop of steps.
+
+    Args:
+        name: Name of the dialect.
+        facade: Class of the object that hooks get in place of the runner.
+        options: Further arguments of the dialect.
+    """
+    defaults = {"arguments": no_arguments, "base": "HookBase"}
+    return Dialect(
+        name=name,
+        points={
+            "before_run": ("before_train",),
+            "before_train_iter": ("before_step",),
+            "after_train_iter": ("after_step",),
+            "after_run": ("after_train",),
+        },
+        facade=facade,
+        facade_points=("before_train_iter", "after_train_iter"),
+        on_error=("after_train",),
+        **{**defaults, **options},
+    )
