@@ -127,10 +127,12 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
         raise ValueError(f'a config of a {family} needs the key "policy", got {config!r}')
     arguments = dict(config)
     policy = arguments.pop("policy")
-    types = {name.lower(): name for name in HOOKS.module_dict if name.endswith(family)}
-    hook_type = types.get(f"{policy}{family}".lower())
+    names = sorted(HOOKS.module_dict)
+    by_lower_case = dict(zip(map(str.lower, names), names, strict=True))
+    hook_type = by_lower_case.get(f"{policy}{family}".lower())
     if hook_type is None:
-        hint = suggest(str(policy), [name.removesuffix(family) for name in types.values()])
+        known = [name.removesuffix(family) for name in names if name.endswith(family)]
+        hint = suggest(str(policy), known)
         raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
     return {"type": hook_type, **arguments}
 

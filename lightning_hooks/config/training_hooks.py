@@ -130,9 +130,9 @@ def register_training_hooks(
     items = training_items(copied(configs), by_epoch=by_epoch)
     hooks = ConfiguredHooks(configs=items, by_epoch=by_epoch, **adapter)
     kwargs: dict[str, Any] = {**length}
-    optimizers = [hook for hook in hooks.registered if isinstance(hook, OptimizerHook)]
-    if any(is_family(hook, *FP16.values()) for hook in optimizers):
-        kwargs["precision"] = "16-mixed"
+    for hook in hooks.registered:
+        if isinstance(hook, OptimizerHook) and is_family(hook, *FP16.values()):
+            kwargs["precision"] = "16-mixed"
     if checkpoint_config is not None:
         kwargs["enable_checkpointing"] = False
     interval = None if evaluation is None else evaluation_interval(hooks.registered[-1])

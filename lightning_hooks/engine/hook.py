@@ -15,6 +15,9 @@ __all__ = ["Hook"]
 
 F = TypeVar("F", bound=Callable[..., None])
 
+PLAIN = (bool, int, float, str, type(None))
+"""The types of constructor arguments that distinguish hooks of one class."""
+
 
 def _only_calls(generic: str) -> Callable[[F], F]:
     """Mark a method that does nothing but call ``generic``, so that the driver calls that one."""
@@ -68,6 +71,8 @@ class Hook(JoinsTrainer):
 
     key_arguments: Sequence[str] | None = None
     """Attributes that tell two stateful hooks of a class apart; None for all plain arguments."""
+
+    _plain_arguments: dict[str, Any]
 
     # -- the ten points --------------------------------------------------------------------
 
@@ -178,20 +183,20 @@ class Hook(JoinsTrainer):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Keep the constructor's plain arguments: they distinguish stateful hooks of one class."""
+        plain: dict[str, Any] = {}
+        if cls.__init__ is not object.__init__:
+            with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
+                bound = inspect.signature(cls.__init__).bind(cls, *args, **kwargs).arguments
+                plain = {k: v for k, v in bound.items() if isinstance(v, PLAIN)}
         hook = super().__new__(cls, *args, **kwargs)
-        if cls.__init__ is object.__init__:
-            if args or kwargs:
-                raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
-            return hook
-        with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
-            given = inspect.signature(cls.__init__).bind(hook, *args, **kwargs).arguments
-            plain = (bool, int, float, str, type(None))
-            hook._plain_arguments = {k: v for k, v in given.items() if isinstance(v, plain)}
+        if cls.__init__ is object.__init__ and (args or kwargs):
+            raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
+        hook._plain_arguments = plain
         return hook
 
     def state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two stateful hooks of one class."""
-        return getattr(self, "_plain_arguments", {})
+        return self._plain_arguments
 
     @property
     def state_key(self) -> str:

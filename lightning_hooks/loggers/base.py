@@ -89,8 +89,9 @@ class LoggerHook(Hook):
 
     def after_train_iter(self, runner: Any) -> None:
         """Average and log every ``interval`` iterations."""
-        every_n = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
-        if every_n(runner, self.interval) or (not self.ignore_last and self.end_of_epoch(runner)):
+        done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
+        is_due = self.interval > 0 and done % self.interval == 0
+        if is_due or (not self.ignore_last and self.end_of_epoch(runner)):
             runner.log_buffer.average(self.interval)
         if runner.log_buffer.ready:
             self.log(runner)

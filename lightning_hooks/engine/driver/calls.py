@@ -58,7 +58,9 @@ class Calls:
             raise
         finally:
             runner.calls_hooks = False
-        self.restore()
+        has_changes = runner.optimizer is not runner._known_optimizer or runner.flags_before_eval
+        if has_changes or not runner.module.training:
+            self.restore()
 
     def at_border(self, point: str) -> None:
         """Call a point of a run or an epoch; hooks may change the list of hooks meanwhile."""
@@ -68,11 +70,9 @@ class Calls:
     def restore(self) -> None:
         """Train with the optimizer that a hook has assigned; undo an evaluation by a hook."""
         runner = self._runner
-        if runner.optimizer is not runner._known_optimizer:
-            runner.take_optimizer()
-        is_evaluated = runner.flags_before_eval or not runner.module.training
+        runner.take_optimizer()
         # as in mmcv, a module with train_step is switched back by the next epoch
-        if is_evaluated and runner.mode != "val" and not trains_like_mmcv(runner.module):
+        if runner.mode != "val" and not trains_like_mmcv(runner.module):
             self._train_mode.restore()
 
     def capture_train_mode(self) -> None:

@@ -86,11 +86,11 @@ class Step(Policy):
     def __init__(
         self, step: int | list[int], gamma: float, minimum: float | None, /, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
         check_milestones("step", step)
         check_number("gamma", gamma, least=0)
         if minimum is not None:
             check_number(f"min_{self.symbol}", minimum, least=self.least_minimum)
+        super().__init__(**kwargs)
         self.step = step
         self.gamma = gamma
         self._minimum = minimum
