@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: all benches, each in a process of its own, or those that are named.
+"""Run all benches, or those named: ``python -m benchmarks``; each has a process of its own.
 
 Prints the tables, and writes what the documentation shows: ``results.json`` with every round's
 figures, ``goals.md`` and ``goals.png``; README's table gets the new numbers. Peers that are not
@@ -72,7 +72,7 @@ def run_apart(name: str, rounds: int | None) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the benches named on the command line."""
     parser = argparse.ArgumentParser(description=inspect.cleandoc(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--rounds", type=int, help="instead of each bench's own number")

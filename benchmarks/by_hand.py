@@ -1,4 +1,4 @@
-"""What the default set does in a step, written by hand: the floors of the bench ``defaults``."""
+"""The work of the default set, written by hand: the floors of the bench ``defaults``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ByHand", "InLists"]
 
 
 class ByHand(Muted):
-    """All in one callback: a cosine, two times, the loss, and a line with their averages.
+    """Do everything in one callback: a cosine, two times, the loss, and a line of averages.
 
     Args:
         directory: Where the line goes.
@@ -54,7 +54,7 @@ class ByHand(Muted):
 
 
 class InLists(Muted):
-    """Three hooks, with their methods in lists: nobody but they could be there, or change them.
+    """Call three fixed hooks whose methods are in lists, without any way to add others.
 
     The arguments are those of :class:`ByHand`.
     """

@@ -1,4 +1,4 @@
-"""What it costs to save a checkpoint, and how long the training waits for it.
+"""The cost of saving a checkpoint, and the time that the training waits for it.
 
 About 293 MiB in 800 tensors, as ResNet-50 with Adam, each time into an empty directory, which
 ``TMPDIR`` says where to make. The peers are mmcv's way (``torch.save`` into memory, then one write,
@@ -33,7 +33,7 @@ STEPS = 60
 
 
 def make_checkpoint(device: str) -> dict[str, Any]:
-    """Make what is saved."""
+    """Make a checkpoint to save."""
     n = MIB * 2**20 // 4 // TENSORS
     return {
         "state_dict": {f"layer.{i}": torch.randn(n, device=device) for i in range(TENSORS)},
@@ -49,25 +49,25 @@ def mmcv_way(checkpoint: dict[str, Any], directory: Path) -> None:
 
 
 def mmcv_way_synced(checkpoint: dict[str, Any], directory: Path) -> None:
-    """The same, and wait until it is on the disk, as ours does."""
+    """Write as :func:`mmcv_way`, and wait until the file is on the disk, as ours does."""
     mmcv_way(checkpoint, directory)
     files.sync(str(directory / "epoch_1.pth"))
 
 
 def plain(checkpoint: dict[str, Any], directory: Path) -> None:
-    """``torch.save`` by name, and nothing else: the floor."""
+    """Call ``torch.save`` with a file name and do nothing else: the floor."""
     torch.save(checkpoint, directory / "epoch_1.pth")
 
 
 def ours(checkpoint: dict[str, Any], directory: Path) -> None:
-    """Everything that CheckpointHook does: checksum, fsync, manifest, rename, old files."""
+    """Save as CheckpointHook does: checksum, fsync, manifest, rename, old files."""
     target = checkpoints.Target(str(directory), "epoch_1.pth", "run", "epoch_{}.pth")
     keep_one = functools.partial(checkpoints.superseded, limit=1)
     checkpoints.save(checkpoint, str(directory / "epoch_1.pth"), target, keep_one)
 
 
 class Peak:
-    """The most resident memory above that at the start, sampled by a thread."""
+    """Measures the peak of resident memory above that at the start, with a thread."""
 
     def __enter__(self) -> Peak:
         self.start, self.most, self._stop = resident(), 0, threading.Event()
@@ -116,7 +116,7 @@ OURS, BACKGROUND = "CheckpointHook", "CheckpointHook(background=True)"
 
 
 class Saves:
-    """The ways to save, and what each took in the round."""
+    """Times each way to save in the current round."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -151,7 +151,7 @@ class Saves:
             self.async_io._executor.submit(lambda: None).result()
 
     def _tidy(self) -> None:
-        """Remove what is there, and let the disk come to rest: others' writes are not ours."""
+        """Remove all files, and wait until the disk is idle."""
         shutil.rmtree(self.directory)
         self.directory.mkdir()
         os.sync()

@@ -1,4 +1,4 @@
-"""What a usual set of hooks adds to a step: learning rate, log, timer, checkpoint.
+"""The time that a usual set of hooks adds to a step: learning rate, log, timer, checkpoint.
 
 A figure is the processor time of a step of a tiny model, in the middle of an epoch whose end
 would save: the lesser of two hundreds of steps, each of which has its lines of the log. Each set
@@ -67,7 +67,7 @@ class Module(L.LightningModule):
 
 
 class Meter:
-    """The processor time of a step, the least between two marks."""
+    """Measures the processor time of a step: the least between two marks."""
 
     marks = MARKS
 
@@ -75,18 +75,18 @@ class Meter:
         self._seconds: list[float] = []
 
     def mark(self, step: int) -> None:
-        """One of the marked steps begins."""
+        """Note the begin of a marked step."""
         self._seconds.append(time.thread_time())
 
     @property
     def microseconds(self) -> float:
-        """Per step."""
+        """Return the microseconds of a step."""
         least = min(later - one for one, later in itertools.pairwise(self._seconds))
         return least / MARKS.step * 1e6
 
 
 class Metered(Callback):
-    """Tells a meter of its marks, the last of which ends the run; the first of all callbacks."""
+    """Calls a meter at its marks and ends the run at the last; the first of all callbacks."""
 
     def __init__(self, meter: Any) -> None:
         self.meter = meter
@@ -98,7 +98,7 @@ class Metered(Callback):
 
 
 class Empty(Muted):
-    """Is called as often as all of our hooks together: at the batch's begin and at its end."""
+    """Does nothing at the batch's begin and end: as many calls as all of our hooks together."""
 
     def __init__(self) -> None:
         super().__init__("on_train_batch_start", "on_train_batch_end")

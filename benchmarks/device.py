@@ -1,4 +1,4 @@
-"""How often hooks make the host wait for the device, and on a GPU what they add to a step.
+"""The number of waits for the device that hooks cause, and on a GPU their time in a step.
 
 The models have the parameters of a ResNet-50 and of a ViT-B, and a step that only adds them up: the
 host is the slower of the two, and each wait shows. The figures that matter are counts, of one
@@ -55,7 +55,7 @@ READS = {
 
 
 class Module(L.LightningModule):
-    """Parameters of given shapes; ``how`` says who takes five numbers of each step."""
+    """Parameters of given shapes; ``how`` selects the reader of the five numbers of each step."""
 
     def __init__(self, shapes: list[tuple[int, ...]], how: str = "") -> None:
         super().__init__()
@@ -79,24 +79,24 @@ class Module(L.LightningModule):
 
 
 class Meter:
-    """What happens between two steps; of this class, the microseconds of one."""
+    """Measures the steps between two marks; this class measures microseconds of one step."""
 
     marks = FIRST, LAST
     figure = 0.0
 
     def mark(self, step: int) -> None:
-        """One of the marked steps begins."""
+        """Note the begin of a marked step."""
         if step == FIRST:
             self.start()
         else:
             self.stop()
 
     def start(self) -> None:
-        """The first step that counts begins."""
+        """Start to measure."""
         self.figure = -self._now()
 
     def stop(self) -> None:
-        """The first that counts no more begins."""
+        """Stop measuring."""
         self.figure = (self.figure + self._now()) / (LAST - FIRST) * 1e6
 
     @staticmethod
@@ -107,7 +107,7 @@ class Meter:
 
 
 class GpuWaits(Meter):
-    """The waits in an interval, as torch's profiler sees them."""
+    """Counts the waits in an interval with torch's profiler."""
 
     def start(self) -> None:
         self._profile = profile(activities=[ProfilerActivity.CUDA])
@@ -120,7 +120,7 @@ class GpuWaits(Meter):
 
 
 class Reads(Meter, TorchFunctionMode):
-    """The reads in an interval, as torch's functions are called."""
+    """Counts the reads in an interval at calls of torch's functions."""
 
     def start(self) -> None:
         self._found = 0

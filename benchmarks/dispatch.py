@@ -1,4 +1,4 @@
-"""What it costs to call hooks: the callback events of one training batch, without a model.
+"""The cost of calling hooks: the callback events of one training batch, without a model.
 
 All cases run in one process, in turns. A figure is the processor time of the least of several
 repetitions. The peers are Lightning's own no-op callback, and ``call_hook`` of mmcv's runner.
@@ -35,18 +35,18 @@ MANY = 100
 
 
 class Stock(Callback):
-    """A callback that does nothing: Lightning pays for each of its events all the same."""
+    """A callback that does nothing, but whose events Lightning calls all the same."""
 
 
 class Muted(Callback):
-    """Has none of the events but the live ones: Lightning asks for each, and skips the others."""
+    """A callback with only the live events: Lightning looks up each event and skips the others."""
 
     def __init__(self, *live: str) -> None:
         self.__dict__.update({name: None for name in EVENTS if name not in live})
 
 
 class Light(Hook):
-    """One live point, and no use for the step's outputs."""
+    """A hook with one live point that does not use the step's outputs."""
 
     reads_step = False
 
@@ -122,7 +122,7 @@ def hosts(kind: str) -> dict[str, Callable[[], list[Any]]]:
 
 
 class Module(L.LightningModule):
-    """The least that fits."""
+    """The smallest module that a Trainer can fit."""
 
     def __init__(self) -> None:
         super().__init__()

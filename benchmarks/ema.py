@@ -1,4 +1,4 @@
-"""What an average of the weights costs: its update after a step, and its swap for validation.
+"""The cost of an average of the weights: its update after a step, its swap for validation.
 
 Each contender is the hook or callback itself, called as a trainer would, without a training step
 around it. The floor is ``torch._foreach_lerp_`` on lists made before.
@@ -78,7 +78,7 @@ class Contender:
 
 
 def floor(module: Module) -> Contender:
-    """The one kernel that averages."""
+    """Run only the kernel that averages."""
     values: list[torch.Tensor] = [*module.parameters()]
     averages = [value.detach().clone() for value in values]
     return Contender(torch.no_grad()(lambda: torch._foreach_lerp_(averages, values, MOMENTUM)))
@@ -120,7 +120,7 @@ def lightning(module: Module) -> Contender:
 
 
 def averaged_model(module: Module) -> Contender:
-    """torch's, with its fastest function."""
+    """Use torch's ``AveragedModel`` with its fastest function."""
     average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(1 - MOMENTUM))  # type: ignore[no-untyped-call]
     return Contender(lambda: average.update_parameters(module))
 
@@ -162,7 +162,7 @@ def ignite(module: Module) -> Contender:
 
 
 def timm(module: Module) -> Contender:
-    """timm's newest."""
+    """Use timm's newest average."""
     average = loaded_by_path("timm", "utils/model_ema.py").ModelEmaV3(module, decay=1 - MOMENTUM)
     return Contender(lambda: average.update(module))
 

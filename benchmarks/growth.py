@@ -1,4 +1,4 @@
-"""Whether a step costs the same however long the run is, and however many hooks there are.
+"""The cost of a step in long runs and with many hooks, which should stay the same.
 
 One run of a million iterations of next to no work, with the usual hooks: the processor time of a
 step and the memory of the process are noted at the end of each tenth. And the six events of a
@@ -30,7 +30,7 @@ ITERATIONS, PARTS = 1_000_000, 10
 
 
 class Counter:
-    """A dataset of nothing."""
+    """A dataset of zeros."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -43,7 +43,7 @@ class Counter:
 
 
 class Still(L.LightningModule):
-    """A step without backward: hooks are called all the same."""
+    """A module whose step has no backward; hooks are called all the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Still(L.LightningModule):
 
 
 class Notes(Hook):
-    """Processor time and memory, at the end of each part of the run."""
+    """Notes processor time and memory at the end of each part of the run."""
 
     reads_step = False
     priority = "LOWEST"

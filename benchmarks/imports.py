@@ -1,4 +1,4 @@
-"""What ``import lightning_hooks`` adds to ``import lightning.pytorch``: processor time, modules.
+"""The time and modules that ``import lightning_hooks`` adds to ``import lightning.pytorch``.
 
 Each figure is of a fresh process, in turns.
 

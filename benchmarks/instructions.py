@@ -1,4 +1,4 @@
-"""What a usual set of hooks adds to a step, in instructions, whose number no load changes.
+"""The instructions that a usual set of hooks adds to a step; load does not change them.
 
 The sets are those of ``defaults``; valgrind's callgrind counts what the processor executes between
 two steps of an epoch. One round is enough: it comes out the same to a few thousand. Without
@@ -26,7 +26,7 @@ from benchmarks.measure import Bench, Figures
 
 
 class Counted(Meter):
-    """Has callgrind, under which this process runs, write what it has counted to a file."""
+    """Makes callgrind, under which this process runs, write its counts to a file."""
 
     def mark(self, step: int) -> None:
         """Forget what was counted at the first mark, write it down at the last."""
@@ -53,7 +53,7 @@ def count() -> Figures:
 
 
 def run(rounds: int = 1) -> list[Bench]:
-    """Count what each set takes."""
+    """Count the instructions of each set."""
     if not (shutil.which("valgrind") and shutil.which("callgrind_control")):
         return []
     counted = [count() for _ in range(rounds)]
@@ -64,7 +64,7 @@ def run(rounds: int = 1) -> list[Bench]:
 
 
 def main() -> None:
-    """Train with each set: the program that is counted."""
+    """Train with each set; callgrind runs this program."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     gc.disable()

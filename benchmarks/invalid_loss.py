@@ -1,4 +1,4 @@
-"""What it costs to look at every loss: the check of one step, in the middle of a real fit.
+"""The cost of checking every loss: the check of one step, in the middle of a real fit.
 
 A figure is processor time. The peer is ``assert torch.isfinite(loss)`` in every step, which on a
 GPU waits for the device each time; ours reads it once per interval. "skip" is the whole decision
@@ -29,14 +29,14 @@ ROUNDS, STEPS = 15, 1000
 
 
 class Assertion(Hook):
-    """The peer."""
+    """Assert that the loss is finite, in every step: the peer."""
 
     def after_train_iter(self, runner: Any) -> None:
         assert torch.isfinite(runner.outputs["loss"])
 
 
 class SeldomAssertion(Hook):
-    """mmdetection's: the others are missed."""
+    """Assert it in some steps only, as mmdetection does, and miss the others."""
 
     def after_train_iter(self, runner: Any) -> None:
         if self.every_n_iters(runner, INTERVAL):
@@ -44,7 +44,7 @@ class SeldomAssertion(Hook):
 
 
 class Nothing(Hook):
-    """The loop and the call alone."""
+    """Do nothing: the loop and the call alone."""
 
     def after_train_iter(self, runner: Any) -> None:
         runner.outputs["loss"]

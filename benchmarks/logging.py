@@ -1,4 +1,4 @@
-"""What it costs to log: five scalars a step, and all eight backends at once.
+"""The cost of logging: five scalars a step, and all eight backends at once.
 
 All cases run in one process, in turns, and are compared with the loop of the same round that
 does not log, but returns the same. The peer is Lightning's ``self.log`` with its ``CSVLogger``.
@@ -45,7 +45,7 @@ Times = tuple[float, ...]
 
 
 class Module(L.LightningModule):
-    """One linear layer; ``how`` says who logs its numbers, ``work`` how much else a step does."""
+    """One linear layer; ``how`` selects the logger, ``work`` the other work of a step."""
 
     def __init__(self, how: str, work: int = 0) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Module(L.LightningModule):
 
 
 class Clock(Hook):
-    """Notes the time on the clock, of this thread, and of all: of ``steps`` steps."""
+    """Notes the times of ``steps`` steps: on the clock, of this thread, and of all threads."""
 
     reads_step = False
     priority = "LOWEST"
@@ -88,7 +88,7 @@ class Clock(Hook):
         runner.should_stop = len(self.times) > self.steps
 
     def all_have_started(self) -> bool:
-        """Whether each backend has taken something, or has failed to."""
+        """Return whether each backend has received a record, or has failed."""
         states = [tracker.status() for tracker in self.trackers]
         return all(state["sent"] or state["error"] for state in states)
 
@@ -144,7 +144,7 @@ def scalars(rounds: int) -> Bench:
 
 
 def all_eight(interval: int = 10, dead: bool = False) -> list[Any]:
-    """Make the hooks; ``dead`` if nobody answers MLflow's."""
+    """Make the hooks; with ``dead`` MLflow's server does not answer."""
     return [
         IterTimerHook(),
         TextLoggerHook(interval=interval),

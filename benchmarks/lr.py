@@ -1,4 +1,4 @@
-"""What it costs to set the learning rates of an iteration: ours, mmcv's hook and torch's scheduler.
+"""The cost of setting learning rates in an iteration: ours, mmcv's hook, torch's scheduler.
 
 All cases run in one process, in turns, each on the run that it is made for: our hook inside a real
 fit, mmcv's on its own runner. A figure is the processor time of the least of several repetitions.
@@ -63,7 +63,7 @@ def least_time(schedule: Callable[[], None]) -> float:
 
 
 class Module(L.LightningModule):
-    """The least that fits, with the optimizer it is given."""
+    """The smallest module that a Trainer can fit, with a given optimizer."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Module(L.LightningModule):
 
 
 class Measure(Callback):
-    """Runs all iterations of a schedule on the run as it is in the middle of its first epoch."""
+    """Run all iterations of a schedule from the middle of the run's first epoch."""
 
     def __init__(self, hook: Any, adapter: HookAdapter) -> None:
         self.hook, self.adapter = hook, adapter
@@ -147,7 +147,7 @@ def torchs(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[fl
 
 
 def floor(config: dict[str, Any], optimizer: torch.optim.Optimizer) -> tuple[float, Any]:
-    """Return the seconds in which all groups get a number."""
+    """Return the seconds to assign a number to every group."""
     groups = optimizer.param_groups
 
     def schedule() -> None:

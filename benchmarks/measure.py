@@ -1,4 +1,4 @@
-"""What the benches share: cases in turns, ratios of the same round, and how they are shown."""
+"""Tools of all benches: run cases in turns, compute ratios within a round, show them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Figures = list[float]
 
 @dataclass(frozen=True)
 class Ratio:
-    """What something costs as a ratio of what a peer takes, round by round."""
+    """The cost of a case divided by that of a peer, round by round."""
 
     what: str
     peer: str
@@ -28,7 +28,7 @@ class Ratio:
 
     @property
     def median(self) -> float:
-        """The figure that is held against the goal."""
+        """The figure that is compared with the goal."""
         return statistics.median(self.ratios)
 
     @property
@@ -62,20 +62,20 @@ class Bench:
             self.compare(ours, self.figures[ours], peer, self.figures[peer], goal)
 
     def over(self, case: str, base: str) -> Figures:
-        """Return what a case takes over another one, round by round."""
+        """Return the cost of a case minus that of another one, round by round."""
         pairs = zip(self.figures[case], self.figures[base], strict=True)
         return [one - other for one, other in pairs]
 
 
 def has(*packages: str) -> bool:
-    """Whether peers are installed: those that are not do not take part."""
+    """Return whether peers are installed; missing ones are left out."""
     return all(importlib.util.find_spec(package) for package in packages)
 
 
 def in_turns(
     cases: Mapping[str, Callable[[], T]], rounds: int, warm_up: int = 1, collecting: bool = False
 ) -> dict[str, list[T]]:
-    """Run all cases in each round; return what they return, without that of the first rounds.
+    """Run all cases in each round; return their results without those of the first rounds.
 
     Args:
         cases: What to run, by name.
@@ -130,7 +130,7 @@ def make_loader(data: Any, batch_size: int | None = 1) -> Any:
 
 
 def quiet_trainer(directory: Any, *callbacks: Any, **options: Any) -> Any:
-    """Make a Trainer on the CPU that says and writes nothing of its own."""
+    """Make a Trainer on the CPU that prints and writes nothing of its own."""
     import lightning as L  # a bench about imports does without
 
     quiet = dict.fromkeys(

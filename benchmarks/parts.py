@@ -1,4 +1,4 @@
-"""Where the time of the default set goes: its parts, switched on and off within one fit.
+"""The time of each part of the default set, switched on and off within one fit.
 
 Fits differ by more than a part takes. So here one fit goes through all cases, a hundred steps of
 each, in another order every round. A figure is what a case takes over the one without that part,
@@ -58,7 +58,7 @@ BASES = {MUTED: BARE, CALLED: MUTED, LOSS: CALLED, **dict.fromkeys(HOOKS, CALLED
 
 @dataclass
 class Case:
-    """What a Trainer is given for some steps."""
+    """The callbacks of a Trainer for some steps."""
 
     callbacks: Sequence[Callback]
     events: tuple[Any, Any] = (None, None)
@@ -157,7 +157,7 @@ def run(rounds: int = 150) -> Bench:
 
 
 def shares(figures: dict[str, Figures]) -> Bench:
-    """Return the bench: what each case takes over its base, and its share of our set's whole."""
+    """Return the bench: the cost of each case over its base, and its share of our set."""
     taken = Bench("", "", {**figures, LINE: figures[OURS]})
     wholes = (OURS, SILENT, EMPTY, FLOOR, FLOOR_OF_HOOKS)
     bases = {**dict.fromkeys(wholes, BARE), **BASES}

@@ -1,4 +1,4 @@
-"""What precise BatchNorm statistics cost over the forward passes that they need.
+"""The cost of precise BatchNorm statistics beyond their forward passes.
 
 Fifty tiny BatchNorm layers, so that the bookkeeping shows; on a ResNet it drowns in the forward
 pass. A figure is the processor time of a batch. The peers are mmclassification's function, whose
@@ -39,7 +39,7 @@ class Model(nn.Sequential):
 
 
 def loaded_by_path(package: str, file: str) -> ModuleType:
-    """Import one file of a package whose other files want what is not there."""
+    """Import one file of a package whose other files need packages that are missing."""
     found = importlib.util.find_spec(package)
     assert found is not None
     assert found.origin is not None
@@ -54,7 +54,7 @@ def loaded_by_path(package: str, file: str) -> ModuleType:
 
 
 def ways(loader: Any) -> dict[str, Callable[[nn.Module], Any]]:
-    """Return what each contender does with a model."""
+    """Return a function of the model for each contender."""
 
     @torch.no_grad()
     def forward(model: nn.Module) -> None:

@@ -1,7 +1,7 @@
-"""Brings the numbers of README.md's tables up to date; ``make bench`` ends with it.
+"""Update the numbers in README.md's tables; ``make bench`` ends with this.
 
-A row of README's is told by its first cells: two of docs/results/goals.md, one of the first table
-in docs/torture.md. Which rows there are is README's choice; what they say is not.
+The first cells identify a row of README: two for docs/results/goals.md, one for the first table
+in docs/torture.md. README selects the rows; their numbers come from these pages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def renewed(readme: str, goals: str, torture: str) -> str:
 
 
 def boxed(page: str) -> list[list[str]]:
-    """Return the rows of a page's first table that is drawn with boxes; a cell may go on below."""
+    """Return the rows of a page's first box-drawn table; a cell can continue on the next line."""
     table = re.search(r"^┡[^\n]*\n(.*?)^└", page, re.MULTILINE | re.DOTALL)
     rows: list[list[str]] = []
     for line in table[1].splitlines() if table else []:
@@ -42,12 +42,12 @@ def boxed(page: str) -> list[list[str]]:
 
 
 def cells(line: str, edge: str) -> list[str]:
-    """Return what stands between the edges."""
+    """Return the cells of a line."""
     return [cell.strip() for cell in line.strip(edge).split(edge)]
 
 
 def main() -> None:
-    """Write README anew."""
+    """Update README.md."""
     path = ROOT / "README.md"
     pages = [ROOT / "docs" / "results" / "goals.md", ROOT / "docs" / "torture.md"]
     texts = [page.read_text(encoding="utf-8") for page in (path, *pages)]

@@ -1,4 +1,4 @@
-"""The results of all benches: a table with the goals, as markdown and on the console, a picture."""
+"""Write the results of all benches: a table with the goals, on the console too, and a picture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADER = ("what", "of", "median", "quartiles", "goal", "holds")
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on, and with which versions."""
+    """Return the machine and the versions of the measurement."""
     found = {"python": platform.python_version(), "processors": str(os.cpu_count())}
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -41,7 +41,7 @@ def machine() -> dict[str, str]:
 
 
 def write(ratios: Sequence[Ratio], directory: Path) -> None:
-    """Write and print the table of what has a goal, and draw it."""
+    """Write, print and draw the table of all ratios with a goal."""
     aims = [ratio for ratio in ratios if ratio.goal is not None]
     rows = [
         [*row, "yes" if ratio.median <= (ratio.goal or 0) else "no"]
@@ -58,7 +58,7 @@ def write(ratios: Sequence[Ratio], directory: Path) -> None:
 
 
 def draw(ratios: Sequence[Ratio], path: Path) -> None:
-    """Draw each ratio as a part of its goal: left of the line it holds."""
+    """Draw each ratio as a part of its goal; the goal is met left of the line."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""Reads a run's ``.log.json`` and draws its schedules, loss, gradients and accuracy."""
+"""Read a run's ``.log.json`` and draw its schedules, loss, gradients and accuracy."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ShiftedDigits(Dataset[tuple[Tensor, Tensor]]):
         self.labels = labels
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of digits."""
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ class DigitNet(L.LightningModule):
         self.log("loss", nn.functional.cross_entropy(logits, labels))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """SGD; learning rate and momentum are the hooks'."""
+        """Return an SGD optimizer; hooks set its learning rate and momentum."""
         return torch.optim.SGD(self.parameters(), lr=self.lr, momentum=0.9, weight_decay=1e-4)
 
 
@@ -187,7 +187,7 @@ def train(
 
 
 def where(out: Path) -> dict[str, list[Path]]:
-    """Return where what lies: the checkpoints kept, and the newest of everything else."""
+    """Return the paths of the checkpoints kept, and of the newest file of each other kind."""
     places = {
         "text log": "*.log.json",
         "checkpoints": "epoch_*.pth",
@@ -205,7 +205,7 @@ def where(out: Path) -> dict[str, list[Path]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, draw, and print where everything lies."""
+    """Train, draw, and print the paths of all files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("demo_output"), help="where to write")
     parser.add_argument("--epochs", type=int, default=5)

@@ -1,8 +1,8 @@
-"""A hook as people wrote them for mmcv 1.x: nothing of Lightning or of lightning_hooks in it."""
+"""A typical hook for mmcv 1.x, without any code of Lightning or lightning_hooks."""
 
 
 class WeightStatsHook:
-    """Says what is trained on which data; logs how long the weight vector is.
+    """Log the model, its data and the norm of the weights.
 
     Args:
         interval (int): Iterations between two measurements. Default: 10.
@@ -12,13 +12,13 @@ class WeightStatsHook:
         self.interval = interval
 
     def before_run(self, runner):
-        """Count what is trained."""
+        """Log the number of trained weights."""
         model = runner.model.module
         count = sum(p.numel() for p in model.parameters() if p.requires_grad)
         runner.logger.info("%s has %d weights to train", type(model).__name__, count)
 
     def before_train_epoch(self, runner):
-        """Describe the epoch."""
+        """Log the epoch and its data."""
         loader = runner.data_loader
         runner.logger.info(
             "epoch %d of %d: %d images in %d batches",
@@ -29,7 +29,7 @@ class WeightStatsHook:
         )
 
     def after_train_iter(self, runner):
-        """Measure."""
+        """Log the norm of the weights."""
         if (runner.inner_iter + 1) % self.interval:
             return
         groups = runner.optimizer.param_groups

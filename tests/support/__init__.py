@@ -1,1 +1,1 @@
-"""Shared by the tests: what they train, start, compare with and break."""
+"""Code that tests share: modules, processes, recorded values, faults."""

@@ -1,4 +1,4 @@
-"""Reads of the device, which the host would wait for: noted, or refused."""
+"""Record or refuse reads of tensor values, for which the host would wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METHODS = ("__bool__", "__float__", "__format__", "__int__", "cpu", "item", "tol
 
 
 class Read(NamedTuple):
-    """One of them."""
+    """One read of a tensor's value."""
 
     method: str
     """The tensor's, that was called."""
@@ -39,7 +39,7 @@ class Read(NamedTuple):
 
 
 class Reads(ExitStack):
-    """Notes in ``found`` which tensors are asked for their numbers, in all threads.
+    """Records in ``found`` the tensors whose values are read, in all threads.
 
     On the CPU too, where it is no read of a device: so it can be counted without one.
     """

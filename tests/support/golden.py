@@ -1,4 +1,4 @@
-"""Gives numbers that were recorded under other libraries, and compares ours with them."""
+"""Read numbers recorded under other libraries, and compare ours with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["assert_close", "recorded"]
 
 
 def recorded(name: str) -> Any:
-    """Return what ``tests/golden/<name>.json`` has."""
+    """Return the content of ``tests/golden/<name>.json``."""
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
 
 

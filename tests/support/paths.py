@@ -1,4 +1,4 @@
-"""Paths of the tests, and of what they are about."""
+"""Paths of the tests and of the repository."""
 
 from __future__ import annotations
 

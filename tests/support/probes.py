@@ -1,4 +1,4 @@
-"""Watches a training: records calls, notes weights and data, saves at an event."""
+"""Hooks and callbacks that record calls, weights and data, or save at an event."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SaveAt(Hook):
 
 
 class Numbers(Dataset[Any]):
-    """Numbers from ``start``; what a worker process sees of a change of it is the question."""
+    """Numbers from ``start``, which may change while worker processes run."""
 
     def __init__(self, start: float = 0.0, size: int = 4) -> None:
         self.start, self.size = start, size

@@ -1,4 +1,4 @@
-"""Runs programs of the tests in processes of their own."""
+"""Run programs of the tests in processes of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def job_command(job: str, *arguments: Any) -> list[str]:
 
 
 def run_job(job: str, *arguments: Any, timeout: float = 240) -> str:
-    """Run a job to its end; return what it has printed."""
+    """Run a job to its end; return its output."""
     command = job_command(job, *arguments)
     done = subprocess.run(
         command, env=environment(), capture_output=True, text=True, timeout=timeout, check=False
@@ -39,7 +39,7 @@ def run_job(job: str, *arguments: Any, timeout: float = 240) -> str:
 
 
 def run_program(code: str, *arguments: Any, flags: tuple[str, ...] = (), **options: Any) -> str:
-    """Run a program that is given as code to its end; return what it has printed."""
+    """Run a program, given as code, to its end; return its output."""
     command = [sys.executable, "-W", "ignore", *flags, "-c", code, *map(str, arguments)]
     options = {"env": environment(), "timeout": 240, "check": False, **options}
     done = subprocess.run(command, capture_output=True, text=True, **options)
@@ -48,10 +48,10 @@ def run_program(code: str, *arguments: Any, flags: tuple[str, ...] = (), **optio
 
 
 def write_rank(out: Path, found: Any, name: str = "rank") -> None:
-    """Write what this process of a job has found, for ``read_ranks``."""
+    """Write the results of this process of a job, for ``read_ranks``."""
     (out / f"{name}{os.environ.get('LOCAL_RANK', 0)}.json").write_text(json.dumps(found))
 
 
 def read_ranks(out: Path, name: str = "rank") -> list[Any]:
-    """Return what each of the two processes of a job has found."""
+    """Return the results of both processes of a job."""
     return [json.loads((out / f"{name}{rank}.json").read_text()) for rank in (0, 1)]

@@ -1,4 +1,4 @@
-"""Runs recorded cases of learning rates and momenta in real Trainers."""
+"""Run recorded cases of learning rates and momenta in real Trainers."""
 
 from __future__ import annotations
 

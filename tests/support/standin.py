@@ -1,4 +1,4 @@
-"""Runs old scripts and runners under the stand-in, and compares what they leave."""
+"""Run old scripts and runners under the stand-in, and compare their results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
 def check_results(work_dir: Path, want: dict[str, Any], absolute: float = 2e-5) -> None:
-    """Compare what a script has left behind with what it left under real mmcv."""
+    """Compare the files and output of a script with those under real mmcv."""
     found = json.loads(json.dumps(results(str(work_dir))))
     for ours, theirs in zip(found["notes"], want["notes"], strict=True):
         for key in ("at", "of", "lr", "momentum", "training"):  # plain Python: to the last bit

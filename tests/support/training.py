@@ -1,4 +1,4 @@
-"""Trains tiny modules: ``fit``, the modules, their data, and a quiet Trainer."""
+"""Train tiny modules: ``fit``, the modules, their data, and a quiet Trainer."""
 
 from __future__ import annotations
 

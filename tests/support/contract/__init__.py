@@ -1,4 +1,4 @@
-"""Makes each hook as the contract does, and knows what the hook refuses."""
+"""Make each hook for the contract tests, and list the arguments that it refuses."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ SITUATIONS: dict[str, Situation] = {
 
 
 class OnPurposeError(Exception):
-    """What a hook raises."""
+    """An error that a hook raises on purpose."""
 
 
 class Raises(Hook):
@@ -119,6 +119,6 @@ def train(
 
 
 def left_behind(module: Any, before: set[str]) -> set[str]:
-    """Return what of ours is still in a module after a fit."""
+    """Return our objects that are still in a module after a fit."""
     ours = {name for name in vars(module) if name not in before and not name.startswith("_")}
     return ours - {"hook_buffers"}  # what hooks have registered in the module is the user's

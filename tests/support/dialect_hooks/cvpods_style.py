@@ -8,7 +8,7 @@ from lightning_hooks.dialects.cvpods import HookBase, OptimizationHook, get_even
 
 
 class Trace(HookBase):
-    """What is called when."""
+    """Records its calls."""
 
     def __init__(self):
         self.calls = []

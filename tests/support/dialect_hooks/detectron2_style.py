@@ -10,7 +10,7 @@ from lightning_hooks.dialects.detectron2 import EventWriter, HookBase, get_event
 
 
 class Trace(HookBase):
-    """What is called when; ``log`` may be shared, so that the order over hooks shows."""
+    """Records its calls; ``log`` may be shared, so that the order over hooks shows."""
 
     def __init__(self, log=None, name=""):
         self.calls = [] if log is None else log
@@ -63,7 +63,7 @@ class BestLoss(HookBase):
 
 
 class LastWords(HookBase):
-    """Tells in after_train whether the training came to its end."""
+    """Records in after_train whether the training came to its end."""
 
     def after_train(self):
         whole = self.trainer.iter >= self.trainer.max_iter
@@ -72,7 +72,7 @@ class LastWords(HookBase):
 
 
 class ListWriter(EventWriter):
-    """Keeps what it is to write."""
+    """Keeps its records."""
 
     def __init__(self):
         self.rows = []

@@ -6,7 +6,7 @@ from lightning_hooks.dialects.mmengine import Hook
 
 
 class Trace(Hook):
-    """What is called when, and with what."""
+    """Records its calls and their arguments."""
 
     def __init__(self):
         self.calls = []

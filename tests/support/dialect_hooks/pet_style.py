@@ -1,4 +1,4 @@
-"""Hooks as a Pet user writes them: keywords, and whatever of them the signature wants."""
+"""Hooks as a Pet user writes them, with the keywords that each signature names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lightning_hooks.dialects.pet import EventWriter, TrainHook, get_event_stora
 
 
 class Trace(TrainHook):
-    """What is called when, and with which keywords."""
+    """Records its calls and their keywords."""
 
     def __init__(self):
         self.calls = []
@@ -39,7 +39,7 @@ class Narrow:
 
 
 class Rows(EventWriter):
-    """Keeps what it is to write."""
+    """Keeps its records."""
 
     def __init__(self):
         self.rows = []

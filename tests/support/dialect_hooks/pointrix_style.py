@@ -9,7 +9,7 @@ from lightning_hooks.dialects.pointrix import HOOK_REGISTRY, Hook, Writer
 
 @HOOK_REGISTRY.register()
 class Trace(Hook):
-    """What is called when."""
+    """Records its calls."""
 
     def __init__(self):
         self.calls = []

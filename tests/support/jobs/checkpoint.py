@@ -16,7 +16,7 @@ from support.training import TinyModule, fit, make_loader, two_ranks
 
 
 class Module(TinyModule):
-    """Its validation differs from rank to rank, and is what one of them says."""
+    """Its validation result differs from rank to rank; one rank decides."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         score = [0.1, 0.9, 0.2, 0.95, 0.3][self.trainer.current_epoch]

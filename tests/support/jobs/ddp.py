@@ -37,7 +37,7 @@ class Look(Hook):
 
 
 class SaveOnRank0(Hook):
-    """mmcv's way: only rank 0 saves, and nobody waits."""
+    """Saves as in mmcv: on rank 0 only, without a barrier."""
 
     def after_train_epoch(self, runner: Any) -> None:
         if runner.rank == 0:

@@ -33,7 +33,7 @@ SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
 
 
 class Module(TinyNormModule):
-    """The fifth loss of the second rank is NaN, if it is told so."""
+    """On request the fifth loss of the second rank is NaN."""
 
     spoils = False
     steps = 0
@@ -313,7 +313,7 @@ def weights(kind: str, out: Path) -> dict[str, Any]:
 
 
 def _said(kind: str, out: Path, hook: Any, **kwargs: Any) -> str:
-    """Return what is said against a hook, and in which step."""
+    """Return the error that refuses a hook, and the step it is raised in."""
     module = kwargs.pop("module", None) or Module()
     try:
         train(kind, out, hook, module=module, **kwargs)
@@ -341,7 +341,7 @@ class Loads(lh.Hook):
 
 
 def refuses(kind: str, out: Path) -> dict[str, Any]:
-    """Each hook that cannot work says so."""
+    """Collect the errors of all hooks that cannot work."""
     if kind == "ddp":
         return {}
     mmcv_ema = __import__("lightning_hooks.standin.hooks.ema", fromlist=["EMAHook"]).EMAHook

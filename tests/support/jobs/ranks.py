@@ -94,7 +94,7 @@ class MasterSaves(Hook):
 
 
 class Seeds(Hook):
-    """Notes what the sampler was told."""
+    """Notes the epochs that the sampler was set to."""
 
     def __init__(self) -> None:
         self.found: list[int] = []
@@ -117,7 +117,7 @@ class Buffers(Hook):
 
 
 def iterations(out: Path, *hooks: Any, epochs: int = 3) -> int:
-    """Train and return after how many iterations it has ended."""
+    """Train and return the number of iterations."""
     module = NoValidation()
     make(out, *hooks, epochs=epochs).fit(module, make_loader(8))
     return len(module.losses)

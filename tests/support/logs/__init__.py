@@ -1,1 +1,1 @@
-"""Reads back what a run has logged."""
+"""Read the logs of a run."""

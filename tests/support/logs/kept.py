@@ -1,4 +1,4 @@
-"""A tracker that keeps its records in memory, and fails if it is told to."""
+"""A tracker that keeps its records in memory, and fails on request."""
 
 from __future__ import annotations
 

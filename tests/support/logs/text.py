@@ -1,4 +1,4 @@
-"""Reads a run's text logs without what differs from run to run: times, and the time left."""
+"""Read a run's text logs without the values that differ between runs: times and ETA."""
 
 from __future__ import annotations
 

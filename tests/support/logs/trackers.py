@@ -1,4 +1,4 @@
-"""Trains with trackers, and reads back what their backends have stored."""
+"""Train with trackers, and read the records that their backends have stored."""
 
 from __future__ import annotations
 

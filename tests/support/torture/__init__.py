@@ -1,1 +1,1 @@
-"""Breaks things on purpose: kills, broken disks, bad input and bad batches."""
+"""Break things on purpose: kills, broken disks, bad input and bad batches."""

@@ -1,4 +1,4 @@
-"""Kills a training 200 times, breaks its disk, feeds it bad input, and prints what came of it.
+"""Kill a training 200 times, break its disk, feed it bad input, and print the results.
 
 Run it with ``make torture``. Whatever is lost or differs by a bit is an error.
 """
@@ -85,7 +85,7 @@ def counts(tally: Counter[str]) -> list[str]:
 
 
 def torture_by_faults(folder: Path) -> Iterator[Job]:
-    """Yield what breaks the disk; what comes is said by the docstrings and checked by the code."""
+    """Yield jobs that break the disk; each docstring has the result that the code checks."""
     if not fault_job.can_mount():
         yield lambda: ["(small disks cannot be mounted here)", ""]
         return
@@ -123,7 +123,7 @@ class Outcomes:
 
 
 def inputs() -> Counter[str]:
-    """How many have been drawn; pytest wants to be the first to import what draws them."""
+    """Return the number of inputs drawn; pytest must be the first to import their module."""
     return Counter(getattr(sys.modules.get("support.torture.bad_input"), "tried", ()))
 
 

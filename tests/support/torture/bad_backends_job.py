@@ -1,4 +1,4 @@
-"""Trains with all trackers, whose real clients are spoiled in one way after the other.
+"""Train with all trackers, and break their real clients in one way after the other.
 
 python -m support.torture.bad_backends_job DIRECTORY: what was logged, told and
 taken goes to ``found.json``.

@@ -1,4 +1,4 @@
-"""Draws bad input, by hypothesis: odd values, and what hooks take for arguments."""
+"""Draw bad input with hypothesis: odd values, and arguments of hooks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ODD: list[Any] = [
 
 
 def odd() -> Any:
-    """Draw what nobody should give: other types, numbers out of every range, strange names."""
+    """Draw invalid values: other types, numbers out of every range, strange names."""
     plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
     nested = st.lists(plain, max_size=3) | st.dictionaries(st.text(max_size=4), plain, max_size=2)
     return st.sampled_from(ODD) | plain | nested

@@ -1,4 +1,4 @@
-"""Breaks the disk of real runs: each function is a fault, and says what comes of it.
+"""Break the disk of real runs; each function is a fault, its docstring the expected result.
 
 They run in processes of their own, forked by a server as in ``kill_job``.
 """
@@ -58,7 +58,7 @@ def remount(directory: str, options: str, read_only: bool = False) -> None:
 
 
 def can_mount() -> bool:
-    """Whether this machine lets us."""
+    """Return whether this machine permits mounts."""
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(OSError):

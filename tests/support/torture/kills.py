@@ -1,4 +1,4 @@
-"""Kills training processes at random moments, resumes them, and looks at what is left."""
+"""Kill training processes at random moments, resume them, and check the files that remain."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Victim:
         self.witness = torch.load(self.whole / "witness.pt", weights_only=True)
 
     def error(self, directory: Path | None = None) -> str:
-        """What the process has raised."""
+        """The error that the process has raised."""
         path = (directory or self.directory) / "error.txt"
         return path.read_text() if path.exists() else "nothing was raised"
 
@@ -175,7 +175,7 @@ class Victim:
         self.check_end()
 
     def check_survivors(self) -> None:
-        """What a kill may have left."""
+        """Check the files that a kill has left."""
         files = self.files()
         # the old one goes when the new one is there: between the two is one more
         assert len(files) <= kill_job.KEPT + 1, files
@@ -204,13 +204,13 @@ class Victim:
         return found - FOREIGN.keys()
 
     def check_foreign(self) -> None:
-        """Files of others are as they were."""
+        """Check that unrelated files are unchanged."""
         for name, text in FOREIGN.items():
             assert (self.directory / name).read_text() == text
             assert self._stat(name) == self._placed[name]
 
     def check_end(self) -> None:
-        """The run that went on is the one that was never killed; begin anew."""
+        """Check that the resumed run equals the uninterrupted one, and clear the directory."""
         found = last_of(self.directory)
         assert found.keys() == self.end.keys()
         different = [key for key in found if not same(found[key], self.end[key])]
