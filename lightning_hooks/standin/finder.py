@@ -5,6 +5,7 @@ The stand-in's modules: empty until a name is asked for.
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -66,7 +67,7 @@ class StandinModule(types.ModuleType):
         super().__init__(name, f"{name} of mmcv 1.7.2, as lightning_hooks has it.")
         names = names_of(name)
         starred = sorted(n for n, source in names.items() if source.is_public)
-        vars(self)["__all__"] = starred
+        self.__all__ = starred
 
     def __getattr__(self, attribute: str) -> Any:
         names = names_of(self.__name__)
@@ -75,14 +76,12 @@ class StandinModule(types.ModuleType):
                 value = names[attribute].load()
             except AttributeError as error:  # which import would take for a missing name
                 raise ImportError(f"{self.__name__}.{attribute}: {error}") from error
-            vars(self)[attribute] = value
+            setattr(self, attribute, value)
             return value
         if attribute.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
         if f"{self.__name__}.{attribute}" in PACKAGES:
             # real mmcv's packages import their modules
-            import importlib
-
             return importlib.import_module(f"{self.__name__}.{attribute}")
         raise AttributeError(hint_for(self.__name__, attribute))
 
@@ -90,8 +89,6 @@ class StandinModule(types.ModuleType):
         return sorted({*super().__dir__(), *names_of(self.__name__)})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        import importlib
-
         return importlib.import_module, (self.__name__,)
 
 

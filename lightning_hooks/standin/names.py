@@ -112,8 +112,9 @@ TABLE: dict[str, dict[str, str]] = {
     },
     # -- mmcv.utils ----------------------------------------------------------------------------
     "mmcv.utils.config": {
-        f"{STANDIN}.utils.config": "Config ConfigDict DictAction BASE_KEY DELETE_KEY "
-        "DEPRECATION_KEY RESERVED_KEYS"
+        f"{STANDIN}.utils.config": "Config ConfigDict BASE_KEY DELETE_KEY DEPRECATION_KEY "
+        "RESERVED_KEYS",
+        f"{STANDIN}.utils.dict_action": "DictAction",
     },
     "mmcv.utils.device_type": {
         f"{STANDIN}.utils.env": "IS_IPU_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE "
@@ -251,24 +252,10 @@ TABLE: dict[str, dict[str, str]] = {
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(TABLE, ()),
-    "mmcv.runner.hooks.logger": ("mmcv.runner.hooks.logger.*",),
-    "mmcv.runner.hooks": ("mmcv.runner.hooks.*",),
-    "mmcv.runner.optimizer": ("mmcv.runner.optimizer.*",),
-    "mmcv.runner": ("mmcv.runner.*",),
-    "mmcv.engine": ("mmcv.engine.*",),
-    "mmcv.utils": ("mmcv.utils.*",),
-    "mmcv.parallel": ("mmcv.parallel.*",),
-    "mmcv.fileio.handlers": ("mmcv.fileio.handlers.*",),
-    "mmcv.fileio": ("mmcv.fileio.*",),
-    "mmcv.cnn.bricks": ("mmcv.cnn.bricks.*",),
-    "mmcv.cnn.utils": ("mmcv.cnn.utils.*",),
-    "mmcv.cnn": ("mmcv.cnn.*",),
-    "mmcv.image": ("mmcv.image.*",),
-    "mmcv.arraymisc": ("mmcv.arraymisc.*",),
-    "mmcv.device": ("mmcv.device.*",),
-    "mmcv": ("mmcv.utils.*", "mmcv.fileio.*", "mmcv.image.*", "mmcv.arraymisc.*", "mmcv.version"),
+    **{package: (package,) for package in (module.rpartition(".")[0] for module in TABLE)},
+    "mmcv": ("mmcv.utils", "mmcv.fileio", "mmcv.image", "mmcv.arraymisc", "mmcv.version"),
 }
-"""Every module, with those whose names it has too; ``.*`` is all that is below."""
+"""Every module, with the packages whose modules' names it has too."""
 
 
 class Source(NamedTuple):
@@ -288,10 +275,9 @@ class Source(NamedTuple):
 def names_of(module: str) -> dict[str, Source]:
     """Return the names of a module with their sources."""
     found: dict[str, Source] = {}
-    for pattern in PACKAGES.get(module, ()):
-        root = pattern.removesuffix(".*")
+    for root in PACKAGES.get(module, ()):
         for below in TABLE:
-            if below == root or (pattern.endswith("*") and below.startswith(f"{root}.")):
+            if below == root or below.startswith(f"{root}."):
                 found.update(_own_names(below))
     found.update(_own_names(module))
     for name in BORROWED.get(module, "").split():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import tempfile
@@ -44,15 +45,16 @@ class BaseStorageBackend:
 class FsspecBackend(BaseStorageBackend):
     """Any storage that fsspec knows, by the protocol in the path."""
 
-    def _at(self, filepath: Any) -> tuple[Any, str]:
+    def _call(self, method: str, filepath: Any, **kwargs: Any) -> Any:
+        """Call a method of a path's file system, with the path."""
         import fsspec
 
-        return fsspec.core.url_to_fs(str(filepath))  # type: ignore[no-any-return]
+        filesystem, path = fsspec.core.url_to_fs(str(filepath))
+        return getattr(filesystem, method)(path, **kwargs)
 
     def get(self, filepath: Any) -> bytes:
         """Return a file's bytes."""
-        filesystem, path = self._at(filepath)
-        return bytes(filesystem.cat_file(path))
+        return bytes(self._call("cat_file", filepath))
 
     def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
         """Return a file's text."""
@@ -69,23 +71,19 @@ class FsspecBackend(BaseStorageBackend):
 
     def remove(self, filepath: Any) -> None:
         """Delete a file."""
-        filesystem, path = self._at(filepath)
-        filesystem.rm_file(path)
+        self._call("rm_file", filepath)
 
     def exists(self, filepath: Any) -> bool:
         """Whether something is there."""
-        filesystem, path = self._at(filepath)
-        return bool(filesystem.exists(path))
+        return bool(self._call("exists", filepath))
 
     def isdir(self, filepath: Any) -> bool:
         """Whether it is a directory."""
-        filesystem, path = self._at(filepath)
-        return bool(filesystem.isdir(path))
+        return bool(self._call("isdir", filepath))
 
     def isfile(self, filepath: Any) -> bool:
         """Whether it is a file."""
-        filesystem, path = self._at(filepath)
-        return bool(filesystem.isfile(path))
+        return bool(self._call("isfile", filepath))
 
     def join_path(self, filepath: Any, *filepaths: Any) -> str:
         """Join the parts of a path."""
@@ -110,8 +108,7 @@ class FsspecBackend(BaseStorageBackend):
         """Yield what is in a directory, by paths relative to it; hidden files are left out."""
         if suffix is not None and list_dir:
             raise TypeError("suffix is of files: pass list_dir=False")
-        filesystem, root = self._at(dir_path)
-        for entry in filesystem.ls(root, detail=True):
+        for entry in self._call("ls", dir_path, detail=True):
             name = entry["name"].rstrip("/").rpartition("/")[2]
             if entry["type"] == "directory":
                 if list_dir:
@@ -223,18 +220,13 @@ class FileClient:
     ) -> Any:
         """Register a storage, as a decorator or by ``backend=``."""
         if backend is None:
-
-            def decorator(found: Any) -> Any:
-                cls.register_backend(name, found, force, prefixes)
-                return found
-
-            return decorator
+            return functools.partial(cls.register_backend, name, force=force, prefixes=prefixes)
         if not force and name in cls._backends:
             raise KeyError(f"{name} is already registered as a storage backend; force=True")
         cls._backends[name] = backend
         for prefix in [prefixes] if isinstance(prefixes, str) else prefixes or ():
             cls._prefix_to_backends[prefix] = backend
-        return None
+        return backend
 
     def bytes_io(self, filepath: Any) -> io.BytesIO:
         """Return a file's bytes as an open file."""

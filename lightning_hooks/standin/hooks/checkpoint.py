@@ -11,12 +11,27 @@ from lightning_hooks.hooks.checkpoint import checkpoint as native
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
 
-__all__ = ["CheckpointHook", "writes_mmcv_files"]
+__all__ = ["CheckpointHook", "client_and_directory", "writes_mmcv_files"]
 
 
 def writes_mmcv_files(runner: Any) -> bool:
     """Return whether a runner is one of the stand-in's, whose checkpoints are mmcv's."""
     return bool(getattr(runner, "writes_mmcv_files", False))
+
+
+def client_and_directory(
+    runner: Any, out_dir: str | None, file_client_args: dict[str, Any] | None
+) -> tuple[FileClient, str]:
+    """Return the storage and the directory of a hook's files.
+
+    Below an ``out_dir`` of its own the directory has the last name of the work directory.
+    """
+    directory = out_dir or runner.work_dir
+    client = FileClient.infer_client(file_client_args, directory)
+    if directory != runner.work_dir:
+        last = os.path.basename(runner.work_dir.rstrip(os.sep))
+        directory = client.join_path(directory, last)
+    return client, directory
 
 
 class CheckpointHook(native.CheckpointHook):
@@ -67,14 +82,10 @@ class CheckpointHook(native.CheckpointHook):
         if not writes_mmcv_files(runner):
             super().before_run(runner)
             return
-        out_dir: str = self._out_dir_given or runner.work_dir
-        self.file_client = FileClient.infer_client(self.file_client_args, out_dir)
-        if out_dir != runner.work_dir:
-            last = os.path.basename(runner.work_dir.rstrip(os.sep))
-            out_dir = self.file_client.join_path(out_dir, last)
-        self.out_dir = out_dir
+        found = client_and_directory(runner, self._out_dir_given, self.file_client_args)
+        self.file_client, self.out_dir = found
         name = self.file_client.name
-        runner.logger.info(f"Checkpoints will be saved to {out_dir} by {name}.")
+        runner.logger.info(f"Checkpoints will be saved to {self.out_dir} by {name}.")
         links = self.file_client.allow_symlink
         self.args = {
             **self.args,

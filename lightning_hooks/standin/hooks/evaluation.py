@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from lightning_hooks.hooks.evaluation import dist_eval, eval
-from lightning_hooks.standin.fileio.file_client import FileClient
-from lightning_hooks.standin.hooks.checkpoint import writes_mmcv_files
+from lightning_hooks.standin.hooks.checkpoint import client_and_directory, writes_mmcv_files
 
 __all__ = ["DistEvalHook", "EvalHook"]
 
@@ -27,14 +25,11 @@ class EvalHook(eval.EvalHook):
     def before_run(self, runner: Any) -> None:
         """Choose the directory of the files; read the best score so far."""
         if writes_mmcv_files(runner):
-            out_dir: str = self.out_dir or runner.work_dir
-            self.file_client = FileClient.infer_client(self.file_client_args, out_dir)
-            if out_dir != runner.work_dir:
-                last = os.path.basename(runner.work_dir.rstrip(os.sep))
-                out_dir = self.file_client.join_path(out_dir, last)
-                name = self.file_client.name
-                runner.logger.info(f"The best checkpoint will be saved to {out_dir} by {name}")
-            self._best_dir = out_dir
+            found = client_and_directory(runner, self.out_dir, self.file_client_args)
+            self.file_client, self._best_dir = found
+            if self._best_dir != runner.work_dir:
+                where = f"{self._best_dir} by {self.file_client.name}"
+                runner.logger.info(f"The best checkpoint will be saved to {where}")
         super().before_run(runner)
 
     def _evaluate(self, runner: Any) -> None:

@@ -103,6 +103,8 @@ class MMDistributedDataParallel(DistributedDataParallel):
     stand-in's runners.
     """
 
+    _method: Callable[..., Any] | None = None
+
     def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> tuple[Any, Any]:
         """Take containers apart and move tensors."""
         return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
@@ -121,10 +123,10 @@ class MMDistributedDataParallel(DistributedDataParallel):
 
     def _through_forward(self, method: Callable[..., Any], inputs: Any, kwargs: Any) -> Any:
         """Run a method through ``forward``, which torch's class synchronises."""
-        self.__dict__["_method"] = method
+        self._method = method
         return self(*inputs, **kwargs)
 
     def _run_ddp_forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        method = self.__dict__.pop("_method", self.module)
+        method, self._method = self._method or self.module, None
         args, named = self.scatter(inputs, kwargs, self.device_ids or [-1])
         return method(*args[0], **named[0])

@@ -80,6 +80,7 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     is_last_batch: Any = None  # hooks compare with len(data_loader) then, as in mmcv
     _max_epochs: Any = None
     _max_iters: Any = None
+    _data_loader: Any = None
     _given_optimizer: Any = None
     _step_kwargs: Mapping[str, Any] = {}
 
@@ -172,25 +173,6 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         """Return the number of those batches."""
         raise NotImplementedError(f"{type(self).__name__} must define number_of_batches()")
 
-    def _check_workflow(self, data_loaders: Any, workflow: Any) -> None:
-        if not isinstance(data_loaders, list):
-            raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
-        if not (isinstance(workflow, list) and all(isinstance(w, tuple) for w in workflow)):
-            raise TypeError(f"workflow must be a list of tuples, got {workflow!r}")
-        if not workflow or len(data_loaders) != len(workflow):
-            raise ValueError(
-                f"there must be a data loader for each part of the workflow, got "
-                f"{len(data_loaders)} for {workflow!r}"
-            )
-        for mode, _ in workflow:
-            if not isinstance(mode, str):
-                raise TypeError(f"mode in workflow must be a str, but got {type(mode)}")
-            if mode not in ("train", "val"):
-                raise ValueError(
-                    f'runner has no method named "{mode}" to run an epoch; '
-                    'the stand-in knows "train" and "val"'
-                )
-
     def _set_limit(self, name: str, value: int | None) -> None:
         """Take the length of the run from an argument of ``run``, which mmcv has deprecated."""
         if value is not None:
@@ -247,7 +229,7 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     @property
     def data_loader(self) -> Any:
         """The loader that is iterated now; one that a hook sets before its epoch is iterated."""
-        if "_data_loader" not in self.__dict__:
+        if self._data_loader is None:
             raise AttributeError("there is no data_loader before run()")
         return self._data_loader
 

@@ -42,9 +42,8 @@ class DefaultRunnerConstructor:
         return RUNNERS.build(self.runner_cfg, default_args=self.default_args)
 
 
-def build_runner_constructor(cfg: Mapping[str, Any]) -> Any:
-    """Build what makes runners."""
-    return RUNNER_BUILDERS.build(cfg)
+build_runner_constructor = RUNNER_BUILDERS.build
+"""Build a constructor of runners."""
 
 
 def build_runner(cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:

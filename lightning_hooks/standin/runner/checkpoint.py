@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
+import time
 import urllib.parse
 from collections import OrderedDict
 from collections.abc import Callable
@@ -45,17 +47,12 @@ class CheckpointLoader:
     ) -> Any:
         """Register ``loader(filename, map_location)``, as a decorator or by ``loader=``."""
         if loader is None:
-
-            def decorator(found: Any) -> Any:
-                cls.register_scheme(prefixes, found, force)
-                return found
-
-            return decorator
+            return functools.partial(cls.register_scheme, prefixes, force=force)
         for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
             if prefix in cls._schemes and not force:
                 raise KeyError(f"{prefix} is already registered as a prefix; force=True replaces")
             cls._schemes[prefix] = loader
-        return None
+        return loader
 
     @classmethod
     def load_checkpoint(
@@ -109,8 +106,7 @@ CheckpointLoader.register_scheme(
 )
 
 
-def _load_checkpoint(filename: str, map_location: Any = None, logger: Any = None) -> Any:
-    return CheckpointLoader.load_checkpoint(filename, map_location, logger)
+_load_checkpoint = CheckpointLoader.load_checkpoint
 
 
 def _load_checkpoint_with_prefix(
@@ -248,16 +244,11 @@ def save_checkpoint(
     """
     if not (meta is None or isinstance(meta, dict)):
         raise TypeError(f"meta must be a dict or None, got {type(meta)}")
-    import time
-
     inner: Any = model.module if is_module_wrapper(model) else model
     meta = {**(meta or {}), "mmcv_version": LAYOUT, "time": time.asctime()}
     if getattr(inner, "CLASSES", None) is not None:
         meta["CLASSES"] = inner.CLASSES
-    checkpoint = {
-        "meta": plain(meta),
-        "state_dict": torch_files.to_cpu(get_state_dict(model)),
-    }
+    checkpoint = {"meta": plain(meta), "state_dict": torch_files.to_cpu(get_state_dict(model))}
     if isinstance(optimizer, dict):
         checkpoint["optimizer"] = {
             name: plain_groups(one.state_dict()) for name, one in optimizer.items()

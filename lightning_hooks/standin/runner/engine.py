@@ -19,9 +19,30 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments
 from lightning_hooks.train_step import TrainStepModule
 
-__all__ = ["Batches", "Engine", "RunnerModule", "make_trainer"]
+__all__ = ["Batches", "Engine", "RunnerModule", "check_workflow", "make_trainer"]
 
 OWN = ("callbacks", "max_epochs", "max_steps", "min_epochs", "min_steps", "accumulate_grad_batches")
+
+
+def check_workflow(data_loaders: Any, workflow: Any) -> None:
+    """Raise an error unless there is a loader for each ``("train" or "val", count)``."""
+    if not isinstance(data_loaders, list):
+        raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
+    if not (isinstance(workflow, list) and all(isinstance(w, tuple) for w in workflow)):
+        raise TypeError(f"workflow must be a list of tuples, got {workflow!r}")
+    if not workflow or len(data_loaders) != len(workflow):
+        raise ValueError(
+            f"there must be a data loader for each part of the workflow, got "
+            f"{len(data_loaders)} for {workflow!r}"
+        )
+    for mode, _ in workflow:
+        if not isinstance(mode, str):
+            raise TypeError(f"mode in workflow must be a str, but got {type(mode)}")
+        if mode not in ("train", "val"):
+            raise ValueError(
+                f'runner has no method named "{mode}" to run an epoch; '
+                'the stand-in has "train" and "val"'
+            )
 
 
 def make_trainer(
@@ -88,17 +109,17 @@ class RunnerModule(TrainStepModule):
         self._optimizers = dict(optimizer) if named else {"": optimizer}
         self.optimizer_names = list(self._optimizers) if named else None
         self.automatic_optimization = False
-        self.__dict__["_runner"] = weakref.ref(runner)
+        self._runner = weakref.ref(runner)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Run the runner's training iteration."""
-        runner: Any = self.__dict__["_runner"]()
+        runner: Any = self._runner()
         runner.run_iter(batch, train_mode=True, **runner._step_kwargs)
         return runner.outputs
 
     def validation_step(self, batch: Any, batch_idx: int) -> Any:
         """Run the runner's validation iteration."""
-        runner: Any = self.__dict__["_runner"]()
+        runner: Any = self._runner()
         runner.run_iter(batch, train_mode=False)
         return runner.outputs
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builder import RUNNERS
+from lightning_hooks.standin.runner.engine import check_workflow
 
 __all__ = ["EpochBasedRunner", "Runner"]
 
@@ -41,14 +42,14 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
             max_epochs: Deprecated: the constructor's.
             **kwargs: Passed on to ``train_step``.
         """
-        self._check_workflow(data_loaders, workflow)
+        check_workflow(data_loaders, workflow)
         self._set_limit("max_epochs", max_epochs)
         training = [
             x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
         ]
         self._steps = self._plan(list(zip(workflow, data_loaders, strict=True)))
         self._step_kwargs = kwargs
-        self._left = self.__dict__.get("_data_loader")
+        self._left = self._data_loader
         self.data_loader = (training or data_loaders)[0]
         if training:
             self._max_iters = self._max_epochs * len(training[0])

@@ -40,12 +40,17 @@ def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) 
 
 def _casting(
     apply_to: Iterable[str] | None,
-    back: bool,
+    cast_back: bool,
     supported_types: tuple[type, ...],
-    types: tuple[torch.dtype, torch.dtype],
-    enabled: bool,
+    target: torch.dtype,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    source, target = types
+    to_half = target == torch.half
+    source = torch.float if to_half else torch.half
+    wanted = None if apply_to is None else set(apply_to)
+
+    def convert(name: str | None, value: Any) -> Any:
+        cast_it = wanted is None or name in wanted
+        return cast_tensor_type(value, source, target) if cast_it else value
 
     def decorator(method: Callable[..., Any]) -> Callable[..., Any]:
         names = inspect.getfullargspec(method).args
@@ -59,20 +64,14 @@ def _casting(
                 )
             if not getattr(self, "fp16_enabled", False):
                 return method(self, *args, **kwargs)
-            wanted = None if apply_to is None else set(apply_to)
-
-            def one(name: str | None, value: Any) -> Any:
-                cast_it = wanted is None or name in wanted
-                return cast_tensor_type(value, source, target) if cast_it else value
-
             positions = [*names[1:], *[None] * len(args)]
-            new_args = [one(name, x) for name, x in zip(positions, args, strict=False)]
-            new_kwargs = {name: one(name, value) for name, value in kwargs.items()}
+            new_args = [convert(name, x) for name, x in zip(positions, args, strict=False)]
+            new_kwargs = {name: convert(name, value) for name, value in kwargs.items()}
             tensors = list(getattr(self, "parameters", list)())
             device = tensors[0].device.type if tensors else "cpu"
-            with torch.autocast(device, dtype=torch.float16, enabled=enabled):
+            with torch.autocast(device, dtype=torch.float16, enabled=to_half):
                 output = method(self, *new_args, **new_kwargs)
-            return cast_tensor_type(output, target, source) if back else output
+            return cast_tensor_type(output, target, source) if cast_back else output
 
         return cast
 
@@ -91,8 +90,7 @@ def auto_fp16(
         out_fp32: Whether the result is cast back.
         supported_types: Classes whose methods may be decorated.
     """
-    half = (torch.float, torch.half)
-    return _casting(apply_to, out_fp32, supported_types, half, enabled=True)
+    return _casting(apply_to, out_fp32, supported_types, torch.half)
 
 
 def force_fp32(
@@ -107,8 +105,7 @@ def force_fp32(
         out_fp16: Whether the result is cast back.
         supported_types: Classes whose methods may be decorated.
     """
-    full = (torch.half, torch.float)
-    return _casting(apply_to, out_fp16, supported_types, full, enabled=False)
+    return _casting(apply_to, out_fp16, supported_types, torch.float)
 
 
 def wrap_fp16_model(model: nn.Module) -> None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builder import RUNNERS
+from lightning_hooks.standin.runner.engine import check_workflow
 
 __all__ = ["IterBasedRunner", "IterLoader"]
 
@@ -72,7 +73,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
             max_iters: Deprecated: the constructor's.
             **kwargs: Passed on to ``train_step``.
         """
-        self._check_workflow(data_loaders, workflow)
+        check_workflow(data_loaders, workflow)
         self._set_limit("max_iters", max_iters)
         self._parts = list(zip(workflow, data_loaders, strict=True))
         self._step_kwargs = kwargs
@@ -178,11 +179,11 @@ class IterBasedRunner(BaseRunner, IterRunner):
             hooks = [_by_iteration(config) for config in log_config["hooks"]]
             log_config = {**log_config, "hooks": hooks}
         super().register_training_hooks(
-            lr_config=_by_iteration(lr_config),
-            optimizer_config=optimizer_config,
-            checkpoint_config=_by_iteration(checkpoint_config),
-            log_config=log_config,
-            momentum_config=momentum_config,
+            _by_iteration(lr_config),
+            optimizer_config,
+            _by_iteration(checkpoint_config),
+            log_config,
+            momentum_config,
             custom_hooks_config=custom_hooks_config,
             **kwargs,
         )

@@ -14,7 +14,7 @@ from torch.nn import GroupNorm, LayerNorm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
+from lightning_hooks.standin.utils.registry import Registry
 
 __all__ = [
     "OPTIMIZERS",
@@ -36,9 +36,8 @@ for _name in TORCH_OPTIMIZERS:
     OPTIMIZERS.register_module(_name, module=getattr(torch.optim, _name))
 
 
-def build_optimizer_constructor(cfg: Mapping[str, Any]) -> Any:
-    """Build the constructor of a config."""
-    return build_from_cfg(cfg, OPTIMIZER_BUILDERS)
+build_optimizer_constructor = OPTIMIZER_BUILDERS.build
+"""Build a constructor of optimizers."""
 
 
 def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
@@ -100,10 +99,10 @@ class DefaultOptimizerConstructor:
         custom = self.paramwise_cfg.get("custom_keys", {})
         if not isinstance(custom, dict):
             raise TypeError(f"custom_keys must be a dict, got {custom!r}")
-        asks = [k for k in self.paramwise_cfg if k.endswith("_decay_mult")]
-        asks += [k for k, rule in custom.items() if "decay_mult" in rule]
-        if asks and self.base_wd is None:
-            raise ValueError(f"{asks[0]} multiplies weight_decay, which is not given")
+        decaying = [k for k in self.paramwise_cfg if k.endswith("_decay_mult")]
+        decaying += [k for k, rule in custom.items() if "decay_mult" in rule]
+        if decaying and self.base_wd is None:
+            raise ValueError(f"{decaying[0]} multiplies weight_decay, which optimizer_cfg lacks")
 
     def _is_in(self, param_group: dict[str, Any], param_group_list: list[dict[str, Any]]) -> bool:
         known = {id(p) for group in param_group_list for p in group["params"]}
@@ -170,4 +169,4 @@ class DefaultOptimizerConstructor:
         if self.paramwise_cfg:
             groups = []
             self.add_params(groups, model)
-        return build_from_cfg({**self.optimizer_cfg, "params": groups}, OPTIMIZERS)
+        return OPTIMIZERS.build({**self.optimizer_cfg, "params": groups})

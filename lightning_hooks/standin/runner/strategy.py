@@ -92,7 +92,7 @@ def distributed_arguments(device: torch.device) -> dict[str, Any]:
         return {}
     here = dist.get_world_size() if device.type == "cpu" else _ranks_here()
     return {
-        "accelerator": "cpu" if device.type == "cpu" else device.type,
+        "accelerator": device.type,
         "devices": here,
         "num_nodes": dist.get_world_size() // here,
         "strategy": WrappedStrategy(process_group_backend=dist.get_backend()),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import ast
 import copy
 import pprint
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ __all__ = [
     "RESERVED_KEYS",
     "Config",
     "ConfigDict",
-    "DictAction",
 ]
 
 BASE_KEY = "_base_"
@@ -247,16 +244,6 @@ class Config:
         names = ("_cfg_dict", "_filename", "_text")
         self.__dict__.update(zip(names, state, strict=True))
 
-    def __copy__(self) -> Config:
-        other = Config.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Config:
-        other = Config.__new__(type(self))
-        other.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return other
-
 
 def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
     if isinstance(base, list) and lists:
@@ -285,54 +272,3 @@ def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
                 f"{DELETE_KEY}=True replaces it"
             )
     return result
-
-
-class DictAction(argparse.Action):
-    """An argument of the command line that is a dict: ``--cfg-options a.b=1 c=[1,2]``."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        """Add to the dict."""
-        found = dict(getattr(namespace, self.dest) or {})
-        for item in [values] if isinstance(values, str) else values:
-            key, _, text = item.partition("=")
-            found[key] = _value(text)
-        setattr(namespace, self.dest, found)
-
-
-def _value(text: str) -> Any:
-    """Return what a text on the command line means: numbers, lists, or the text itself.
-
-    >>> _value("1"), _value("true"), _value("a,2"), _value("[(a,b),3]"), _value("x")
-    (1, True, ['a', 2], [('a', 'b'), 3], 'x')
-    """
-    text = text.strip("'\" ")
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    parts = list(_parts(text[1:-1] if text[:1] in "[(" and text[-1:] in "])" else text))
-    if text[:1] == "(" and text[-1:] == ")":
-        return tuple(map(_value, parts))
-    if (text[:1] == "[" and text[-1:] == "]") or len(parts) > 1:
-        return list(map(_value, parts))
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def _parts(text: str) -> Iterable[str]:
-    """Yield what commas separate, outside of brackets."""
-    depth, start = 0, 0
-    for place, character in enumerate(text):
-        depth += (character in "[(") - (character in "])")
-        if character == "," and depth == 0:
-            yield text[start:place]
-            start = place + 1
-    if text[start:].strip():
-        yield text[start:]

@@ -21,7 +21,8 @@ class _Initialized(MutableMapping[str, bool]):
         return True
 
     def __setitem__(self, name: str, value: bool) -> None:
-        logging.getLogger(name).__dict__["set_up_by_standin"] = value
+        logger: Any = logging.getLogger(name)
+        logger.set_up_by_standin = value
 
     def __delitem__(self, name: str) -> None:
         self[name] = False

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.engine import registry as native
+from lightning_hooks.standin.utils.misc import is_list_of
 
 __all__ = ["Registry", "build_from_cfg"]
 
@@ -113,8 +114,8 @@ class Registry(native.Registry):
         scope, name = self.split_scope_key(key)
         if scope in (None, self._scope):
             return self.module_dict.get(name)
-        if scope in self._children:
-            return self._children[str(scope)].get(name)
+        if scope in self.children:
+            return self.children[str(scope)].get(name)
         if self.parent is None:
             return None
         top = self.parent
@@ -127,9 +128,9 @@ class Registry(native.Registry):
         return self.build_func(*args, **{**kwargs, "registry": self})
 
     def _add_children(self, registry: Registry) -> None:
-        if registry.scope in self._children:
+        if registry.scope in self.children:
             raise AssertionError(f"scope {registry.scope} exists in {self.name} registry")
-        self._children[registry.scope] = registry
+        self.children[registry.scope] = registry
 
     def register_module(self, name: Any = None, force: bool = False, module: Any = None) -> Any:
         """Register a class or a function: as a decorator, bare or called, or by ``module=``.
@@ -148,7 +149,7 @@ class Registry(native.Registry):
         if inspect.isclass(name) or inspect.isfunction(name):
             return self._register(name, None, force)
         names = list(name) if isinstance(name, tuple) else name
-        if not (names is None or isinstance(names, str) or _is_list_of_str(names)):
+        if not (names is None or isinstance(names, str) or is_list_of(names, str)):
             raise TypeError(f"name must be a str or a sequence of str, got {name!r}")
         if module is not None:
             return self._register(module, names, force)
@@ -165,11 +166,8 @@ class Registry(native.Registry):
         return cls
 
     def _is_taken(self, name: str) -> bool:
-        return name in self.module_dict
+        cls = self.module_dict.get(name)
+        return cls is not None and not (self._gives_way and self._gives_way(name, cls))
 
     def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
         self._register(module, module_name, force)  # what old code calls
-
-
-def _is_list_of_str(names: object) -> bool:
-    return isinstance(names, list) and all(isinstance(n, str) for n in names)
