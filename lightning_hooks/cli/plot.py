@@ -58,9 +58,9 @@ def curves_of(
         epochs, iters_per_epoch = 1, iters_per_epoch or iters
     epochs = epochs or adapter.trainer_kwargs.get("max_epochs")
     if epochs is None:
-        raise ValueError(f"{path} does not say how many epochs: give --epochs")
+        raise ValueError(f"{path} has no number of epochs: give --epochs")
     if iters_per_epoch is None:
-        raise ValueError("a config does not say how many batches there are: give --iters-per-epoch")
+        raise ValueError("a config has no number of batches: give --iters-per-epoch")
     optimizer = config.get("optimizer")
     optimizer = optimizer if isinstance(optimizer, Mapping) else {}
     momentum = optimizer.get("momentum", optimizer.get("betas", [0.9])[0])

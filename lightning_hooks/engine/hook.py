@@ -70,7 +70,7 @@ class Hook(JoinsTrainer):
     """
 
     key_arguments: Sequence[str] | None = None
-    """Attributes that tell two stateful hooks of a class apart; None for all plain arguments."""
+    """Attributes that distinguish stateful hooks of one class; None for all plain arguments."""
 
     _plain_arguments: dict[str, Any]
 

@@ -61,7 +61,7 @@ class Imports:
         for name, bound, line in file.mmcv_limits:
             if self._mmcv.is_excluded(name, bound):
                 version = self._mmcv.version
-                what = f"{name} = {bound!r}, and mmcv says to be {version}"
+                what = f"{name} = {bound!r}, and the version of mmcv is {version}"
                 yield Finding(line, what, f"{name} = {version!r}")
         for imported in file.imports:
             if imported.root and not self._project.files_of(path, imported):

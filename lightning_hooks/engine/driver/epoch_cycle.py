@@ -14,7 +14,6 @@ from lightning_hooks.engine.driver.resume import ResumeState
 from lightning_hooks.engine.driver.step_capture import log_validation, trim_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.lightning_api import data, progress, validation
-from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import state_here
 
@@ -230,7 +229,7 @@ def cycle_of(
     runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState
 ) -> EpochCycle:
     """Return the cycle of a runner's kind."""
-    kind = IterCycle if isinstance(runner, IterRunner) else EpochCycle
+    kind = EpochCycle if runner.counts_epochs else IterCycle
     return kind(runner, calls, train_data, resumed)
 
 

@@ -111,7 +111,7 @@ class Ownership:
 
         Raises:
             ValueError: if the Trainer is to clip or accumulate too, or the module steps by itself
-                and ``owns_backward=True`` does not say otherwise.
+                and ``owns_backward=True`` was not given.
         """
         if not self.is_taken:
             return

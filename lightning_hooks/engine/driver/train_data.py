@@ -135,7 +135,7 @@ class TrainData:
         """Whether the epoch's iterator exists already and can be made again without loss."""
         if not self._made_early or progress.iterates_anew(trainer):
             return False
-        # at the beginning of a pass the state of a loader says only that the one before is over
+        # at the beginning of a pass the state of a loader shows only that the one before is over
         begins = resumed and not data.goes_on_in_pass(trainer)
         return all(
             any(loader is deferred for deferred in self._deferred)

@@ -102,7 +102,7 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
 
 
 def set_train_length(trainer: L.Trainer, batches: int) -> None:
-    """Make the epoch that begins this long, whatever its loader said at the start of the run."""
+    """Set the number of batches of the epoch that begins."""
     loop: Any = trainer.fit_loop
     loop.max_batches = batches
     loop._combined_loader.limits = batches

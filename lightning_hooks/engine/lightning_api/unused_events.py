@@ -3,7 +3,7 @@
 Lightning calls every event of every callback in every batch, through a profiler context, whether
 or not the class defines it. It skips an event that is None, so these functions set events to None
 on the instance for the length of a fit. With eight hooks that saves about ten microseconds of a
-step; without a fit the callback is as its class says.
+step. Outside of a fit the callback has all its events.
 """
 
 from __future__ import annotations

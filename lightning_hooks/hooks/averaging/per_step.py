@@ -57,7 +57,7 @@ class StepAverageHook(AveragingHook):
     resume_from: str | None = None
     begin_iter = begin_epoch = 0
     distinguishing: tuple[str, ...] = ("interval",)
-    """The arguments that tell two hooks of the class apart, beside those of every average."""
+    """Arguments that distinguish hooks of the class, beside those of every average."""
 
     _applied: AppliedSteps | None = None
     _counted = 0  # of the applied steps
@@ -109,7 +109,7 @@ class StepAverageHook(AveragingHook):
         return self._steps
 
     def state_arguments(self) -> dict[str, Any]:
-        """The constructor arguments that tell two apart."""
+        """Return the constructor arguments that distinguish two hooks of the class."""
         arguments = {name: getattr(self, name) for name in self.distinguishing}
         for name in ("buffers", "begin_iter", "begin_epoch"):
             value = getattr(self, name)

@@ -11,7 +11,6 @@ from typing import Any
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.hooks.batch_norm import temporarily
@@ -109,7 +108,7 @@ class PreciseBNHook(Hook):
     def before_run(self, runner: Any) -> None:
         """Raise now for what would fail after an epoch."""
         self._warned = frozenset()
-        if isinstance(runner, IterRunner):
+        if not runner.counts_epochs:
             raise ValueError(
                 "PreciseBNHook works after epochs, and this run is counted in iterations; "
                 "call lightning_hooks.update_bn_stats(model, batches) yourself"

@@ -182,7 +182,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         directory = directory_of(self.out_dir, Driver.work_dir(trainer))
         fitting = trainer.state.fn == TrainerFn.FITTING
         newest = manifest.newest_valid(directory, resumable=fitting)
-        if fitting and newest is None:  # the error says that it is for loading weights
+        if fitting and newest is None:  # the error names the reason
             newest = manifest.newest_valid(directory)
         return {newest} if newest else set()
 

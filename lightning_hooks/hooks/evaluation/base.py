@@ -15,7 +15,6 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.priority import is_family
-from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
 
@@ -84,7 +83,7 @@ class TimedEvaluation(BestCheckpoints):
         fitting = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
         if fitting and self.dataloader is None:
             runner = Driver.of(trainer).runner
-            ends_epoch = isinstance(runner, EpochRunner) and progress.epoch_is_over(trainer)
+            ends_epoch = runner.counts_epochs and progress.epoch_is_over(trainer)
             if (ends_epoch or not self.by_epoch) and self._should_evaluate(runner):
                 self._evaluate(runner)
         super().on_validation_end(trainer, pl_module)

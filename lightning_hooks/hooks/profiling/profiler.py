@@ -18,7 +18,6 @@ from torch.profiler import tensorboard_trace_handler
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 
 __all__ = ["ProfilerHook"]
@@ -111,7 +110,7 @@ class ProfilerHook(Hook):
 
     def before_run(self, runner: Any) -> None:
         """Start the profiler."""
-        if self.by_epoch and isinstance(runner, IterRunner):
+        if self.by_epoch and not runner.counts_epochs:
             raise ValueError("this run is counted in iterations; give ProfilerHook(by_epoch=False)")
         end = runner.max_epochs if self.by_epoch else runner.max_iters
         if end is not None and self.profile_iters > end:

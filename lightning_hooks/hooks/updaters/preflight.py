@@ -8,7 +8,6 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.hooks.updaters.param_groups import (
     describe_groups,
     describe_optimizers,
@@ -44,7 +43,7 @@ def _warn_of_schedulers(hook: Any, runner: Any) -> None:
 
 def _check_length(hook: Any, runner: Any) -> None:
     me, groups = type(hook).__name__, describe_optimizers(runner.optimizer)
-    if hook.by_epoch and isinstance(runner, IterRunner):
+    if hook.by_epoch and not runner.counts_epochs:
         rank_zero_warn(
             f"{me}(by_epoch=True) never moves the {hook.quantity} of {groups} where iterations "
             "are counted"

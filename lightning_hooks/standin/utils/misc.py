@@ -185,7 +185,7 @@ def check_prerequisites(
 
     Args:
         prerequisites: What is needed.
-        checker: Says whether one of them is there.
+        checker: Returns whether one of them is there.
         msg_tmpl: The message, with places for what is missing and for the function's name.
     """
     names = [prerequisites] if isinstance(prerequisites, str) else list(prerequisites)
