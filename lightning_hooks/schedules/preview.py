@@ -40,6 +40,7 @@ class Run:
     """The part of a run in epochs that a hook sees: counters and optimizers."""
 
     mode = "train"
+    counts_epochs = True
 
     def __init__(
         self, max_epochs: int, iters_per_epoch: int, optimizer: Any, accumulate: int = 1

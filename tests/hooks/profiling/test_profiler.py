@@ -136,7 +136,7 @@ def test_departure_two_profilers_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_lightnings_profiler_beside_it_is_refused() -> None:
     trainer = SimpleNamespace(profiler=PyTorchProfiler())
-    runner = SimpleNamespace(max_epochs=1, rank=0, trainer=trainer)
+    runner = SimpleNamespace(max_epochs=1, counts_epochs=True, rank=0, trainer=trainer)
     with pytest.raises(RuntimeError, match="another of torch's profilers is running"):
         ProfilerHook().before_run(runner)
 
