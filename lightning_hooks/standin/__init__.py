@@ -7,9 +7,9 @@
     standin.install()
     from mmcv.runner import HOOKS, EpochBasedRunner
 
-or, for a whole script, ``python -m lightning_hooks.standin train.py config.py``. Where a real
-mmcv 1.x is installed, it is what is imported; beside mmcv 2.x only what that has lost is filled
-in. The names are those of :mod:`lightning_hooks.standin.names`.
+or, for a whole script, ``python -m lightning_hooks.standin train.py config.py``. An installed mmcv
+1.x takes precedence; to mmcv 2.x only the names that it has lost are added.
+:mod:`lightning_hooks.standin.names` lists the names.
 """
 
 from lightning_hooks.standin.installation import install as install

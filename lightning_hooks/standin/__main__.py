@@ -12,10 +12,10 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
-    """Run a script as ``python script.py ...`` would, with the stand-in installed.
+    """Run a script like ``python script.py ...``, with the stand-in installed.
 
     Args:
-        arguments: The script's path, and what it shall find in ``sys.argv`` after it.
+        arguments: The script's path and arguments, its ``sys.argv``.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m lightning_hooks.standin script.py [argument ...]")

@@ -1,7 +1,4 @@
-"""Find and make mmcv's modules: a finder for the end of ``sys.meta_path``.
-
-The stand-in's modules: empty until a name is asked for.
-"""
+"""Import mmcv's modules: a finder for the end of ``sys.meta_path``, and lazy modules."""
 
 from __future__ import annotations
 
@@ -20,22 +17,22 @@ __all__ = ["Finder", "StandinModule", "has_lost_names"]
 
 
 class _Loader(importlib.abc.Loader):
-    """Load a module of the name table; for any other, raise an error with the alternative."""
+    """Load a module of the name table; raise an error with advice for any other."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """Make an empty module."""
         if spec.name not in PACKAGES:
             parent, _, last = spec.name.rpartition(".")
-            # without a name: `from mmcv.runner import X` would replace the message by its own
+            # without name=: `from mmcv.runner import X` would replace the message by its own
             raise ModuleNotFoundError(hint_for(parent, last))
         return StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run nothing: names are looked up on access."""
+        """Do nothing: names are looked up on access."""
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Find ``mmcv`` and the modules below it, after all other finders."""
+    """Find ``mmcv`` and its submodules, after all other finders."""
 
     def find_spec(
         self,
@@ -43,12 +40,12 @@ class Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a spec for a module of mmcv; loading one that is not offered raises why."""
+        """Return a spec for a module of mmcv; loading one that is not offered raises an error."""
         if fullname.partition(".")[0] != "mmcv":
             return None
         top = sys.modules.get("mmcv")
         real = not (top is None or isinstance(top, StandinModule))
-        # mmcv 1.x has what it has, 2.x gets back what it has lost
+        # mmcv 1.x is complete; 2.x gets the modules that it has lost
         if real and not (has_lost_names(top) and fullname in PACKAGES):
             return None
         return importlib.machinery.ModuleSpec(
@@ -60,7 +57,7 @@ class StandinModule(types.ModuleType):
     """A module whose names are looked up in the name table on first access.
 
     Args:
-        name: Its name: ``mmcv.runner``.
+        name: The module's name: ``mmcv.runner``.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,14 +71,14 @@ class StandinModule(types.ModuleType):
         if attribute in names:
             try:
                 value = names[attribute].load()
-            except AttributeError as error:  # which import would take for a missing name
+            except AttributeError as error:  # import would report it as a missing name
                 raise ImportError(f"{self.__name__}.{attribute}: {error}") from error
             setattr(self, attribute, value)
             return value
         if attribute.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
         if f"{self.__name__}.{attribute}" in PACKAGES:
-            # real mmcv's packages import their modules
+            # packages of real mmcv import their modules
             return importlib.import_module(f"{self.__name__}.{attribute}")
         raise AttributeError(hint_for(self.__name__, attribute))
 
@@ -93,7 +90,7 @@ class StandinModule(types.ModuleType):
 
 
 def has_lost_names(real: types.ModuleType | None) -> bool:
-    """Whether a module is a real mmcv that has lost the runners: 2.x."""
+    """Return whether a module is a real mmcv 2.x, which has lost the runners."""
     if real is None or isinstance(real, StandinModule):
         return False
     major = str(getattr(real, "__version__", "1")).partition(".")[0]

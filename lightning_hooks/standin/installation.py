@@ -17,14 +17,14 @@ from lightning_hooks.standin.names import names_of
 __all__ = ["install", "installed", "uninstall"]
 
 PATCHED = ("mmcv", "mmcv.utils", "mmcv.cnn")
-"""Modules that mmcv 2.x has too, with fewer names."""
+"""Modules that mmcv 2.x has with fewer names."""
 
 
 def install() -> None:
     """Make ``mmcv`` 1.x importable; a second call changes nothing.
 
-    A finder goes to the end of ``sys.meta_path``, so that an installed mmcv is found before.
-    What mmcv 2.x no longer has is added to it.
+    A finder is appended to ``sys.meta_path``, so that an installed mmcv is found first. Names that
+    mmcv 2.x has lost are added to its modules.
     """
     if _finder() is None:
         sys.meta_path.append(Finder())
@@ -34,7 +34,7 @@ def install() -> None:
 def uninstall() -> None:
     """Remove the stand-in, and its modules from ``sys.modules``.
 
-    Objects that were imported from it go on working.
+    Objects imported from it keep working.
     """
     finder = _finder()
     if finder is None:
@@ -53,7 +53,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Install the stand-in for the block; one that was installed before stays."""
+    """Install the stand-in for the block, unless it is installed already."""
     before = _finder()
     install()
     try:
@@ -68,7 +68,7 @@ def _finder() -> Finder | None:
 
 
 def _fill_mmcv_2() -> None:
-    """Add the names that mmcv 2.x has lost to the modules that it has."""
+    """Add lost names to the modules of mmcv 2.x."""
     if not _is_mmcv_2():
         return
     for name in PATCHED:
@@ -77,11 +77,11 @@ def _fill_mmcv_2() -> None:
         except ImportError:
             continue
         if not isinstance(module, StandinModule) and "__getattr__" not in vars(module):
-            vars(module)["__getattr__"] = _answering(module, name)
+            module.__getattr__ = _lookup_in(name)  # type: ignore[method-assign]
 
 
 def _is_mmcv_2() -> bool:
-    """Whether the installed mmcv is 2.x; it is not imported to find out."""
+    """Return whether the installed mmcv is 2.x, without importing it."""
     if "mmcv" in sys.modules:
         return has_lost_names(sys.modules["mmcv"])
     spec = importlib.machinery.PathFinder.find_spec("mmcv")
@@ -92,12 +92,12 @@ def _is_mmcv_2() -> bool:
     return False
 
 
-def _answering(module: Any, name: str) -> Any:
-    def answer(attribute: str) -> Any:
+def _lookup_in(name: str) -> Any:
+    def lookup(attribute: str) -> Any:
         source = names_of(name).get(attribute)
         if source is None:
             raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
         return source.load()
 
-    answer.of_standin = True  # type: ignore[attr-defined]
-    return answer
+    lookup.of_standin = True  # type: ignore[attr-defined]
+    return lookup

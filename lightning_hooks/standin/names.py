@@ -1,7 +1,7 @@
 """The name table: the names of each module of mmcv 1.x, and their sources.
 
-``TABLE[mmcv's module][our module]`` are names, with ``mmcv's=ours`` where they differ. A package
-has what its modules have (``PACKAGES``), as in mmcv.
+``TABLE[mmcv's module][our module]`` lists names, written ``mmcv's=ours`` where they differ. As in
+mmcv, a package has the names of its modules (``PACKAGES``).
 """
 
 from __future__ import annotations
@@ -255,11 +255,11 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     **{package: (package,) for package in (module.rpartition(".")[0] for module in TABLE)},
     "mmcv": ("mmcv.utils", "mmcv.fileio", "mmcv.image", "mmcv.arraymisc", "mmcv.version"),
 }
-"""Every module, with the packages whose modules' names it has too."""
+"""All modules, with the packages whose modules' names they include."""
 
 
 class Source(NamedTuple):
-    """The module and name that a name of mmcv is imported from."""
+    """The module and name from which a name of mmcv is imported."""
 
     module: str
     name: str
@@ -287,7 +287,7 @@ def names_of(module: str) -> dict[str, Source]:
 
 @functools.cache
 def _homes() -> dict[str, Source]:
-    """Return the source of each name, whichever module defines it."""
+    """Return the source of each name, from all modules together."""
     return {name: source for module in TABLE for name, source in _own_names(module).items()}
 
 

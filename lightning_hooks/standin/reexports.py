@@ -1,6 +1,7 @@
-"""Names that mmcv 1.x's files import from one another: old code imports them from there, too.
+"""Table of the names that modules of mmcv 1.x import from other modules.
 
-``from mmcv.runner.hooks.ema import HOOKS, Hook`` works, for ``ema.py`` has both.
+Old code imports them from there: ``from mmcv.runner.hooks.ema import HOOKS, Hook`` works, as
+``ema.py`` imports both.
 """
 
 from __future__ import annotations
@@ -113,4 +114,4 @@ BORROWED: dict[str, str] = {
     "mmcv.utils.torch_ops": "TORCH_VERSION digit_version",
     "mmcv.utils.trace": "digit_version",
 }
-"""Names by the module that has them from others."""
+"""Names by the module that imports them."""

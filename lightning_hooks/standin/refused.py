@@ -1,9 +1,7 @@
-"""List what of mmcv 1.x the stand-in does not offer, with the alternatives.
+"""List the names of mmcv 1.x that the stand-in does not offer, with alternatives.
 
-Hooks that this version of the package does not have import as placeholders, which raise an error
-when they are made.
-
-Old files import them beside others, and are not stopped by that.
+Missing hooks are imported as placeholders, which raise an error when constructed: old files import
+them beside others.
 """
 
 from __future__ import annotations
@@ -124,7 +122,7 @@ _REFUSED = (
     ),
 )
 NOT_OFFERED = {name: advice for names, advice in _REFUSED for name in names.split()}
-"""The names that are not offered, each with the advice for code that imports it."""
+"""The names that are not offered, with advice for code that imports them."""
 
 _BY_LAST = {name.rpartition(".")[2]: name for name in NOT_OFFERED}
 
@@ -134,7 +132,7 @@ def advice_for(full: str) -> str | None:
     for refused, advice in NOT_OFFERED.items():
         if full == refused or full.startswith(f"{refused}."):
             return advice
-    # by another path: mmcv.image.clahe is mmcv.clahe
+    # another path of the same name: mmcv.image.clahe is mmcv.clahe
     return NOT_OFFERED.get(_BY_LAST.get(full.rpartition(".")[2], ""))
 
 
@@ -144,9 +142,8 @@ def hint_for(module: str, name: str) -> str:
     advice = advice_for(full)
     if advice is not None:
         return f"{full}: {advice}."
-    known = {*names_of(module)}
-    below = [p for p in PACKAGES if p.rpartition(".")[0] == module]
-    known |= {p.rpartition(".")[2] for p in below}
+    submodules = {p.rpartition(".")[2] for p in PACKAGES if p.rpartition(".")[0] == module}
+    known = {*names_of(module), *submodules}
     return (
         f"{module} has no {name!r} in the stand-in of lightning_hooks: {suggest(name, known)}. "
         "For what it does not offer, copy that function into your project, or install mmcv itself"
@@ -154,7 +151,7 @@ def hint_for(module: str, name: str) -> str:
 
 
 def placeholder(name: str) -> type:
-    """Return a class of mmcv's family that cannot be made."""
+    """Return a hook class that raises an error when constructed."""
     family = lightning_hooks.LoggerHook if "Logger" in name else lightning_hooks.OptimizerHook
 
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:

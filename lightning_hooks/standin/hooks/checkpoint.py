@@ -24,7 +24,7 @@ def client_and_directory(
 ) -> tuple[FileClient, str]:
     """Return the storage and the directory of a hook's files.
 
-    Below an ``out_dir`` of its own the directory has the last name of the work directory.
+    Files in an ``out_dir`` go to a directory with the last name of the work directory.
     """
     directory = out_dir or runner.work_dir
     client = FileClient.infer_client(file_client_args, directory)
@@ -35,20 +35,21 @@ def client_and_directory(
 
 
 class CheckpointHook(native.CheckpointHook):
-    """Call ``runner.save_checkpoint`` where mmcv does, under a runner of the stand-in's.
+    """Call ``runner.save_checkpoint`` at mmcv's points, under the stand-in's runners.
 
-    Without one, in a Trainer, it is :class:`lightning_hooks.CheckpointHook`.
+    In a Trainer it behaves as :class:`lightning_hooks.CheckpointHook`.
 
     Args:
-        interval: Epochs or iterations from one file to the next; -1 for the last one only.
-        by_epoch: Whether epochs or iterations are counted.
-        save_optimizer: Whether the run can be resumed from the files.
-        out_dir: The directory in which they are written to one with the work directory's name.
-        max_keep_ckpts: How many are kept; -1 for all.
-        save_last: Whether one is written at the end, whatever the interval.
-        sync_buffer: Whether buffers are averaged over the ranks before.
-        file_client_args: The storage; by the path by default.
-        **kwargs: Of ``runner.save_checkpoint``: ``filename_tmpl``, ``create_symlink``, ``meta``.
+        interval: Epochs or iterations between files; -1 writes the last one only.
+        by_epoch: Whether the interval counts epochs, else iterations.
+        save_optimizer: Whether the optimizer's state is saved, so that the run can be resumed.
+        out_dir: The parent directory of the files; below it is one with the work directory's name.
+        max_keep_ckpts: Maximum number of files kept; -1 keeps all.
+        save_last: Whether a file is written at the end of training, whatever the interval.
+        sync_buffer: Whether buffers are averaged over the ranks before saving.
+        file_client_args: The storage; by default determined by the path.
+        **kwargs: Arguments of ``runner.save_checkpoint``: ``filename_tmpl``, ``create_symlink``,
+            ``meta``.
 
     Source: mmcv's ``CheckpointHook``, reproduced.
     """
@@ -93,7 +94,7 @@ class CheckpointHook(native.CheckpointHook):
         }
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Write by epoch."""
+        """Write a checkpoint if the epoch is due."""
         if not writes_mmcv_files(runner):
             super().after_train_epoch(runner)
             return
@@ -102,7 +103,7 @@ class CheckpointHook(native.CheckpointHook):
             self._save(runner, f"{runner.epoch + 1} epochs")
 
     def after_train_iter(self, runner: Any) -> None:
-        """Write by iteration."""
+        """Write a checkpoint if the iteration is due."""
         if not writes_mmcv_files(runner):
             super().after_train_iter(runner)
             return
@@ -113,7 +114,7 @@ class CheckpointHook(native.CheckpointHook):
             self._save(runner, f"{runner.iter + 1} iterations")
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the last file of a Trainer's own run."""
+        """Write the last checkpoint in a Trainer."""
         if self.file_client is None:
             super().on_train_end(trainer, pl_module)
 

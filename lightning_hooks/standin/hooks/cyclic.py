@@ -1,10 +1,8 @@
-"""Cyclic and one cycle as mmcv has them: with the lists of phases that subclasses read and change.
+"""Cyclic and one-cycle policies with mmcv's lists of phases, which old subclasses may change.
 
-Ours compute a value from the length of the run, and keep nothing. mmcv's fill a list before the
-run and follow that, so an old subclass may put phases of its own into it. These do the same, by
-way of ``value``, where the rest of the policy (``get_lr``, warm-up, the look ahead) is ours.
-
-Two helpers of mmcv's schedules that old subclasses import.
+The native policies compute a value from the length of the run. mmcv's fill a list before the run
+and follow it, so a subclass may replace its phases. These do the same in ``value``; the rest of
+the policy (``get_lr``, warm-up, preflight) is native. Two helpers of mmcv's schedules follow.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ Anneal = Callable[[float, float, float], float]
 
 
 class _Phases(Policy):
-    """A list of phases, by the name that it has in mmcv, and the curve within each."""
+    """Base of policies that follow a list of phases, under its attribute name in mmcv."""
 
     phases_as = "lr_phases"
     anneal_strategy: str
@@ -42,7 +40,7 @@ class _Phases(Policy):
         self._phases = []
 
     def before_run(self, runner: Any) -> None:
-        """Forget the phases of a run before, which may have been of another length."""
+        """Clear the phases of an earlier run, which may have had another length."""
         self._phases = []
         super().before_run(runner)
 
@@ -57,12 +55,12 @@ class _Phases(Policy):
 
 
 class _CyclicPhases(_Phases, Cyclic):
-    """A cycle's ``[start, end, ratio at its start, ratio at its end]``, in iterations."""
+    """Phases of a cycle: ``[start, end, ratio at start, ratio at end]``, in iterations."""
 
     max_iter_per_phase: int | None = None
 
     def before_run(self, runner: Any) -> None:
-        """Take the bases, look ahead, and write the phases."""
+        """Read the base values, check the schedule, and write the phases."""
         super().before_run(runner)
         length = self.required_length(self.as_counted(runner)) // self.cyclic_times
         up, (first, last) = int(self.step_ratio_up * length), self.target_ratio
@@ -70,7 +68,7 @@ class _CyclicPhases(_Phases, Cyclic):
         self._phases = [[0, up, 1, first], [up, length, first, last]]
 
     def value(self, base: Any, position: int, total: Any) -> float:
-        """Follow the phases; before they are written, compute from the length of the run."""
+        """Return the value by the phases; before they exist, by the length of the run."""
         if not self._phases or not self.max_iter_per_phase:
             return super().value(base, position, total)
         cycle, now = divmod(position, self.max_iter_per_phase)
@@ -86,22 +84,22 @@ class _CyclicPhases(_Phases, Cyclic):
 
 
 class CyclicLrUpdaterHook(_CyclicPhases, lightning_hooks.CyclicLrUpdaterHook):
-    """Ours, with ``lr_phases``, ``max_iter_per_phase`` and ``anneal_func``."""
+    """The native hook with ``lr_phases``, ``max_iter_per_phase`` and ``anneal_func``."""
 
 
 class CyclicMomentumUpdaterHook(_CyclicPhases, lightning_hooks.CyclicMomentumUpdaterHook):
-    """Ours, with ``momentum_phases``, ``max_iter_per_phase`` and ``anneal_func``."""
+    """The native hook with ``momentum_phases``, ``max_iter_per_phase`` and ``anneal_func``."""
 
     phases_as = "momentum_phases"
 
 
 class _OneCyclePhases(_Phases, OneCycle):
-    """The phases of one cycle, each with the iteration at which it ends."""
+    """Phases of one cycle, each with the iteration at which it ends."""
 
     total_steps: int | None = None
 
     def before_run(self, runner: Any) -> None:
-        """Take the bases, look ahead, and write the phases."""
+        """Read the base values, check the schedule, and write the phases."""
         super().before_run(runner)
         total = self.total_steps or self.required_length(self.as_counted(runner))
         ends, turns = one_cycle_ends(total, self.pct_start, self.three_phase), self._turns()
@@ -109,7 +107,7 @@ class _OneCyclePhases(_Phases, OneCycle):
         self._phases = [self._phase(end, *pair) for end, pair in pairs]
 
     def value(self, base: Any, position: int, total: Any) -> float:
-        """Follow the phases; before they are written, compute from the length of the run."""
+        """Return the value by the phases; before they exist, by the length of the run."""
         begin: float = 0
         for phase in self._phases:
             end, first, last = self._read(phase, base)
@@ -120,21 +118,21 @@ class _OneCyclePhases(_Phases, OneCycle):
         return super().value(base, position, total)
 
     def _turns(self) -> tuple[Any, ...]:
-        """Return what a phase begins and ends with, for all of them in a row."""
+        """Return the boundary values of the phases, in order."""
         raise NotImplementedError
 
     def _phase(self, end: float, first: Any, last: Any) -> Any:
-        """Return a phase as mmcv writes it."""
+        """Return a phase in mmcv's form."""
         return [end, first, last]
 
     def _read(self, phase: Any, base: Any) -> tuple[float, float, float]:
-        """Return a phase's end and the values between which it goes."""
+        """Return a phase's end, first value and last value."""
         end, first, last = phase
         return end, base * first, base * last
 
 
 class OneCycleLrUpdaterHook(_OneCyclePhases, lightning_hooks.OneCycleLrUpdaterHook):
-    """Ours, with ``lr_phases`` and ``anneal_func``: ``[end, ratio at its start, at its end]``."""
+    """The native hook with ``anneal_func`` and ``lr_phases``: ``[end, ratio, ratio]``."""
 
     @property
     def _max_lr(self) -> Any:
@@ -145,17 +143,17 @@ class OneCycleLrUpdaterHook(_OneCyclePhases, lightning_hooks.OneCycleLrUpdaterHo
 
 
 class OneCycleMomentumUpdaterHook(_OneCyclePhases, lightning_hooks.OneCycleMomentumUpdaterHook):
-    """Ours, with ``momentum_phases`` and ``anneal_func``.
+    """The native hook with ``momentum_phases`` and ``anneal_func``.
 
-    A phase is a dict: ``end_iter``, and in ``start_momentum`` and ``end_momentum`` which of the
-    group's ``base_momentum`` and ``max_momentum`` it goes between.
+    A phase is a dict of ``end_iter``, ``start_momentum`` and ``end_momentum``; the latter two name
+    one of the group's ``base_momentum`` and ``max_momentum``.
     """
 
     phases_as = "momentum_phases"
     use_beta1: bool
 
     def before_run(self, runner: Any) -> None:
-        """The same; also note whether a momentum is the first of an optimizer's betas."""
+        """Write the phases; set ``use_beta1`` if an optimizer's momentum is its first beta."""
         super().before_run(runner)
         for _, optimizer in optimizers_of(runner.optimizer):
             self.use_beta1 = "betas" in optimizer.defaults
@@ -182,7 +180,7 @@ class OneCycleMomentumUpdaterHook(_OneCyclePhases, lightning_hooks.OneCycleMomen
 
 
 def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
-    """Return the number of the period that an iteration is in, by where the periods end.
+    """Return the index of the period that contains an iteration.
 
     >>> get_position_from_periods(40, [40, 60, 80])
     1
@@ -196,12 +194,12 @@ def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int])
 
 
 def format_param(name: str, optim: Any, param: Any) -> Any:
-    """Return a setting of each parameter group: a number for all, a list, or an optimizer's own.
+    """Return a setting for each parameter group.
 
     Args:
-        name: The optimizer's name, where ``param`` is a dict for several.
+        name: The optimizer's name, looked up if ``param`` is a dict.
         optim: The optimizer.
-        param: The setting.
+        param: A number for all groups, a list, or a dict by optimizer.
     """
     if isinstance(param, (int, float)):
         return [param] * len(optim.param_groups)

@@ -11,7 +11,7 @@ __all__ = ["EMAHook"]
 
 
 class EMAHook(Hook):
-    """The stand-in's EMAHook, for old code that looks into mmcv's.
+    """An EMAHook with mmcv's internals, for old code that reads them.
 
     ``average = (1 - m) * average + m * parameter`` after iterations, with
     ``m = min(momentum ** interval, (1 + iter) / (warm_up + iter))``. The average of ``a.b`` is the
@@ -22,10 +22,10 @@ class EMAHook(Hook):
         momentum: The weight of the model in the average, in (0, 1).
         interval: Iterations from one update to the next.
         warm_up: Iterations with smaller momentum.
-        resume_from: A checkpoint that the run goes on from, averages included.
+        resume_from: A checkpoint to resume from, averages included.
 
-    Source: mmcv's ``EMAHook``, reproduced with its warm-up and its interval; the one to use in new
-    code is :class:`lightning_hooks.EMAHook`.
+    Source: mmcv's ``EMAHook``, reproduced with its warm-up and its interval; new code should use
+    :class:`lightning_hooks.EMAHook`.
     """
 
     reads_step = False
@@ -47,7 +47,7 @@ class EMAHook(Hook):
         self.checkpoint = resume_from
 
     def before_run(self, runner: Any) -> None:
-        """Give the model its buffers, and go on from a checkpoint."""
+        """Register the buffers; resume from a checkpoint, if there is one."""
         if runner.trainer.strategy.restore_checkpoint_after_setup:
             name = type(runner.trainer.strategy).__name__
             raise ValueError(
@@ -77,16 +77,16 @@ class EMAHook(Hook):
             average.mul_(1 - momentum).add_(parameter.data, alpha=momentum)
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Put the averages into the model."""
+        """Swap the averages into the model."""
         self._swap_ema_parameters()
 
     def before_train_epoch(self, runner: Any) -> None:
-        """Put the parameters back."""
+        """Swap the parameters back into the model."""
         self._swap_ema_parameters()
 
     def _swap_ema_parameters(self) -> None:
         for name, parameter in self.model_parameters.items():
             average = self.model_buffers[self.param_ema_buffer[name]]
-            kept = parameter.data.clone()
+            value = parameter.data.clone()
             parameter.data.copy_(average.data)
-            average.data.copy_(kept)
+            average.data.copy_(value)

@@ -11,11 +11,11 @@ __all__ = ["DistEvalHook", "EvalHook"]
 
 
 class EvalHook(eval.EvalHook):
-    """The stand-in's EvalHook: it saves the best through ``runner.save_checkpoint``, at once.
+    """An EvalHook that saves the best checkpoint with ``runner.save_checkpoint``.
 
-    In a Trainer, without a runner of the stand-in's, it is :class:`lightning_hooks.EvalHook`,
-    where the arguments are described. Under a runner of the stand-in's an evaluation leaves the
-    model in evaluation mode and draws from the random state, as in mmcv.
+    In a Trainer it behaves as :class:`lightning_hooks.EvalHook`, which describes the arguments.
+    Under the stand-in's runners an evaluation leaves the model in evaluation mode and changes the
+    random state, as in mmcv.
 
     Source: mmcv's ``EvalHook``, reproduced.
     """
@@ -23,7 +23,7 @@ class EvalHook(eval.EvalHook):
     file_client: Any = None
 
     def before_run(self, runner: Any) -> None:
-        """Choose the directory of the files; read the best score so far."""
+        """Choose the directory of the files; read the best score of an earlier run."""
         if writes_mmcv_files(runner):
             found = client_and_directory(runner, self.out_dir, self.file_client_args)
             self.file_client, self._best_dir = found
@@ -40,11 +40,11 @@ class EvalHook(eval.EvalHook):
         self._take_rank_0s_decision(runner)
 
     def _report_start(self, runner: Any) -> None:
-        if not writes_mmcv_files(runner):  # else the loggers come to it with the rest, as in mmcv
+        if not writes_mmcv_files(runner):  # under mmcv's, loggers report it with the rest
             super()._report_start(runner)
 
     def _save_ckpt(self, runner: Any, key_score: Any) -> None:
-        """Save a checkpoint, if its score is the best yet."""
+        """Save a checkpoint if its score is the best so far."""
         if not writes_mmcv_files(runner) or isinstance(key_score, dict):
             super()._save_ckpt(runner, key_score)
             return
@@ -69,7 +69,7 @@ class EvalHook(eval.EvalHook):
 
 
 class DistEvalHook(dist_eval.DistEvalHook, EvalHook):
-    """The stand-in's DistEvalHook: :class:`lightning_hooks.DistEvalHook` with mmcv's files.
+    """:class:`lightning_hooks.DistEvalHook` with mmcv's files.
 
     Source: mmcv's ``DistEvalHook``, reproduced.
     """

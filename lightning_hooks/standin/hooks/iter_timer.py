@@ -1,4 +1,4 @@
-"""``IterTimerHook`` with ``time.time()``, the clock that old subclasses compare ``t`` with."""
+"""``IterTimerHook`` with ``time.time()``: old subclasses compare ``t`` with it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["IterTimerHook"]
 
 
 class IterTimerHook(lightning_hooks.IterTimerHook):
-    """Ours, by ``time.time()``."""
+    """The native hook with ``time.time()`` as its clock."""
 
     clock = staticmethod(time.time)

@@ -1,4 +1,4 @@
-"""mmcv's registry of hooks: ours, with the stand-in's own class where ours departs from mmcv."""
+"""mmcv's registry of hooks: native classes, and mmcv-exact ones where these differ."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EXACT = {
     **{name: getattr(trackers, name) for name in trackers.__all__},
     **{name: getattr(cyclic, name) for name in cyclic.__all__},
 }
-"""The classes that old code needs as mmcv has them, by the name of ours."""
+"""The mmcv-exact classes by the name of the native class that they replace."""
 
 
 class _Hooks(Registry):
-    """The hooks by name, shared with ``HookAdapter``."""
+    """The hooks by name, in one table with the native registry."""
 
     def __init__(self) -> None:
         super().__init__("hook", scope="mmcv")
@@ -31,7 +31,7 @@ class _Hooks(Registry):
         self._module_dict = native.HOOKS.module_dict
 
     def get(self, key: str) -> Any:
-        """Return a class; mmcv's exact one in the place of ours."""
+        """Return a class; the mmcv-exact one in place of a native one."""
         found = super().get(key)
         exact = EXACT.get(key.rpartition(".")[2])
         return exact if exact is not None and _is_ours(found) else found

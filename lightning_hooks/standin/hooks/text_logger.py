@@ -11,20 +11,20 @@ __all__ = ["TextLoggerHook"]
 
 
 class TextLoggerHook(text.TextLoggerHook):
-    """The stand-in's TextLoggerHook.
+    """A TextLoggerHook that rounds its JSON as mmcv does, under the stand-in's runners.
 
-    In a Trainer, without a runner of the stand-in's, it is :class:`lightning_hooks.TextLoggerHook`,
-    where the arguments are described.
+    In a Trainer it behaves as :class:`lightning_hooks.TextLoggerHook`, which describes the
+    arguments.
 
     Source: mmcv's ``TextLoggerHook``; NaN and infinity stay ``null`` in the JSON.
     """
 
     def writes_lines(self, runner: Any) -> bool:
-        """Whether the lines go to a file of their own: in mmcv the script's logger does that."""
+        """Return whether lines go to a log file; in mmcv the script's logger writes it."""
         return not writes_mmcv_files(runner) and super().writes_lines(runner)
 
     def get_epoch(self, runner: Any) -> int:
-        """The number of the epoch, from 1; before any, of a validation, 0."""
+        """Return the number of the epoch, from 1; 0 for a validation before the first."""
         if writes_mmcv_files(runner) and runner.mode == "val":
             return int(runner.epoch)
         return super().get_epoch(runner)
@@ -35,7 +35,7 @@ class TextLoggerHook(text.TextLoggerHook):
         super()._dump_log(log_dict, runner)
 
     def _round_float(self, items: Any) -> Any:
-        """Round what goes into the JSON."""
+        """Return values rounded for the JSON."""
         if isinstance(items, list):
             return [self._round_float(item) for item in items]
         return round(items, 5) if isinstance(items, float) else items

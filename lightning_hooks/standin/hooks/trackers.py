@@ -1,4 +1,4 @@
-"""mmcv's experiment loggers: an old subclass has the client, and delivers at once."""
+"""mmcv's experiment loggers: an old subclass has the client and delivers at once."""
 
 from __future__ import annotations
 
@@ -16,38 +16,39 @@ __all__ = [
 ]
 
 
-class _AtOnce(TrackerHook):
-    """Waits, ``timeout`` seconds at most, in subclasses from elsewhere.
+class _SynchronousSubclass(TrackerHook):
+    """Base of trackers that deliver synchronously in a user's subclass.
 
-    They go on with the client (``self.wandb.run``, ``self.writer``) where mmcv has one: after
-    ``super().before_run(runner)``, and after ``super().log(runner)`` with what was logged.
+    Such a subclass uses the client (``self.wandb.run``, ``self.writer``) right after
+    ``super().before_run(runner)`` and ``super().log(runner)``, as in mmcv. It waits for at most
+    ``timeout`` seconds.
     """
 
     @property
     def synchronous(self) -> bool:  # type: ignore[override]
-        """Whether it is a user's subclass."""
+        """Whether the class is a user's subclass."""
         return not is_ours(self)
 
 
-class ClearMLLoggerHook(_AtOnce, lightning_hooks.ClearMLLoggerHook):
+class ClearMLLoggerHook(_SynchronousSubclass, lightning_hooks.ClearMLLoggerHook):
     """:class:`lightning_hooks.ClearMLLoggerHook`; an old subclass has ``self.task`` at once."""
 
 
-class DvcliveLoggerHook(_AtOnce, lightning_hooks.DvcliveLoggerHook):
+class DvcliveLoggerHook(_SynchronousSubclass, lightning_hooks.DvcliveLoggerHook):
     """:class:`lightning_hooks.DvcliveLoggerHook`; an old subclass has ``self.dvclive`` at once."""
 
 
-class MlflowLoggerHook(_AtOnce, lightning_hooks.MlflowLoggerHook):
+class MlflowLoggerHook(_SynchronousSubclass, lightning_hooks.MlflowLoggerHook):
     """:class:`lightning_hooks.MlflowLoggerHook`; for an old subclass the run is there at once."""
 
 
-class NeptuneLoggerHook(_AtOnce, lightning_hooks.NeptuneLoggerHook):
+class NeptuneLoggerHook(_SynchronousSubclass, lightning_hooks.NeptuneLoggerHook):
     """:class:`lightning_hooks.NeptuneLoggerHook`; an old subclass has ``self.run`` at once."""
 
 
-class TensorboardLoggerHook(_AtOnce, lightning_hooks.TensorboardLoggerHook):
+class TensorboardLoggerHook(_SynchronousSubclass, lightning_hooks.TensorboardLoggerHook):
     """:class:`lightning_hooks.TensorboardLoggerHook`; an old subclass has ``self.writer``."""
 
 
-class WandbLoggerHook(_AtOnce, lightning_hooks.WandbLoggerHook):
+class WandbLoggerHook(_SynchronousSubclass, lightning_hooks.WandbLoggerHook):
     """:class:`lightning_hooks.WandbLoggerHook`; an old subclass has ``self.wandb.run`` at once."""

@@ -1,4 +1,4 @@
-"""mmcv's collection of the results of all ranks, for old test functions."""
+"""Collect the results of all ranks, for old test functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def collect_results_cpu(
 
     Args:
         result_part: This rank's results.
-        size: How many samples the data set has.
-        tmpdir: A directory that all ranks see; without one, they are sent from rank to rank.
+        size: Number of samples of the data set.
+        tmpdir: A directory shared by all ranks; None sends the results between ranks.
 
     Note:
         Departure from mmcv: without ``tmpdir`` nothing is written.

@@ -1,4 +1,4 @@
-"""mmcv's DataContainer: fields of a sample that are batched otherwise than by stacking."""
+"""mmcv's DataContainer: fields of a sample with their own rules for batching."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def assert_tensor_type(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a method of a container: it is for those that hold a tensor."""
+    """Decorate a method of a container that must hold a tensor."""
 
     @functools.wraps(func)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -41,10 +41,10 @@ class DataContainer:
 
     Args:
         data: The field.
-        stack: Whether fields are stacked into one tensor, filled up to the same size.
-        padding_value: What they are filled up with.
-        cpu_only: Whether it stays where it is, as meta data do.
-        pad_dims: How many of the last dimensions may differ: 1 to 3, or None for none.
+        stack: Whether fields are padded to one size and stacked into one tensor.
+        padding_value: The value of the padding.
+        cpu_only: Whether the field is never moved, as for metadata.
+        pad_dims: Number of last dimensions that may differ: 1 to 3, or None for none.
     """
 
     def __init__(
@@ -77,26 +77,26 @@ class DataContainer:
 
     @property
     def datatype(self) -> Any:
-        """The tensor's type by name, or the class of anything else."""
+        """The name of a tensor's type, or the class of another field."""
         return self.data.type() if isinstance(self.data, torch.Tensor) else type(self.data)
 
     @assert_tensor_type
     def size(self, *args: Any, **kwargs: Any) -> Any:
-        """The size of the tensor inside."""
+        """Return the size of the tensor inside."""
         return self.data.size(*args, **kwargs)
 
     @assert_tensor_type
     def dim(self) -> int:
-        """The number of its dimensions."""
+        """Return the number of dimensions of the tensor inside."""
         return int(self.data.dim())
 
 
 def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
-    """Make a batch of samples; containers become one with a list of groups.
+    """Make a batch of samples; containers are merged into one with a list of groups.
 
     Args:
         batch: The samples.
-        samples_per_gpu: How many of them make a group.
+        samples_per_gpu: Number of samples in a group.
     """
     if not isinstance(batch, Sequence):
         raise TypeError(f"a batch must be a sequence of samples, got {type(batch).__name__}")
@@ -137,35 +137,36 @@ def _stacked(group: Sequence[DataContainer]) -> Any:
 
 
 def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Any:
-    """Give each device its part of the inputs: a tuple of as many as there are devices.
+    """Return the inputs split into one part for each device.
 
-    Tensors are cut along ``dim`` and moved; a container's groups are dealt out. The device
+    Tensors are chunked along ``dim`` and moved; a container's groups are distributed. The device
     ``[-1]`` is the CPU.
     """
-    devices = [torch.device("cpu" if i == -1 else f"cuda:{i}") for i in target_gpus]
-    return _scattered(inputs, devices, dim)
+    return _scattered(inputs, _devices(target_gpus), dim)
+
+
+def _devices(target_gpus: Sequence[int]) -> list[torch.device]:
+    return [torch.device("cpu" if i == -1 else f"cuda:{i}") for i in target_gpus]
 
 
 def _scattered(value: Any, devices: list[torch.device], dim: int) -> Any:
     if isinstance(value, torch.Tensor):
         if len(devices) == 1:
             return (_moved(value, devices[0]),)
-        parts = value.chunk(len(devices), dim)
-        return tuple(_moved(part, d) for part, d in zip(parts, devices, strict=False))
+        chunks = value.chunk(len(devices), dim)
+        return tuple(_moved(chunk, d) for chunk, d in zip(chunks, devices, strict=False))
     if isinstance(value, DataContainer):
-        if value.cpu_only:
-            return value.data
-        return _dealt(value.data, devices)
+        return value.data if value.cpu_only else _distributed(value.data, devices)
     if isinstance(value, (tuple, list)) and value:
-        dealt = zip(*(_scattered(item, devices, dim) for item in value), strict=False)
-        return [type(value)(part) if type(value) in (tuple, list) else part for part in dealt]
+        parts = zip(*(_scattered(item, devices, dim) for item in value), strict=False)
+        return [type(value)(part) if type(value) in (tuple, list) else part for part in parts]
     if isinstance(value, dict) and value:
         found = zip(*(_scattered(item, devices, dim) for item in value.items()), strict=False)
         return [type(value)(items) for items in found]
     return [value for _ in devices]
 
 
-def _dealt(groups: Any, devices: list[torch.device]) -> tuple[Any, ...]:
+def _distributed(groups: Any, devices: list[torch.device]) -> tuple[Any, ...]:
     share = -(-len(groups) // len(devices))
     return tuple(_moved(part, devices[i // share]) for i, part in enumerate(groups))
 
@@ -183,7 +184,7 @@ def _moved(value: Any, device: torch.device) -> Any:
 def scatter_kwargs(
     inputs: Any, kwargs: Any, target_gpus: Sequence[int], dim: int = 0
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Scatter positional and keyword arguments: as many of the ones as of the others."""
+    """Scatter positional and keyword arguments; return equally many of both."""
     args = list(scatter(inputs, target_gpus, dim)) if inputs else []
     named = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
     args += [()] * (len(named) - len(args))
@@ -205,10 +206,9 @@ def get_input_device(input: Any) -> int:
 
 
 class Scatter:
-    """Moves the groups of a container to their devices."""
+    """Move the groups of a container to their devices."""
 
     @staticmethod
     def forward(target_gpus: Sequence[int], input: Any) -> tuple[Any, ...]:
-        """Return the parts, one for each device; ``[-1]`` is the CPU."""
-        devices = [torch.device("cpu" if i == -1 else f"cuda:{i}") for i in target_gpus]
-        return _dealt(input, devices)
+        """Return one part for each device; ``[-1]`` is the CPU."""
+        return _distributed(input, _devices(target_gpus))

@@ -1,4 +1,4 @@
-"""mmcv's model wrappers: they unpack containers and pass on ``train_step`` and ``val_step``."""
+"""mmcv's model wrappers: they unpack containers and have ``train_step`` and ``val_step``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = [
 ]
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
-"""The classes that wrap a model, ``.module``."""
+"""The classes that wrap a model as their ``module``."""
 MODULE_WRAPPERS.register_module(module=DataParallel)
 MODULE_WRAPPERS.register_module(module=DistributedDataParallel)
 
 
 def is_module_wrapper(module: nn.Module) -> bool:
-    """Whether a model is one in a wrapper, of :data:`MODULE_WRAPPERS` or its children."""
+    """Return whether a model is a wrapper from :data:`MODULE_WRAPPERS` or its children."""
 
     def known(registry: Registry) -> bool:
         wrappers = tuple(c for c in registry.module_dict.values() if isinstance(c, type))
@@ -36,19 +36,19 @@ def is_module_wrapper(module: nn.Module) -> bool:
 
 
 class MMDataParallel(DataParallel):  # type: ignore[type-arg]
-    """A model on one device, the CPU or a GPU, that takes batches with containers.
+    """A wrapper for a model on one device that accepts batches with containers.
 
     Args:
         module: The model.
-        device_ids: The GPU, in a list; by default the first, and the CPU without any.
+        device_ids: A list of one GPU; by default the current one, or the CPU without a GPU.
         output_device: Ignored: there is one device.
-        dim: Along which dimension tensors would be cut.
+        dim: Dimension along which tensors are chunked.
 
     Raises:
-        ValueError: for more than one device; MMDistributedDataParallel is for those.
+        ValueError: for more than one device: use MMDistributedDataParallel.
 
     Note:
-        Departure from mmcv: several devices are refused at once, not at the first step.
+        Departure from mmcv: several devices are refused here, not at the first step.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MMDataParallel(DataParallel):  # type: ignore[type-arg]
         output_device: Any = None,
         dim: int = 0,
     ) -> None:
-        nn.Module.__init__(self)  # DataParallel's own would look for all devices
+        nn.Module.__init__(self)  # DataParallel's own uses all devices
         if device_ids is None:
             device_ids = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         if len(device_ids) > 1:
@@ -80,15 +80,15 @@ class MMDataParallel(DataParallel):  # type: ignore[type-arg]
         return self._run(self.module, inputs, kwargs)
 
     def train_step(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run its ``train_step``."""
+        """Run the model's ``train_step``."""
         return self._run(self.module.train_step, inputs, kwargs)
 
     def val_step(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run its ``val_step``."""
+        """Run the model's ``val_step``."""
         return self._run(self.module.val_step, inputs, kwargs)
 
     def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> tuple[Any, Any]:
-        """Take containers apart and move tensors."""
+        """Unpack containers and move tensors."""
         return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
 
     def _run(self, method: Callable[..., Any], inputs: Any, kwargs: Any) -> Any:
@@ -97,24 +97,24 @@ class MMDataParallel(DataParallel):  # type: ignore[type-arg]
 
 
 class MMDistributedDataParallel(DistributedDataParallel):
-    """``DistributedDataParallel`` that takes containers, with the two steps.
+    """``DistributedDataParallel`` that accepts containers and has ``train_step`` and ``val_step``.
 
-    Its arguments are those of torch's class. The gradients are averaged by it, also under the
-    stand-in's runners.
+    Takes the arguments of torch's class. It averages the gradients, also under the stand-in's
+    runners.
     """
 
     _method: Callable[..., Any] | None = None
 
     def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> tuple[Any, Any]:
-        """Take containers apart and move tensors."""
+        """Unpack containers and move tensors."""
         return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
 
     def to_kwargs(self, inputs: Any, kwargs: Any, device_id: int) -> tuple[Any, Any]:
-        """Take containers apart and move tensors to one device."""
+        """Unpack containers and move tensors to one device."""
         return self.scatter(inputs, kwargs, [device_id])
 
     def train_step(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run the model's ``train_step``, with gradients that will be averaged."""
+        """Run the model's ``train_step``; its gradients are averaged."""
         return self._through_forward(self.module.train_step, inputs, kwargs)
 
     def val_step(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ class MMDistributedDataParallel(DistributedDataParallel):
         return self._through_forward(self.module.val_step, inputs, kwargs)
 
     def _through_forward(self, method: Callable[..., Any], inputs: Any, kwargs: Any) -> Any:
-        """Run a method through ``forward``, which torch's class synchronises."""
+        """Run a method through ``forward``, which torch's class synchronizes."""
         self._method = method
         return self(*inputs, **kwargs)
 

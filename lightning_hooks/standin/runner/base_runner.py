@@ -29,7 +29,7 @@ __all__ = ["BaseRunner"]
 
 
 class _Twins(ABCMeta):
-    """Make ``isinstance(runner, EpochBasedRunner)`` true for the runner in a Trainer, too."""
+    """Make ``isinstance(runner, EpochBasedRunner)`` true for a Trainer's own runner, too."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         twin = vars(cls).get("stands_for")
@@ -38,46 +38,46 @@ class _Twins(ABCMeta):
         )
 
     def register(cls, subclass: Any) -> Any:
-        """Register a virtual subclass, but for the class that this one stands for."""
+        """Register a virtual subclass; skip the class that this one stands for."""
         return subclass if subclass is vars(cls).get("stands_for") else super().register(subclass)
 
 
 class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
-    """The base of the stand-in's runners: mmcv's interface, Lightning's training.
+    """The base of the stand-in's runners: mmcv's interface, trained by Lightning.
 
-    ``run`` fits a ``lightning.Trainer``, which is ``runner.trainer`` from the start, and hooks see
-    this runner. A subclass may override ``run_iter``; ``train`` and ``val`` are Lightning's loop
-    here and cannot be overridden.
+    ``run`` fits ``runner.trainer``, a ``lightning.Trainer`` made in the constructor; hooks get
+    this runner. A subclass may override ``run_iter``, but not ``train`` and ``val``, which are
+    Lightning's loop.
 
     Args:
-        model: The model, in a wrapper or not; ``runner.model`` is this very object.
-        batch_processor: mmcv's old way: ``f(model, data_batch, train_mode=...)`` in the place of
-            the model's ``train_step`` and ``val_step``.
-        optimizer: Its optimizer, or a dict of them.
-        work_dir: Where hooks write; it is made.
+        model: The model, in a wrapper or not; ``runner.model`` is this object itself.
+        batch_processor: Deprecated in mmcv: ``f(model, data_batch, train_mode=...)``, called
+            instead of the model's ``train_step`` and ``val_step``.
+        optimizer: The model's optimizer, or a dict of optimizers.
+        work_dir: The directory that hooks write to; created if missing.
         logger: A ``logging.Logger``.
-        meta: What checkpoints shall hold besides the rest.
-        max_iters: Iterations to do.
-        max_epochs: Epochs to do.
+        meta: A dict stored in checkpoints.
+        max_iters: Number of iterations.
+        max_epochs: Number of epochs.
         trainer_kwargs: Further arguments of the Trainer: ``dict(precision="bf16-mixed")``.
 
     Raises:
-        TypeError: for an argument of the wrong type, or a subclass that overrides ``train``,
-            ``val``, or ``run`` without a call of this one.
+        TypeError: for an argument of the wrong type, or a subclass that overrides ``train`` or
+            ``val``, or ``run`` without calling ``super().run()``.
         ValueError: for both ``max_iters`` and ``max_epochs``.
 
     Note:
-        Departures from mmcv: nothing sleeps, but for 50 ms at the end of a run in a process group;
-        ``[("val", 1)]`` alone is one pass (mmcv never ends); ``train`` and ``val`` are not called
-        one by one; ``should_stop = True`` ends the run after the iteration; configs given to
-        ``register_*_hook`` are not changed.
+        Departures from mmcv: the runner does not sleep, except for 50 ms at the end of a run in a
+        process group; ``[("val", 1)]`` alone is one pass (endless in mmcv); ``train`` and ``val``
+        cannot be called one by one; ``should_stop = True`` ends the run after the iteration;
+        configs passed to ``register_*_hook`` are not changed.
     """
 
     stands_for: ClassVar[Any] = Runner
     writes_mmcv_files = True
     fills_log_buffer = True
     guards_model = False
-    is_last_batch: Any = None  # hooks compare with len(data_loader) then, as in mmcv
+    is_last_batch: Any = None  # None: hooks compare with len(data_loader), as in mmcv
     _max_epochs: Any = None
     _max_iters: Any = None
     _data_loader: Any = None
@@ -110,9 +110,9 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         _check(model, batch_processor, optimizer, logger, meta)
         if max_epochs is not None and max_iters is not None:
             raise ValueError("Only one of `max_epochs` or `max_iters` can be set.")
-        if not (work_dir is None or isinstance(work_dir, str)):
-            raise TypeError(f'"work_dir" must be a str or None, got {work_dir!r}')
         if work_dir is not None:
+            if not isinstance(work_dir, str):
+                raise TypeError(f'"work_dir" must be a str or None, got {work_dir!r}')
             work_dir = os.path.abspath(work_dir)
             os.makedirs(work_dir, exist_ok=True)
         assert logger is not None
@@ -127,26 +127,24 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         self._max_epochs = max_epochs
         self._max_iters = max_iters
 
-    # -- a run -------------------------------------------------------------------------------
-
     def run(self, data_loaders: Any, workflow: Any, *args: Any, **kwargs: Any) -> None:
         """Train and validate by a workflow."""
         raise NotImplementedError(f"{type(self).__name__} must define run(data_loaders, workflow)")
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
-        """Not offered: Lightning's loop trains."""
+        """Raise NotImplementedError: Lightning's loop trains."""
         raise NotImplementedError(
             "the stand-in's runners train in run(data_loaders, workflow), not by train(loader)"
         )
 
     def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """Not offered: Lightning's loop validates."""
+        """Raise NotImplementedError: Lightning's loop validates."""
         raise NotImplementedError(
             "the stand-in's runners validate in run(data_loaders, workflow), not by val(loader)"
         )
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
-        """Run the model on a batch: its result is ``outputs``, its ``log_vars`` are buffered."""
+        """Run the model on a batch; set ``outputs`` and add its ``log_vars`` to the log buffer."""
         if self.batch_processor is not None:
             outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
         elif train_mode:
@@ -170,11 +168,11 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         raise NotImplementedError(f"{type(self).__name__} must define batches()")
 
     def number_of_batches(self) -> int:
-        """Return the number of those batches."""
+        """Return the number of batches that :meth:`batches` yields."""
         raise NotImplementedError(f"{type(self).__name__} must define number_of_batches()")
 
     def _set_limit(self, name: str, value: int | None) -> None:
-        """Take the length of the run from an argument of ``run``, which mmcv has deprecated."""
+        """Set the length of the run from an argument of ``run``, which mmcv deprecates."""
         if value is not None:
             warnings.warn(
                 f"setting {name} in run is deprecated, please set {name} in runner_config",
@@ -186,26 +184,24 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
             raise AssertionError(f"{name} must be specified during instantiation")
 
     def _fit(self, workflow: Sequence[tuple[str, int]], limit: str) -> None:
-        self._announcement = workflow, limit
+        self._workflow_and_limit = workflow, limit
         self._engine.fit()
         wait_for_threads()
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
-        work_dir = self.work_dir if self.work_dir is not None else "NONE"
-        self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), work_dir)
+        where = get_host_info(), "NONE" if self.work_dir is None else self.work_dir
+        self.logger.info("Start running, host: %s, work_dir: %s", *where)
         super().announce()
-        self.logger.info("workflow: %s, max: %s", *self._announcement)
-
-    # -- what hooks see ----------------------------------------------------------------------
+        self.logger.info("workflow: %s, max: %s", *self._workflow_and_limit)
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
-        """Keep the model that was given."""
+        """Set ``module``; ``model`` stays the object passed to the constructor."""
         self.module = module
 
     @property
     def model(self) -> Any:
-        """The model as it was given, or as a hook has replaced it."""
+        """The model passed to the constructor, or a hook's replacement."""
         return self._model
 
     @model.setter
@@ -216,19 +212,19 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         return self._given_optimizer
 
     def take_optimizer(self) -> None:
-        """Train with the optimizer that a hook has assigned, and keep it after the run."""
+        """Train with the optimizer that a hook has assigned, in later runs too."""
         if self.optimizer is not self._known_optimizer:
             self._given_optimizer = self.optimizer
         super().take_optimizer()
 
     @property
     def max_iters(self) -> Any:
-        """Iterations to do."""
+        """Number of iterations of the run."""
         return self._max_iters
 
     @property
     def data_loader(self) -> Any:
-        """The loader that is iterated now; one that a hook sets before its epoch is iterated."""
+        """The loader in use; one that a hook sets before the epoch is used in it."""
         if self._data_loader is None:
             raise AttributeError("there is no data_loader before run()")
         return self._data_loader
@@ -245,7 +241,7 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     def _iter(self, value: int) -> None:
         if self.trainer.training:
             self._iter_shift = value - self._counts.completed
-        else:  # resumed before the run, which begins with Lightning's count
+        else:  # resumed before the run, which starts from Lightning's count
             progress.set_batches(self.trainer, value)
             self._iter_shift = 0
 
@@ -254,22 +250,22 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
 
     @property
     def rank(self) -> int:
-        """The number of this process."""
+        """The rank of this process."""
         return get_dist_info()[0]
 
     @property
     def world_size(self) -> int:
-        """The number of processes that train together."""
+        """The number of processes in the process group."""
         return get_dist_info()[1]
 
     def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
-        """Add a hook by priority, after those of the same."""
+        """Add a hook by priority, after the hooks of equal priority."""
         detect(hook)
         self._hooks.add(hook, get_priority(priority))
 
 
 def _loops_itself(run: Any) -> bool:
-    """Whether a ``run`` loops itself: its code names points of hooks, and no ``run``."""
+    """Return whether a ``run`` has its own loop: it uses ``call_hook`` and never ``run``."""
     names = getattr(getattr(inspect.unwrap(run), "__code__", None), "co_names", ())
     return "call_hook" in names and "run" not in names
 

@@ -22,11 +22,11 @@ RUNNER_BUILDERS = Registry("runner builder", scope="mmcv")
 
 @RUNNER_BUILDERS.register_module()
 class DefaultRunnerConstructor:
-    """Makes a runner from its config.
+    """Make a runner from its config.
 
     Args:
         runner_cfg: The config.
-        default_args: Arguments for those that it leaves out.
+        default_args: Defaults for keys missing from the config.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class DefaultRunnerConstructor:
         self.default_args = default_args
 
     def __call__(self) -> Any:
-        """Make it."""
+        """Return the runner."""
         return RUNNERS.build(self.runner_cfg, default_args=self.default_args)
 
 
@@ -50,7 +50,7 @@ def build_runner(cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None 
     """Build a runner.
 
     Args:
-        cfg: ``dict(type="EpochBasedRunner", max_epochs=12)``, perhaps with ``constructor``.
+        cfg: ``dict(type="EpochBasedRunner", max_epochs=12)``, optionally with ``constructor``.
         default_args: ``dict(model=..., optimizer=..., work_dir=..., logger=..., meta=...)``.
     """
     runner_cfg = copy.deepcopy(dict(cfg))

@@ -33,10 +33,11 @@ __all__ = [
 
 
 class CheckpointLoader:
-    """Reads a checkpoint by the prefix of its path; others may be registered.
+    """Load a checkpoint with the loader registered for the prefix of its path.
 
-    Without one, a path is a file's, local or of fsspec's. ``http://`` is downloaded and kept as
-    ``torch.hub`` does, ``torchvision://`` asks torchvision. Nothing in a file is executed.
+    A path without a registered prefix is a file, local or on a file system of fsspec.
+    ``http://`` files are downloaded to the cache of ``torch.hub``, ``torchvision://`` gets weights
+    from torchvision. Code in a file is never executed.
     """
 
     _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -58,7 +59,7 @@ class CheckpointLoader:
     def load_checkpoint(
         cls, filename: str, map_location: Any = None, logger: logging.Logger | None = None
     ) -> Any:
-        """Return what is in a checkpoint."""
+        """Return the content of a checkpoint."""
         fitting = [p for p in cls._schemes if filename.startswith(p)]
         loader = cls._schemes[max(fitting, key=len)] if fitting else _load_local
         kind = loader.__name__.removeprefix("load_from_").removeprefix("_load_")
@@ -74,7 +75,7 @@ def _load_local(filename: str, map_location: Any = None) -> Any:
 
 
 def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
-    """Download a file and load it from there: torch's own function would run what is in it."""
+    """Download a file and load it safely: torch's own function would execute its code."""
     folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
     name = os.path.basename(urllib.parse.urlparse(filename).path)
     path = os.path.join(folder, files.as_name(name))
@@ -94,7 +95,7 @@ def _load_torchvision(filename: str, map_location: Any = None) -> Any:
 
 def _load_open_mmlab(filename: str, map_location: Any = None) -> Any:
     raise ValueError(
-        f"{filename}: the names of OpenMMLab's model zoo are not known to the stand-in; give the "
+        f"{filename}: the stand-in does not resolve names of OpenMMLab's model zoo; give the "
         "file's path or its https:// address"
     )
 
@@ -127,16 +128,16 @@ def load_state_dict(
     strict: bool = False,
     logger: logging.Logger | None = None,
 ) -> None:
-    """Load weights into a model, in a wrapper or not; report keys that do not fit.
+    """Load weights into a model, in a wrapper or not; report keys that do not match.
 
     Args:
         module: The model.
         state_dict: The weights.
-        strict: Whether what does not fit is an error.
-        logger: Logs the report; printed without one.
+        strict: Whether a mismatch is an error.
+        logger: Logs the report; None prints it.
 
     Raises:
-        RuntimeError: with ``strict``.
+        RuntimeError: for a mismatch with ``strict``.
     """
     found = OrderedDict(state_dict)
     metadata = getattr(state_dict, "_metadata", None)
@@ -145,7 +146,7 @@ def load_state_dict(
     errors: list[str] = []
 
     def load(part: nn.Module, prefix: str = "") -> None:
-        if is_module_wrapper(part):  # also of a part of the model
+        if is_module_wrapper(part):  # a part of the model may be in a wrapper, too
             part = part.module  # type: ignore[assignment]
         local = {} if metadata is None else metadata.get(prefix[:-1], {})
         part._load_from_state_dict(found, prefix, local, True, missing, unexpected, errors)
@@ -185,9 +186,9 @@ def load_checkpoint(
         filename: A path; see :class:`CheckpointLoader`.
         map_location: As for :func:`torch.load`.
         strict: Whether keys and shapes must agree.
-        logger: Logs the keys that do not fit.
-        revise_keys: ``(pattern, replacement)`` for the keys; the prefix ``module.`` goes by
-            default.
+        logger: Logs the keys that do not match.
+        revise_keys: Pairs ``(pattern, replacement)`` for the keys; by default the prefix
+            ``module.`` is removed.
     """
     checkpoint = _load_checkpoint(filename, map_location, logger)
     if not isinstance(checkpoint, dict):
@@ -211,13 +212,13 @@ def weights_to_cpu(state_dict: dict[str, Any]) -> dict[str, Any]:
 def get_state_dict(
     module: nn.Module, destination: Any = None, prefix: str = "", keep_vars: bool = False
 ) -> dict[str, Any]:
-    """Return a model's state dict, by the keys of the model in the wrapper.
+    """Return a model's state dict with the keys of the unwrapped model.
 
     Args:
         module: The model.
-        destination: A dict to put it into.
-        prefix: What its keys begin with.
-        keep_vars: Whether parameters stay such.
+        destination: The dict to fill; a new one by default.
+        prefix: Prefix of the keys.
+        keep_vars: Whether values stay attached to the autograd graph.
     """
     inner: Any = module.module if is_module_wrapper(module) else module
     found: dict[str, Any] = inner.state_dict(
@@ -233,14 +234,14 @@ def save_checkpoint(
     meta: dict[str, Any] | None = None,
     file_client_args: dict[str, Any] | None = None,
 ) -> None:
-    """Write ``{meta, state_dict, optimizer}``; the file appears when it is whole.
+    """Write ``{meta, state_dict, optimizer}`` to a file, atomically.
 
     Args:
         model: The model, in a wrapper or not.
-        filename: Where to, local or fsspec's.
+        filename: The path, local or of fsspec.
         optimizer: An optimizer, or a dict of them.
-        meta: What is to be known; the version and the time are added.
-        file_client_args: mmcv's choice of a storage; ignored, as the path has it.
+        meta: Metadata; the version and the time are added.
+        file_client_args: Ignored: the path determines the storage.
     """
     if not (meta is None or isinstance(meta, dict)):
         raise TypeError(f"meta must be a dict or None, got {type(meta)}")

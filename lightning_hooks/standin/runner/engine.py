@@ -21,7 +21,8 @@ from lightning_hooks.train_step import TrainStepModule
 
 __all__ = ["Batches", "Engine", "RunnerModule", "check_workflow", "make_trainer"]
 
-OWN = ("callbacks", "max_epochs", "max_steps", "min_epochs", "min_steps", "accumulate_grad_batches")
+RUNNER_SETS = ("max_epochs", "max_steps", "min_epochs", "min_steps", "accumulate_grad_batches")
+"""Arguments of the Trainer that the runner sets."""
 
 
 def check_workflow(data_loaders: Any, workflow: Any) -> None:
@@ -46,20 +47,20 @@ def check_workflow(data_loaders: Any, workflow: Any) -> None:
 
 
 def make_trainer(
-    model: torch.nn.Module, work_dir: str | None, engine: Engine, given: dict[str, Any]
+    model: torch.nn.Module, work_dir: str | None, engine: Engine, options: dict[str, Any]
 ) -> L.Trainer:
-    """Make the Trainer of a runner: quiet, on the model's device, its length left to the runner.
+    """Make the Trainer of a runner: quiet, endless, on the model's device.
 
     Args:
-        model: The model; with a process group, all its ranks train together.
+        model: The model; in a process group, all ranks train together.
         work_dir: The Trainer's ``default_root_dir``.
         engine: The callback that drives it.
-        given: Further arguments, which win.
+        options: Further arguments, which override these.
 
     Raises:
         ValueError: for an argument that the runner sets itself.
     """
-    taken = [name for name in OWN[1:] if name in given]
+    taken = [name for name in RUNNER_SETS if name in options]
     if taken:
         raise ValueError(
             f"trainer_kwargs must not have {', '.join(taken)}: the runner's max_epochs or "
@@ -76,11 +77,11 @@ def make_trainer(
         "num_sanity_val_steps": 0,
         "default_root_dir": work_dir or os.getcwd(),
         **_device_arguments(model),
-        **given,
-        "callbacks": [engine, *given.get("callbacks", [])],
+        **options,
+        "callbacks": [engine, *options.get("callbacks", [])],
     }
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*available but not used")  # the model is on its device
+        warnings.filterwarnings("ignore", ".*available but not used")  # the model chose the device
         return L.Trainer(**arguments)
 
 
@@ -95,10 +96,10 @@ def _device_arguments(model: torch.nn.Module) -> dict[str, Any]:
 
 
 class RunnerModule(TrainStepModule):
-    """The LightningModule of a runner: a step is the runner's ``run_iter``.
+    """The LightningModule of a runner: a step calls the runner's ``run_iter``.
 
     Args:
-        runner: The runner; it holds this module, and is not held by it.
+        runner: The runner, kept as a weak reference.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -131,10 +132,10 @@ class RunnerModule(TrainStepModule):
 
 
 class Batches:
-    """The training loader for Lightning: the runner's own batches, as one epoch of Lightning's.
+    """The training loader for Lightning: one epoch yields the runner's batches.
 
-    It is no DataLoader, so that Lightning leaves samplers alone; and nothing is iterated before
-    the first batch is asked for, when the hooks have seen to their data.
+    It is no DataLoader, so that Lightning does not replace samplers. The runner's loader is first
+    iterated at the first batch, after hooks have prepared their data.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -148,7 +149,7 @@ class Batches:
 
 
 class Portion:
-    """The loader of one validation: a whole loader, or so many batches of an iterator."""
+    """The loader of one validation: a whole loader, or ``number`` batches of an iterator."""
 
     def __init__(self, runner: Any, number: int | None = None) -> None:
         self._runner = runner
@@ -167,12 +168,12 @@ class Portion:
             yield next(loader)
 
     def finish(self) -> None:
-        """Exhaust the loader, as a ``for`` does."""
+        """Exhaust the loader, as a ``for`` loop does."""
         next(self._rest, None)
 
 
 class Engine(JoinsTrainer):
-    """The callback of a runner: it brings the runner and its hooks into the Trainer.
+    """The callback that connects a runner and its hooks to the Trainer.
 
     Args:
         runner: The runner.
@@ -182,21 +183,21 @@ class Engine(JoinsTrainer):
         self._runner = runner
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The runner's hooks."""
+        """Return the runner's hooks with their priorities."""
         hooks = self._runner.hooks
         return [(hook, hooks.priority_of(hook)) for hook in hooks]
 
     def options(self) -> RunnerOptions:
-        """The runner itself; hooks that are not ours may do backward and step."""
-        others = any(not is_ours(hook) for hook in self._runner.hooks)
-        return RunnerOptions(runner=self._runner, owns_backward=True if others else None)
+        """Return the runner as an option; foreign hooks may own backward and step."""
+        has_foreign = any(not is_ours(hook) for hook in self._runner.hooks)
+        return RunnerOptions(runner=self._runner, owns_backward=True if has_foreign else None)
 
     def fit(self) -> None:
         """Run the whole workflow."""
         runner = self._runner
         devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
         with warnings.catch_warnings():
-            # a model that is only validated needs none, and the workflow has the validations
+            # validation alone needs no optimizer; the workflow runs the validations
             warnings.filterwarnings("ignore", ".*configure_optimizers.*returned `None`")
             warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
             runner.trainer.fit(runner.module, train_dataloaders=Batches(runner))
@@ -204,24 +205,24 @@ class Engine(JoinsTrainer):
             unwrap(runner.model).to(devices[0][1])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Do what the workflow has before the first training epoch."""
+        """Run the part of the workflow before the first training epoch."""
         self._runner.begin_workflow()
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Iterate the loader that the hooks have left."""
+        """Iterate the loader that hooks may have replaced."""
         if trainer.limit_train_batches == 1.0:
             data.set_train_length(trainer, self._runner.number_of_batches())
         data.renew_iterator(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Do what the workflow has before the next training epoch."""
+        """Run the part of the workflow before the next training epoch."""
         if not trainer.should_stop:
             self._runner.go_on()
 
     def validate(self, number: int | None = None) -> None:
-        """Run a validation of Lightning's on the runner's loader, whole or so many batches."""
+        """Validate with Lightning on the runner's loader: all of it, or ``number`` batches."""
         runner = self._runner
-        runner.model.eval()  # the wrapper too: Lightning knows the model in it alone
+        runner.model.eval()  # the wrapper too: Lightning switches the model inside only
         portion = Portion(runner, number)
         validation.run_validation(runner.trainer, portion)
         portion.finish()

@@ -16,9 +16,9 @@ __all__ = ["EpochBasedRunner", "Runner"]
 
 @RUNNERS.register_module()
 class EpochBasedRunner(BaseRunner, EpochRunner):
-    """Trains epoch by epoch.
+    """Train epoch by epoch.
 
-    Its arguments are those of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
+    Takes the arguments of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
 
     Note:
         Departures from mmcv: those of ``BaseRunner``.
@@ -28,7 +28,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
     _steps: Iterator[tuple[str, Any]] = iter(())
     _rest: Iterator[Any] = iter(())
     _taken = 0
-    _left: Any = None  # the data_loader that was there before run()
+    _loader_before_run: Any = None
 
     def run(
         self, data_loaders: Any, workflow: Any, max_epochs: int | None = None, **kwargs: Any
@@ -37,10 +37,9 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
         Args:
             data_loaders: A list of loaders, one for each part of the workflow.
-            workflow: A list of ``("train", epochs)`` and ``("val", epochs)``, gone through again
-                and again.
-            max_epochs: Deprecated: the constructor's.
-            **kwargs: Passed on to ``train_step``.
+            workflow: A list of ``("train", epochs)`` and ``("val", epochs)``, repeated in a cycle.
+            max_epochs: Deprecated: pass it to the constructor.
+            **kwargs: Arguments for ``train_step``.
         """
         check_workflow(data_loaders, workflow)
         self._set_limit("max_epochs", max_epochs)
@@ -49,20 +48,20 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         ]
         self._steps = self._plan(list(zip(workflow, data_loaders, strict=True)))
         self._step_kwargs = kwargs
-        self._left = self._data_loader
+        self._loader_before_run = self._data_loader
         self.data_loader = (training or data_loaders)[0]
         if training:
             self._max_iters = self._max_epochs * len(training[0])
         self._fit(workflow, f"{self._max_epochs} epochs")
 
     def announce(self) -> None:
-        """Log what is about to be run; ``before_run`` sees the loader that was set before."""
+        """Log the run; restore for ``before_run`` the loader set before ``run()``."""
         super().announce()
-        if self._left is not None:
-            self.data_loader, self._left = self._left, None
+        if self._loader_before_run is not None:
+            self.data_loader, self._loader_before_run = self._loader_before_run, None
 
     def _plan(self, parts: list[tuple[tuple[str, int], Any]]) -> Iterator[tuple[str, Any]]:
-        """Yield the epochs to run, as long as there are any to train."""
+        """Yield mode and loader of each epoch, until all training epochs are done."""
         trains = any(mode == "train" for (mode, _), _ in parts)
         while self.epoch < self._max_epochs:
             for (mode, times), loader in parts:
@@ -74,12 +73,12 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
                 return
 
     def go_on(self) -> None:
-        """Validate as the workflow has it, up to the next training epoch or the end."""
+        """Run the validations of the workflow up to the next training epoch or the end."""
         self.validates_again = False
         for mode, loader in self._steps:
             self.data_loader = loader
             if mode == "train":
-                self.model.train()  # the wrapper too: Lightning knows the model in it alone
+                self.model.train()  # the wrapper too: Lightning switches the model inside only
                 self._max_iters = self._max_epochs * len(loader)
                 return
             self._engine.validate()
@@ -97,7 +96,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
             yield batch
 
     def end_epoch(self) -> None:
-        """Exhaust the loader, as a ``for`` does: samplers may draw there once more."""
+        """Exhaust the loader, as a ``for`` loop does: samplers may draw a last time."""
         if self._taken == self.number_of_batches():
             next(self._rest, None)
         self._rest = iter(())

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) -> Any:
-    """Return inputs with their tensors of one type cast to another."""
+    """Return inputs with tensors of ``src_type`` cast to ``dst_type``, nested ones included."""
     if isinstance(inputs, torch.Tensor):
         return inputs.to(dst_type) if inputs.dtype == src_type else inputs
     if isinstance(inputs, (nn.Module, str, bytes, np.ndarray)):
@@ -59,7 +59,7 @@ def _casting(
         def cast(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not isinstance(self, supported_types):
                 raise TypeError(
-                    f"{method.__name__} of a {type(self).__name__} cannot be decorated so: it is "
+                    f"{method.__name__} is a method of a {type(self).__name__}; the decorator is "
                     f"for methods of {', '.join(t.__name__ for t in supported_types)}"
                 )
             if not getattr(self, "fp16_enabled", False):
@@ -109,7 +109,7 @@ def force_fp32(
 
 
 def wrap_fp16_model(model: nn.Module) -> None:
-    """Switch the decorated methods of a model on."""
+    """Set ``fp16_enabled``, which switches on the decorated methods of a model."""
     module: Any
     for module in model.modules():
         if hasattr(module, "fp16_enabled"):
@@ -122,25 +122,25 @@ def patch_forward_method(
     dst_type: torch.dtype,
     convert_output: bool = True,
 ) -> Callable[..., Any]:
-    """Return a method that gets its tensors of one type cast to another, and casts back.
+    """Return a function that casts its tensor arguments, and its result back.
 
     Args:
-        func: The method.
-        src_type: What is cast.
-        dst_type: To what.
+        func: The function.
+        src_type: The type of the tensors to cast.
+        dst_type: The type that they are cast to.
         convert_output: Whether the result is cast back.
     """
 
     def cast(*args: Any, **kwargs: Any) -> Any:
-        given = cast_tensor_type((list(args), kwargs), src_type, dst_type)
-        output = func(*given[0], **given[1])
+        new_args, new_kwargs = cast_tensor_type((list(args), kwargs), src_type, dst_type)
+        output = func(*new_args, **new_kwargs)
         return cast_tensor_type(output, dst_type, src_type) if convert_output else output
 
     return cast
 
 
 def patch_norm_fp32(module: nn.Module) -> nn.Module:
-    """Give the norm layers of a model full precision."""
+    """Convert the norm layers of a model to full precision."""
     for part in module.modules():
         if isinstance(part, (nn.modules.batchnorm._BatchNorm, nn.GroupNorm)):
             part.float()
@@ -148,13 +148,13 @@ def patch_norm_fp32(module: nn.Module) -> nn.Module:
 
 
 class LossScaler:
-    """The factor of a loss in half precision: up after a while, down when gradients overflow.
+    """The factor of a loss in half precision: falls on overflow, rises after a while without.
 
     Args:
         init_scale: The factor at the start.
-        mode: ``"dynamic"``, or ``"static"`` for one that stays.
-        scale_factor: By how much it goes up and down.
-        scale_window: Iterations without overflow before it goes up.
+        mode: ``"dynamic"``, or ``"static"`` for a constant factor.
+        scale_factor: Multiplier of each change.
+        scale_window: Iterations without overflow before the factor rises.
     """
 
     _STATE = (
@@ -184,11 +184,11 @@ class LossScaler:
 
     @property
     def loss_scale(self) -> float:
-        """The factor."""
+        """The current factor."""
         return self.cur_scale
 
     def has_overflow(self, params: Iterable[nn.Parameter]) -> bool:
-        """Whether a gradient is not finite; never in static mode."""
+        """Return whether a gradient is not finite; always False in static mode."""
         if self.mode != "dynamic":
             return False
         return any(p.grad is not None and self._has_inf_or_nan(p.grad.data) for p in params)
@@ -213,6 +213,6 @@ class LossScaler:
         return {name: getattr(self, name) for name in self._STATE}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take a state."""
+        """Restore a state."""
         for name in self._STATE:
             setattr(self, name, state_dict[name])

@@ -14,7 +14,7 @@ __all__ = ["IterBasedRunner", "IterLoader"]
 
 
 class IterLoader:
-    """An endless iterator over a loader, which counts the passes.
+    """An endless iterator over a loader that counts the passes.
 
     Args:
         dataloader: The loader.
@@ -27,14 +27,14 @@ class IterLoader:
 
     @property
     def epoch(self) -> int:
-        """Passes that are done."""
+        """Number of completed passes."""
         return self._epoch
 
     def __len__(self) -> int:
         return len(self._dataloader)
 
     def __next__(self) -> Any:
-        """Return the next batch, of the next pass after the last."""
+        """Return the next batch, restarting the loader after its last one."""
         try:
             return next(self.iter_loader)
         except StopIteration:
@@ -48,12 +48,12 @@ class IterLoader:
 
 @RUNNERS.register_module()
 class IterBasedRunner(BaseRunner, IterRunner):
-    """Trains iteration by iteration, over one or several endless loaders.
+    """Train iteration by iteration, over one or several endless loaders.
 
-    Its arguments are those of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
+    Takes the arguments of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
 
     Note:
-        Departures from mmcv: those of ``BaseRunner``; ``resume`` needs no GPU by default.
+        Departures from mmcv: those of ``BaseRunner``; ``resume`` works without a GPU by default.
     """
 
     stands_for: ClassVar[Any] = IterRunner
@@ -68,10 +68,10 @@ class IterBasedRunner(BaseRunner, IterRunner):
 
         Args:
             data_loaders: A list of loaders, one for each part of the workflow.
-            workflow: A list of ``("train", iterations)`` and ``("val", iterations)``, gone through
-                again and again; each loader goes on where it was.
-            max_iters: Deprecated: the constructor's.
-            **kwargs: Passed on to ``train_step``.
+            workflow: A list of ``("train", iterations)`` and ``("val", iterations)``, repeated in
+                a cycle; each loader continues where it stopped.
+            max_iters: Deprecated: pass it to the constructor.
+            **kwargs: Arguments for ``train_step``.
         """
         check_workflow(data_loaders, workflow)
         self._set_limit("max_iters", max_iters)
@@ -82,12 +82,12 @@ class IterBasedRunner(BaseRunner, IterRunner):
     # -- called by the driver ----------------------------------------------------------------
 
     def announce(self) -> None:
-        """Log what is about to be run; a resumed run shows its iterations until the first."""
+        """Log the run; a resumed run reports its iteration as ``inner_iter`` until the first."""
         super().announce()
         self._inner_iter, self._resumed_at = self._resumed_at, 0
 
     def begin_run(self) -> None:
-        """Make the endless loaders: after ``before_run``, before ``before_epoch``."""
+        """Make the endless loaders, after ``before_run`` and before ``before_epoch``."""
         self._parts = [(part, IterLoader(loader)) for part, loader in self._parts]
 
     def begin_batch(self, batch_idx: int) -> None:
@@ -108,11 +108,11 @@ class IterBasedRunner(BaseRunner, IterRunner):
     go_on = begin_workflow
 
     def number_of_batches(self) -> int:
-        """Return more than there will be: the workflow ends them."""
+        """Return an upper bound: the workflow ends the run."""
         return max(int(self._max_iters) - self.iter, 0) + 1
 
     def batches(self) -> Iterator[Any]:
-        """Yield the training batches of the workflow, and validate in between."""
+        """Yield the training batches of the workflow; run its validations in between."""
         trains = any(mode == "train" for (mode, _), _ in self._parts)
         while self.iter < self._max_iters:
             for (mode, times), loader in self._parts:
@@ -157,7 +157,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
-        """Go on from a checkpoint: weights, counters and optimizers."""
+        """Resume from a checkpoint: weights, counters and optimizers."""
         found = self._load_for_resume(checkpoint, map_location)
         self._resumed_at = found["meta"]["iter"]
         if resume_optimizer:
@@ -174,7 +174,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
         custom_hooks_config: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Add the hooks of a config; rates, checkpoints and loggers count iterations."""
+        """Add the hooks of a config; policies, checkpoints and loggers count iterations."""
         if log_config is not None:
             hooks = [_by_iteration(config) for config in log_config["hooks"]]
             log_config = {**log_config, "hooks": hooks}

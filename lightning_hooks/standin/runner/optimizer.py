@@ -1,4 +1,4 @@
-"""mmcv's optimizer constructors: rates and decays by the kind of parameter."""
+"""mmcv's optimizer constructors: learning rate and decay by the kind of parameter."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
 
     Args:
         model: The model, in a wrapper or not.
-        cfg: ``dict(type="SGD", lr=..., paramwise_cfg=dict(...))``, perhaps with ``constructor``.
+        cfg: ``dict(type="SGD", lr=..., paramwise_cfg=dict(...))``, optionally with ``constructor``.
     """
     arguments = copy.deepcopy(dict(cfg))
     constructor = {
@@ -58,27 +58,27 @@ def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
 
 @OPTIMIZER_BUILDERS.register_module()
 class DefaultOptimizerConstructor:
-    """Makes an optimizer with a group for each parameter, where ``paramwise_cfg`` asks for it.
+    """Make an optimizer; with ``paramwise_cfg``, each parameter gets a group of its own.
 
     ====================  =========================================================
-    key of paramwise_cfg  what it does
+    key of paramwise_cfg  effect
     ====================  =========================================================
     custom_keys           ``{part of the name: dict(lr_mult=, decay_mult=)}``; the
-                          longest part found wins, and the rules below do not apply
-    bias_lr_mult          rate of biases, those of norm layers left out
-    bias_decay_mult       decay of the same
+                          longest match wins, and the rules below do not apply
+    bias_lr_mult          learning rate of biases outside of norm layers
+    bias_decay_mult       decay of biases outside of norm layers
     norm_decay_mult       decay of norm layers
     dwconv_decay_mult     decay of depth-wise convolutions
-    dcn_offset_lr_mult    accepted, without effect: there are no such layers here
-    bypass_duplicate      whether a parameter met again is left out, with a warning
+    dcn_offset_lr_mult    accepted without effect: there are no such layers here
+    bypass_duplicate      whether duplicate parameters are skipped, with a warning
     ====================  =========================================================
 
     Args:
-        optimizer_cfg: ``type``, ``lr`` and the rest of the optimizer's arguments.
-        paramwise_cfg: See above.
+        optimizer_cfg: ``type``, ``lr`` and other arguments of the optimizer.
+        paramwise_cfg: See the table.
 
     Raises:
-        TypeError: for anything but dicts.
+        TypeError: for an argument that is not a dict.
         ValueError: for a decay multiplier without ``weight_decay``.
     """
 
@@ -115,10 +115,10 @@ class DefaultOptimizerConstructor:
         prefix: str = "",
         is_dcn_module: Any = None,
     ) -> None:
-        """Add a group for each parameter of a module and of those in it.
+        """Add a group for each parameter of a module and its submodules.
 
         Args:
-            params: The groups, changed.
+            params: The list of groups, which is extended.
             module: The module.
             prefix: Its name in the model.
             is_dcn_module: Ignored.

@@ -14,7 +14,7 @@ TIMER = {"type": "IterTimerHook"}
 
 
 class HookRegistration:
-    """The ``register_*`` methods of mmcv's runners; each takes a config, a hook, or None."""
+    """Mixin with the ``register_*`` methods of mmcv's runners: for a config, a hook or None."""
 
     def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
         """Add a hook by priority."""
@@ -47,15 +47,15 @@ class HookRegistration:
                 self._register(config, "VERY_LOW", interval=log_config["interval"])
 
     def register_timer_hook(self, timer_config: Any) -> None:
-        """Add the timer."""
+        """Add the timer hook."""
         self._register(timer_config, "LOW")
 
     def register_profiler_hook(self, profiler_config: Any) -> None:
-        """Add the profiler."""
+        """Add the profiler hook."""
         self._register(profiler_config, "NORMAL", type="ProfilerHook")
 
     def register_custom_hooks(self, custom_config: Any) -> None:
-        """Add hooks of a project: configs, which may have a ``priority``, or objects."""
+        """Add the project's own hooks: configs, optionally with ``priority``, or objects."""
         several = custom_config if isinstance(custom_config, list) else [custom_config]
         for item in several:
             self._register(item, "NORMAL")
@@ -70,7 +70,7 @@ class HookRegistration:
         timer_config: Any = TIMER,
         custom_hooks_config: Any = None,
     ) -> None:
-        """Add the hooks of a training config; see the method of each."""
+        """Add the hooks of a training config, each with its ``register_*`` method."""
         self.register_lr_hook(lr_config)
         self.register_momentum_hook(momentum_config)
         self.register_optimizer_hook(optimizer_config)
@@ -89,7 +89,7 @@ class HookRegistration:
 
 
 def _policy(config: Any, family: str) -> Any:
-    """Replace ``policy`` by the hook's type, found in any case; the config is not changed."""
+    """Return a config with the hook's type, matched ignoring case, in place of ``policy``."""
     if not isinstance(config, Mapping) or "type" in config:
         return config
     if "policy" not in config:

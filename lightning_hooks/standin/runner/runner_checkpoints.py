@@ -28,15 +28,15 @@ class RunnerCheckpoints(Runner):
         meta: dict[str, Any] | None = None,
         create_symlink: bool = True,
     ) -> None:
-        """Write a checkpoint of mmcv's layout, and point ``latest.pth`` at it.
+        """Write a checkpoint in mmcv's layout and link ``latest.pth`` to it.
 
         Args:
             out_dir: The directory.
-            filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
-                ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
-            save_optimizer: Whether the optimizer is in it.
-            meta: What it shall hold besides ``runner.meta``.
-            create_symlink: Whether ``latest.pth`` is kept.
+            filename_tmpl: The file name, with ``{}`` for the number of completed epochs or
+                iterations; ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
+            save_optimizer: Whether the optimizer's state is saved.
+            meta: Metadata besides ``runner.meta``.
+            create_symlink: Whether ``latest.pth`` is updated.
         """
         if not (meta is None or isinstance(meta, dict)):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
@@ -88,7 +88,7 @@ class RunnerCheckpoints(Runner):
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
-        """Go on from a checkpoint: weights, counters, meta and optimizers."""
+        """Resume from a checkpoint: weights, counters, meta and optimizers."""
         found = self._load_for_resume(checkpoint, map_location)
         self.meta = copy.copy(found["meta"])
         if resume_optimizer:

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def get_host_info() -> str:
-    """Return ``user@host``, or an empty string where that cannot be found out."""
+    """Return ``user@host``, or an empty string if it cannot be determined."""
     try:
         return f"{getuser()}@{gethostname()}"
     except Exception as error:
@@ -45,8 +45,8 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
     Args:
         seed: The seed.
-        deterministic: Whether cuDNN is to choose the same algorithms each time.
-        use_rank_shift: Whether each rank gets a seed of its own.
+        deterministic: Whether cuDNN uses deterministic algorithms.
+        use_rank_shift: Whether the rank is added to the seed.
     """
     seed += get_dist_info()[0] if use_rank_shift else 0
     random.seed(seed)
@@ -59,7 +59,7 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
 
 def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> None:
-    """Seed a worker process of a DataLoader, each with a seed of its own."""
+    """Seed a worker process of a DataLoader, differently for each worker and rank."""
     own = num_workers * rank + worker_id + seed
     np.random.seed(own)
     random.seed(own)
@@ -75,8 +75,9 @@ def obj_from_dict(
 
     Args:
         info: The config; ``type`` is a class, or the name of one in ``parent``.
-        parent: The module; without one a name is that of an imported module.
-        default_args: Arguments for those that ``info`` leaves out.
+        parent: The module of the named class; None takes ``type`` as the name of an imported
+            module.
+        default_args: Defaults for keys missing from ``info``.
     """
     if not isinstance(info, dict) or "type" not in info:
         raise AssertionError(f'info must be a dict with the key "type", got {info!r}')

@@ -14,15 +14,15 @@ from torch import distributed as dist
 __all__ = ["ProcessGroup", "WrappedStrategy", "distributed_arguments", "wait_for_threads"]
 
 PAUSE = 0.05
-"""Seconds; the threads need a moment of Python's lock."""
+"""Seconds in which the threads can take Python's lock."""
 
 
 class ProcessGroup(ClusterEnvironment):
-    """The ranks of a process group that is there already."""
+    """The environment of an existing process group."""
 
     @property
     def creates_processes_externally(self) -> bool:
-        """Return True: the processes exist."""
+        """Return True: the processes exist already."""
         return True
 
     @property
@@ -32,49 +32,49 @@ class ProcessGroup(ClusterEnvironment):
 
     @property
     def main_port(self) -> int:
-        """Its port."""
+        """The port of rank 0."""
         return int(os.environ.get("MASTER_PORT", "29500"))
 
     @staticmethod
     def detect() -> bool:
-        """Whether there is a process group."""
+        """Return whether a process group is initialized."""
         return dist.is_available() and dist.is_initialized()
 
     def world_size(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return dist.get_world_size()
 
     def set_world_size(self, size: int) -> None:
-        """Nothing to set."""
+        """Do nothing: the group has its size."""
 
     def global_rank(self) -> int:
-        """This rank."""
+        """Return this rank."""
         return dist.get_rank()
 
     def set_global_rank(self, rank: int) -> None:
-        """Nothing to set."""
+        """Do nothing: the group has its ranks."""
 
     def local_rank(self) -> int:
-        """This rank on its machine."""
+        """Return the rank on this machine."""
         return int(os.environ.get("LOCAL_RANK", self.global_rank() % _ranks_here()))
 
     def node_rank(self) -> int:
-        """The machine's number."""
+        """Return the number of this machine."""
         return self.global_rank() // _ranks_here()
 
 
 class WrappedStrategy(DDPStrategy):
-    """Lightning's collectives, without its DistributedDataParallel: the model has its own."""
+    """DDPStrategy without its DistributedDataParallel: the model has its own wrapper."""
 
     def configure_ddp(self) -> None:
         """Leave the model as it is."""
 
 
 def wait_for_threads() -> None:
-    """Let the threads of the process group be done, if there is one, before the program may end.
+    """Wait until the threads of the process group, if there is one, have finished.
 
-    gloo's give the tensors of a collective back to Python after it, and a process that ends just
-    then is aborted. In mmcv every run waits a second at its end.
+    After a collective, gloo's threads return its tensors to Python; a process that exits meanwhile
+    is aborted. In mmcv every run sleeps for a second at its end.
     """
     if ProcessGroup.detect():
         time.sleep(PAUSE)
@@ -87,7 +87,7 @@ def _ranks_here() -> int:
 
 
 def distributed_arguments(device: torch.device) -> dict[str, Any]:
-    """Return the Trainer's arguments for the process group that is there; empty without one."""
+    """Return the Trainer's arguments for the process group; empty without one."""
     if not ProcessGroup.detect():
         return {}
     here = dist.get_world_size() if device.type == "cpu" else _ranks_here()
