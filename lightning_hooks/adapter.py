@@ -237,11 +237,11 @@ class HookAdapter(JoinsTrainer):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Hold the states of the hooks until the run begins."""
+        """Keep the states of the hooks until the run begins."""
         load_states(trainer, self._of_other_dialects(), checkpoint)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call a point of the trainer's own on the hooks of other dialects that have it.
+        """Call a custom point on the hooks of other dialects that define it.
 
         Args:
             fn_name: The point.
@@ -252,7 +252,7 @@ class HookAdapter(JoinsTrainer):
         """
         facades = dict.fromkeys(hosted.facade for hosted in self._of_other_dialects())
         if not facades or any(facade is None or facade.ended for facade in facades):
-            raise RuntimeError("call_hook() calls the hooks of a run that goes on")
+            raise RuntimeError("call_hook() needs a run in progress")
         for facade in facades:
             if facade is not None:
                 facade.call_hook(fn_name, **kwargs)

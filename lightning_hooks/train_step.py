@@ -56,7 +56,7 @@ class TrainStepModule(L.LightningModule):
 
     @property
     def inner_model(self) -> torch.nn.Module:
-        """What ``runner.model.module`` is."""
+        """The model that hooks see as ``runner.model.module``."""
         model: torch.nn.Module = self.model
         return model
 

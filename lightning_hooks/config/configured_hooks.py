@@ -58,7 +58,7 @@ class ConfiguredHooks(HookAdapter):
             wanted = ", ".join(f"{name}={self.trainer_kwargs[name]!r}" for name in ignored)
             default = ", ".join(f"{name}={actual[name]!r}" for name in ignored)
             rank_zero_warn(
-                f"the hooks' config says {wanted}, and the Trainer has its defaults, {default}: "
+                f"the hooks' config sets {wanted}, but the Trainer has its defaults, {default}: "
                 "write Trainer(callbacks=[hooks], **hooks.trainer_kwargs), or give it values of "
                 "your own"
             )

@@ -169,8 +169,8 @@ def _with_evaluation(config: Config, by_epoch: bool) -> Config:
         unused = sorted(arguments.keys() - used)
         if unused:
             warnings.warn(
-                f"evaluation: {', '.join(unused)} would go to a data set's evaluate(), and without "
-                "a dataloader it is the Trainer's own validation that is judged",
+                f"evaluation: {', '.join(unused)} are for a data set's evaluate(), but without a "
+                "dataloader the hook uses the Trainer's own validation",
                 stacklevel=5,
             )
         arguments = {name: value for name, value in arguments.items() if name in used}

@@ -71,7 +71,7 @@ def _limit(runner: Mapping[str, Any], name: str, old_name: str, old: int | None)
 
 
 def evaluation_interval(hook: Any) -> int | None:
-    """Return how often an EvalHook needs the Trainer's own validation; None for never.
+    """Return the interval of the Trainer's own validation that an EvalHook needs; None for none.
 
     It is the greatest common divisor of all times of the hook, which skips those between itself.
     """
@@ -84,7 +84,7 @@ def evaluation_interval(hook: Any) -> int | None:
 def validation(
     workflow: Sequence[tuple[str, int]] | None, *, by_epoch: bool, interval: int | None
 ) -> dict[str, Any]:
-    """Return the Trainer's arguments for how often, and on how much, it validates.
+    """Return the Trainer's arguments for the interval and the size of its validation.
 
     Args:
         workflow: ``[("train", n)]``, or ``[("train", n), ("val", m)]``.

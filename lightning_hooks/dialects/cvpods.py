@@ -1,4 +1,4 @@
-"""Hooks of cvpods (formerly cvpack2): ``import ... as`` in place of its own names.
+"""Hooks of cvpods (formerly cvpack2): import them from here in place of its own modules.
 
 The loop, with the points of a hook (they take no argument; ``self.trainer`` is there)::
 

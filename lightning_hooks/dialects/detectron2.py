@@ -1,4 +1,4 @@
-"""Hooks of detectron2: ``import ... as`` in place of its own names.
+"""Hooks of detectron2: import them from here in place of its own modules.
 
 The loop, with the points of a hook (they take no argument; ``self.trainer`` is there)::
 

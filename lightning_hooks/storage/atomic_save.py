@@ -1,4 +1,4 @@
-"""Write checkpoints, with the size and the checksum known before they have their name."""
+"""Write checkpoints, and compute size and checksum before the final rename."""
 
 from __future__ import annotations
 

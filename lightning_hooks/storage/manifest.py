@@ -92,7 +92,7 @@ class Manifest:
             self.entries = []
             warnings.warn(
                 f"{self.path} is no list of checkpoints ({error!r}): the files that "
-                "it named are neither found by it nor deleted any more",
+                "it listed are no longer found or deleted",
                 stacklevel=4,
             )
 

@@ -1,1 +1,1 @@
-"""Small tools without knowledge of hooks; every other folder may import from here."""
+"""Small tools that do not depend on hooks; every other folder may import from here."""

@@ -85,7 +85,7 @@ def check_number(
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         is_word = isinstance(value, str) and re.fullmatch(r"[+-]?\d+e-?\d+", value, re.IGNORECASE)
-        hint = " (YAML takes it for a word: write 1.0e-4, not 1e-4)" if is_word else ""
+        hint = " (YAML reads it as text: write 1.0e-4, not 1e-4)" if is_word else ""
         raise TypeError(f"{name} must be a number, got {value!r}{hint}")
     if not is_finite(value):
         raise ValueError(f"{name} must be finite and at most {LARGEST} if it is an int")

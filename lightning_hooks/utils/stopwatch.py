@@ -16,7 +16,7 @@ Account = tuple[str, str]
 
 
 class Stopwatch:
-    """Charges every moment to one account: they add up to the elapsed time.
+    """Charges every moment to one account; the accounts add up to the elapsed time.
 
     ``enter(account)`` and ``leave()`` enclose a piece of work; a piece inside it is charged to the
     inner account only. ``switch(account)`` sets the account of the time outside of all pieces.

@@ -1,4 +1,4 @@
-"""Suggest the name that was meant, for error messages."""
+"""Suggest the closest name, for error messages."""
 
 from __future__ import annotations
 

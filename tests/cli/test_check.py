@@ -141,7 +141,7 @@ def test_imports_that_would_fail_are_told(
             False,
         ),
         ("class A(Hook):\n    def after_run(self): ...", "takes no runner", "self, runner", True),
-        ("class A(Hook):\n    def after_run(self, runner, x): ...", "wants x", "runner)", True),
+        ("class A(Hook):\n    def after_run(self, runner, x): ...", "requires x", "runner)", True),
         (
             "class A(Hook):\n    def after_run(self, runner): raise StopIteration",
             "RuntimeError",
@@ -354,7 +354,7 @@ def test_a_hook_that_is_made_with_the_runner_is_told_where_there_is_one(tmp_path
     text = "class A(LrUpdaterHook):\n    def __init__(self, runner, steps): ..."
     ((line, what, write, stops),) = findings(read(tmp_path, old=text)[0])
     assert (line, stops) == (2, False)
-    assert "made with the runner" in what
+    assert "requires the runner" in what
     assert write == "runner.register_hook(A(runner, ...)) in another hook's before_run"
 
 

@@ -357,7 +357,7 @@ def test_the_loader_tells_which_evaluation_hook_it_is() -> None:
 
 def test_what_only_a_data_set_can_use_is_said_where_there_is_none() -> None:
     config = {"evaluation": {"interval": 1, "metric": "bbox", "classwise": True}}
-    with pytest.warns(UserWarning, match=r"evaluation: classwise, metric would go to a data set"):
+    with pytest.warns(UserWarning, match=r"evaluation: classwise, metric are for a data set"):
         adapter = hooks_from_config(config)
     assert adapter.hooks[1].eval_kwargs == {}
 

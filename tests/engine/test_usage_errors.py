@@ -233,7 +233,7 @@ BY_EPOCH: dict[str, Any] = dict(
 BY_ITER: dict[str, Any] = dict(
     runner={"type": "IterBasedRunner", "max_iters": 4}, workflow=[("train", 2), ("val", 1)]
 )
-UNTOLD = "the hooks' config says"
+UNTOLD = "the hooks' config sets"
 LIGHTNINGS = "`max_epochs` was not set|have no `val_dataloader`"
 
 
@@ -275,13 +275,13 @@ def test_forgotten_arguments_of_a_config(
     with lightnings, pytest.warns(UserWarning, match=UNTOLD) as told:
         fit_from(tmp_path, config, val=val, max_epochs=None)
     (message,) = [str(one.message) for one in told if UNTOLD in str(one.message)]
-    assert f"says {says}, and the Trainer has its defaults, {has}: write" in message
+    assert f"sets {says}, but the Trainer has its defaults, {has}: write" in message
     assert "Trainer(callbacks=[hooks], **hooks.trainer_kwargs)" in message
 
 
 def test_a_length_of_ones_own_says_nothing_of_the_rest(tmp_path: Path) -> None:
     config = {**BY_EPOCH, "workflow": [("train", 1)]}
-    with pytest.warns(UserWarning, match="limit_val_batches=0, and .* limit_val_batches=1.0: wri"):
+    with pytest.warns(UserWarning, match="limit_val_batches=0, but .* limit_val_batches=1.0: wri"):
         fit_from(tmp_path, config, max_epochs=1)
 
 

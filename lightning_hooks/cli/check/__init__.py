@@ -1,1 +1,1 @@
-"""``lightning-hooks check``: old hook files are read, not run, and judged."""
+"""``lightning-hooks check``: read old hook files, without running them, and report problems."""

@@ -1,4 +1,4 @@
-"""Classes of old files with all that they inherit, also from other files of the project."""
+"""Classes of old files with their inherited members, also from other files of the project."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MMENGINE_ARGUMENTS = {"batch_idx", "data_batch", "outputs", "metrics", "checkpoi
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedClass:
-    """A class with what it inherits from classes in the files."""
+    """A class with the members that it inherits from classes in the files."""
 
     lineage: list[HookClass]
     """The class, then its bases in the files."""

@@ -24,7 +24,7 @@ DISCONTINUED = ("PaviLoggerHook", "SegmindLoggerHook")
 
 
 class HookFindings:
-    """Finds what is wrong with the hooks of a project.
+    """Finds the problems of a project's hooks.
 
     Args:
         project: The files; an attribute that one sets on the runner another may read.
@@ -53,7 +53,7 @@ class HookFindings:
         if not (cls.bases or EVERY_POINT & cls.methods.keys()):
             yield Finding(
                 cls.own.line,
-                "has neither a hook as its base nor a point, so that nothing calls it",
+                "has neither a hook as its base nor a point, so it is never called",
                 f"class {cls.own.name}(Hook), with the points that it needs",
             )
         if cls.dialect == "mmcv":
@@ -123,7 +123,7 @@ def _wrong_points(cls: ResolvedClass) -> Iterator[Finding]:
             continue
         if method.required > 1:
             more = ", ".join(method.arguments[1:])
-            what = f"{method.name} wants {more}, and mmcv gives the runner"
+            what = f"{method.name} requires {more}, but mmcv passes only the runner"
         elif not (method.arguments or method.takes_any):
             what = f"{method.name} takes no runner"
         else:
@@ -148,7 +148,7 @@ def _departures(cls: ResolvedClass) -> Iterator[Finding]:
     if init is not None and "runner" in init.arguments[: init.required]:
         yield Finding(
             init.line,
-            "is made with the runner, which there is in a run only",
+            "requires the runner in its constructor, which exists only during a run",
             f"runner.register_hook({own.name}(runner, ...)) in another hook's before_run",
             cannot_run=False,
         )
@@ -156,7 +156,7 @@ def _departures(cls: ResolvedClass) -> Iterator[Finding]:
         yield Finding(
             own.calls_backward,
             "runs backward itself",
-            f"HookAdapter([{own.name}(...)], owns_backward=True), if it is the training's",
+            f"HookAdapter([{own.name}(...)], owns_backward=True), if it trains the model",
             cannot_run=False,
         )
 

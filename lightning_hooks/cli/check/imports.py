@@ -25,7 +25,7 @@ class Imports:
         self._mmcv = Mmcv.found()
 
     def findings(self, path: Path) -> list[Finding]:
-        """Return what fails when a file is imported, and why, each reason once."""
+        """Return the imports of a file that fail, each reason once."""
         found = list(self._missing(path))
         for chain, line in self._project.read(path).chains:
             absent = self._mmcv.missing(chain)
@@ -51,7 +51,7 @@ class Imports:
         return None
 
     def _missing(self, path: Path) -> Iterator[Finding]:
-        """Yield what fails in one file, whatever the project's other files do."""
+        """Yield the failing imports of one file, without those of the project's other files."""
         file = self._project.read(path)
         if file.error is not None:
             write = (

@@ -1,4 +1,4 @@
-"""``Project``: the files of a project that belong together, and how imports lead to them."""
+"""``Project``: the files to check together, found by following their imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings of ``check``, by file and hook, and how they are printed."""
+"""Hold the findings of ``check`` by file and hook, and print them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TORCH = "torch"
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A reason why a hook cannot run, or something to know before it is used."""
+    """A reason why a hook cannot run, or a note for its user."""
 
     line: int
     """0 for the file as a whole."""
@@ -91,7 +91,7 @@ def show(reports: Sequence[FileReport], console: Any) -> None:
     by_file = [[hook for hook in report.hooks if hook.is_of_runner] for report in reports]
     hooks = [hook for of_file in by_file for hook in of_file]
     if not hooks:
-        console.print("no class of a hook found" + (f"; {verdict}" if stopped else ""))
+        console.print("no hook class found" + (f"; {verdict}" if stopped else ""))
         return
     files = _count(sum(map(bool, by_file)), "file")
     console.print(f"{_count(len(hooks), 'class', 'classes')} of hooks in {files}; {verdict}")

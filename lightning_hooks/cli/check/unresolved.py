@@ -51,7 +51,7 @@ class Mmcv(NamedTuple):
         return Mmcv()
 
     def missing(self, dotted: Sequence[str]) -> tuple[str, str] | None:
-        """Return what neither an installed mmcv nor the stand-in has, and what to write.
+        """Return the problem of an mmcv import and its fix; None if the name exists.
 
         Of an installed mmcv 2.x only the module is looked up, of 1.x nothing.
         """
@@ -73,7 +73,7 @@ class Mmcv(NamedTuple):
 
 
 def missing(imported: Import, mmcv: Mmcv) -> tuple[str, str] | None:
-    """Return what is missing of an import from outside the project, and what to write."""
+    """Return the problem of an import from outside the project, and its fix; None if it works."""
     if imported.root == "mmcv":
         name = (imported.name,) if imported.name not in ("", "*") else ()
         return mmcv.missing((*imported.module.split("."), *name))

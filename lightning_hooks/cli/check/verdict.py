@@ -83,7 +83,7 @@ def _module_hook(cls: ResolvedClass) -> Finding:
     """Return how to give a torch module its hook."""
     name = cls.own.name
     function = "hook_func()" if "hook_func" in cls.methods else "hook"
-    write = f"module.register_forward_pre_hook({name}(...).{function}), or the kind that it is of"
+    write = f"module.register_forward_pre_hook({name}(...).{function}), or the method of its kind"
     if "register" in cls.methods:
         write = f"{name}(...).register(module), where the module is made"
     what = "is a hook of torch's modules, which no runner calls"

@@ -1,4 +1,4 @@
-"""Hooks of Pet: ``import ... as`` in place of its own names.
+"""Hooks of Pet: import them from here in place of its own modules.
 
 The loop, with the points of a hook. There is no trainer: a point gets the keywords that its
 signature accepts; the constructor gets everything else. Iterations count from 1::

@@ -71,7 +71,7 @@ class Hook(HostedOnly):
         """After everything."""
 
     def exception(self) -> None:
-        """When training raises."""
+        """After training has raised an error."""
 
 
 def _check_interval(interval: Any) -> int:

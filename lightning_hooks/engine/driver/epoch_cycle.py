@@ -45,7 +45,7 @@ class EpochCycle:
     # -- the run ---------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        """Open the epoch again that a resumed run goes on with."""
+        """Reopen the epoch inside which a resumed run continues."""
         self._run_loader = self._runner._new_data_loader
         if self.in_epoch:
             with _weights_kept(self._runner.module):
@@ -214,11 +214,11 @@ class IterCycle(EpochCycle):
         """Do nothing: the next pass goes on with the same loader."""
 
     def begin_validation(self) -> None:
-        """Switch the mode; there is no point."""
+        """Switch the mode; no point is called here."""
         self._runner.mode = "val"
 
     def end_validation(self) -> None:
-        """Give what the module has logged to the loggers."""
+        """Pass the values that the module logged to the loggers."""
         runner = self._runner
         self.restore_val_data()
         runner.last_val_iter = runner.iter

@@ -17,7 +17,7 @@ __all__ = ["ModelWatch", "ReplacedModel"]
 
 
 class ModelWatch:
-    """The model of one run: what hooks assign is trained, what they run of it leaves no trace."""
+    """Trains the model that hooks assign, and isolates their calls of it."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

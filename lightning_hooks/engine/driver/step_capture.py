@@ -1,4 +1,4 @@
-"""Capture what each training step returns: for the hooks, and for the log buffer."""
+"""Capture the result of each training step for the hooks and the log buffer."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class DeferredLoader:
 
 
 class TrainData:
-    """The training data of a fit: makes its iterator when the hooks are done, without a trace."""
+    """The training data of a fit: makes its iterator after the hooks; the random state stays."""
 
     def __init__(self) -> None:
         self._before: list[tuple[torch.Generator, torch.Tensor]] = []

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def goes_on_in_pass(trainer: L.Trainer) -> bool:
-    """Whether the run goes on inside a pass over the data, where its loaders know they stood.
+    """Whether the run continues inside a pass over the data, from the loaders' saved states.
 
     In the uninterrupted run their iterators exist already: random numbers that are drawn to make
     them anew are not drawn there.

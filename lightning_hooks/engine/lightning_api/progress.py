@@ -117,7 +117,7 @@ def set_epoch(trainer: L.Trainer, epoch: int) -> None:
 
 
 def set_batches(trainer: L.Trainer, number: int) -> None:
-    """Begin the run with so many training batches behind us."""
+    """Set the number of training batches done before the run."""
     total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
     total.ready = total.started = total.processed = total.completed = number
 

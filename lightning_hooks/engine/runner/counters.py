@@ -108,7 +108,7 @@ class Counters:
 
     @functools.cached_property
     def max_optimizer_steps(self) -> int | None:
-        """Optimizer steps to make, None where it is not known."""
+        """Optimizer steps to make, None if unknown."""
         return steps_of_run(self)
 
     def optimizer_steps_of(self, epochs: int) -> int:

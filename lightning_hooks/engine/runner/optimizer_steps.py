@@ -90,7 +90,7 @@ def _steps_of_hooks(runner: Any, iterations: int) -> int:
 
 
 def steps_of_run(runner: Any) -> int | None:
-    """Return the optimizer steps of the whole run, None where it is not known.
+    """Return the optimizer steps of the whole run, None if unknown.
 
     ==============================  ==========================================================
     steps are made by               number of steps
@@ -136,7 +136,7 @@ class InSteps:
 
     @property
     def max_iters(self) -> int | None:
-        """Optimizer steps to make, None where it is not known."""
+        """Optimizer steps to make, None if unknown."""
         limit: int | None = self._runner.max_optimizer_steps
         return limit
 

@@ -84,7 +84,7 @@ class ModuleAverage:
     # -- training --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take the model as it is for the first value of the average."""
+        """Start the average with the model's present weights."""
         self.tracks = False
         self.follow()
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""``WeightSwap``: exchange a module's weights for others, and back whatever happens."""
+"""``WeightSwap``: swap a module's weights for others, and back, also after an error."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class PreciseBNHook(Hook):
         self.forward = forward
 
     def before_run(self, runner: Any) -> None:
-        """Raise now for what would fail after an epoch."""
+        """Raise errors now that would otherwise appear after an epoch."""
         self._warned = frozenset()
         if not runner.counts_epochs:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Present a hook to Lightning as a ``ModelCheckpoint``: it finds the files, and adds no own."""
+"""Present a hook to Lightning as a ``ModelCheckpoint``, which finds its files and adds no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ModelCheckpointHook", "is_lightnings_default"]
 
 
 class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[misc]  # every_n_epochs
-    """A ``ModelCheckpoint`` by its attributes and for ``ckpt_path``, a hook in what it does."""
+    """A hook that Lightning accepts as its ``ModelCheckpoint``, also for ``ckpt_path``."""
 
     # not what a ModelCheckpoint does
     on_train_start = Callback.on_train_start

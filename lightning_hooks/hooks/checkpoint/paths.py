@@ -118,6 +118,6 @@ def refuse_other_storage(file_client_args: Any) -> None:
         raise TypeError(f"file_client_args must be a dict or None, got {args!r}")
     if args and (args.get("backend", "disk") != "disk" or args.get("prefix")):
         raise ValueError(
-            f"file_client_args={dict(args)!r}: only the backend 'disk' is known; for a remote "
+            f"file_client_args={dict(args)!r}: only the backend 'disk' is supported; for a remote "
             'storage give a path of fsspec\'s, out_dir="s3://bucket/path"'
         )

@@ -63,7 +63,7 @@ class LastGoodState:
         """
         trainer, path = self._trainer, self._newest_file()
         if path is None and self._copy is None:
-            raise RuntimeError("the checkpoints of this run are gone: there is none to restore")
+            raise RuntimeError("the checkpoints of this run were deleted: there is none to restore")
         with _raw_weights(trainer):
             if path is None:
                 self.restore_copy()

@@ -151,7 +151,7 @@ KINDS: Mapping[str, Callable[..., Clipped]] = {
 
 
 def combined(found: Sequence[Clipped]) -> Clipped:
-    """Combine what was clipped for the same step in several parts.
+    """Combine the results of clipping several parts for the same step.
 
     >>> parts = [Clipped(torch.tensor(3.0), torch.tensor(2.0)), Clipped(torch.tensor(4.0))]
     >>> combined(parts).norm, combined(parts).exceeded()

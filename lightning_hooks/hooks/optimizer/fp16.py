@@ -240,5 +240,5 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
     """
 
     def owns_backward(self, module: torch.nn.Module) -> bool:
-        """Lightning's own accumulation ends with every epoch."""
+        """Return True: Lightning's own accumulation would end with every epoch."""
         return True

@@ -125,7 +125,7 @@ class OptimizerHook(ClippingHook):
                 )
 
     def after_train_iter(self, runner: Any) -> None:
-        """Run zero_grad, backward, clipping and step; or log what was clipped in Lightning's."""
+        """Run zero_grad, backward, clipping and step; or log the clipping before Lightning's."""
         if not self._owns_step(runner):
             self._log_clipped(runner)
             return

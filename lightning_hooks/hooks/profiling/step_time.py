@@ -146,7 +146,7 @@ class StepTimeHook(Hook):
             self._probes.watch.switch(account)
 
     def after_train_iter(self, runner: Any) -> None:
-        """Read what the GPU has finished, and log it."""
+        """Read the times that the GPU has finished, and log them."""
         if self._probes is None or not self.every_n_iters(runner, self.interval):
             return
         if self._probes.watch.gpu is not None:

@@ -101,8 +101,8 @@ class Updater(CountedHook):
         check_warm_up(warmup, warmup_iters, warmup_ratio)
         if by_step and by_epoch and warmup is None:
             raise ValueError(
-                "by_step=True counts optimizer steps in place of iterations, and nothing counts "
-                "these: give by_epoch=False, or a warmup"
+                "by_step=True counts optimizer steps in place of iterations, but by_epoch=True "
+                "without a warmup counts no iterations: give by_epoch=False, or a warmup"
             )
         self.by_epoch = by_epoch
         self.by_step = by_step
@@ -128,7 +128,7 @@ class Updater(CountedHook):
         return getattr(self.value, "elementwise", False)
 
     def check(self, total: int) -> Iterator[str]:
-        """Yield what is odd about a run of this length, or raise ValueError if it would fail."""
+        """Yield warnings for a run of this length; raise ValueError if it would fail."""
         yield from ()
 
     # -- defined by a quantity ---------------------------------------------------------------

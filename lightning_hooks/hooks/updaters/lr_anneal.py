@@ -146,7 +146,7 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         )
 
     def check(self, total: int) -> Iterator[str]:
-        """Yield that the periods are longer than the run."""
+        """Yield a message if the periods are longer than the run."""
         return checks.check_periods(self.periods, total)
 
 

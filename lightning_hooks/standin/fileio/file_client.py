@@ -43,7 +43,7 @@ class BaseStorageBackend:
 
 
 class FsspecBackend(BaseStorageBackend):
-    """Any storage that fsspec knows, by the protocol in the path."""
+    """Any storage that fsspec supports, by the protocol in the path."""
 
     def _call(self, method: str, filepath: Any, **kwargs: Any) -> Any:
         """Call a method of a path's file system, with the path."""

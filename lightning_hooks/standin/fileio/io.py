@@ -29,7 +29,7 @@ __all__ = [
 
 
 class BaseFileHandler:
-    """The base of formats: how objects are read from and written to an open file."""
+    """The base of file formats: reads and writes objects in an open file."""
 
     str_like = True
 
@@ -52,7 +52,7 @@ class BaseFileHandler:
             self.dump_to_fileobj(obj, file, **kwargs)
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> Any:
-        """Return what would be written."""
+        """Return the text or bytes of an object."""
         file: Any = io.StringIO() if self.str_like else io.BytesIO()
         self.dump_to_fileobj(obj, file, **kwargs)
         return file.getvalue()

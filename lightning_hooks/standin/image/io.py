@@ -77,7 +77,7 @@ def pillow(asked: str) -> Any:
 
 
 def use_backend(backend: str) -> None:
-    """Choose what images are read with from now on.
+    """Set the backend that reads images from now on.
 
     Args:
         backend: ``"cv2"`` or ``"pillow"``.

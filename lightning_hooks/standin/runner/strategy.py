@@ -1,4 +1,4 @@
-"""Run Lightning in a process group, on a model in mmcv's DistributedDataParallel, that exist."""
+"""Run Lightning in an existing process group, on a model in mmcv's DistributedDataParallel."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def is_mps_available() -> bool:
 
 
 def is_ipu_available() -> bool:
-    """No: Lightning is the engine."""
+    """Return False: Lightning is the engine."""
     return False
 
 

@@ -101,7 +101,7 @@ class Registry(native.Registry):
 
     @property
     def scope(self) -> str:
-        """The name under which a parent knows this registry."""
+        """The name of this registry in its parent."""
         return self._scope
 
     @property
