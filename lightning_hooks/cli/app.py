@@ -121,7 +121,7 @@ def _convert(given: Any) -> int:
 
 
 def _hooks(given: Any) -> int:
-    """List all hooks, with one line of what each does."""
+    """List all hooks, with a one-line description of each."""
     rows = all_hooks()
     if given.json:
         print(json.dumps(rows, indent=2))
@@ -131,7 +131,7 @@ def _hooks(given: Any) -> int:
 
 
 def _replay(given: Any) -> int:
-    """Send what was logged and not delivered, or all of it to another backend."""
+    """Send undelivered records, or all records to another backend."""
     from rich.console import Console
     from rich.progress import Progress
 

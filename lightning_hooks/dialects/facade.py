@@ -39,11 +39,11 @@ class Facade:
         return type(None), ()  # a copied or pickled hook has no run
 
     def _user_attribute(self, name: str) -> Any:
-        """Return what a user has set on the runner, as by ``HookAdapter(attributes=...)``."""
+        """Return a user's attribute of the runner, as set by ``HookAdapter(attributes=...)``."""
         return vars(self._runner).get(name)
 
     def _validation_results(self) -> dict[str, float]:
-        """Return what the module has logged in the last validation or test."""
+        """Return the values that the module logged in the last validation or test."""
         metrics = validation.val_metrics(self._runner.trainer)
         return {name: value.item() for name, value in metrics.items()}
 

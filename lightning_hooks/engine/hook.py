@@ -38,7 +38,7 @@ class Hook(JoinsTrainer):
     be called.
 
     Note:
-        Departures from mmcv: ``end_of_epoch`` knows the last batch also where the loader has no
+        Departures from mmcv: ``end_of_epoch`` finds the last batch also where the loader has no
         length or Lightning limits it.
 
     >>> class Greeter(Hook):

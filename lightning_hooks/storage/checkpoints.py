@@ -132,7 +132,7 @@ def clean_up(
 
 
 def _remove_temporaries(directory: str) -> None:
-    """Delete what killed processes have left of the list and of links to the latest."""
+    """Delete the temporary lists and links that killed processes have left."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         found = re.fullmatch(r"(.+)\.[0-9a-f]{8}\.tmp", name)

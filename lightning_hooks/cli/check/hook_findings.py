@@ -132,7 +132,7 @@ def _wrong_points(cls: ResolvedClass) -> Iterator[Finding]:
 
 
 def _departures(cls: ResolvedClass) -> Iterator[Finding]:
-    """Find what works in mmcv's run, and here in another way or not at all."""
+    """Find code that works in mmcv, but differently or not at all here."""
     own = cls.own
     if own.reads_checkpoint is not None:
         yield Finding(

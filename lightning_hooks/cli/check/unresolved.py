@@ -89,7 +89,7 @@ def missing(imported: Import, mmcv: Mmcv) -> tuple[str, str] | None:
 
 
 def _missing_of_standin(dotted: Sequence[str]) -> tuple[str, str] | None:
-    """Return the part of a dotted name that the stand-in does not have, and what to write."""
+    """Return the problem of a dotted name that the stand-in lacks, and its fix."""
     module = "mmcv"
     for part in dotted[1:]:
         name = f"{module}.{part}"

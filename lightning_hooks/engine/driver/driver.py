@@ -263,7 +263,7 @@ class Driver(Callback):
             self._calls.settle_stop()
 
     def _expect_batches(self) -> None:
-        """Call the events of the next batch, where :meth:`_begin_batches` looks who needs them."""
+        """Call the events of the next batch: :meth:`_begin_batches` skips the unused ones."""
         self._batches_are_new = True
         restore_events([self], BATCH_EVENTS)
 

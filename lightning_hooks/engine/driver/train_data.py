@@ -50,7 +50,7 @@ def generator_states(loaders: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def _iterates_once(loader: Any) -> bool:
-    """Whether what one iterator has taken may be lost to the next."""
+    """Whether samples taken by one iterator may be missing in the next."""
     return sized_len(loader) is None or hasattr(loader, "load_state_dict")
 
 

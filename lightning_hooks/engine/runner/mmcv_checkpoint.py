@@ -131,7 +131,7 @@ def load(
 
 
 def _refuse_parts(runner: Any, method: str, instead: str) -> None:
-    """Refuse what would take the part of one rank for the whole."""
+    """Raise if the parameters on this rank are only a part of the whole."""
     trainer = runner.trainer
     parameters = [*unwrap(runner.model).parameters()]
     model = trainer.model or runner.module

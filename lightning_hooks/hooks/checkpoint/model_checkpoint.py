@@ -192,7 +192,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
 
 def _verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:
-    """Verify a checkpoint on rank 0 before all ranks read it; all raise what is found."""
+    """Verify a checkpoint on rank 0 before all ranks read it; all raise its error."""
     found: Exception | None = None
     if trainer.is_global_zero:
         for_fit = trainer.state.fn == TrainerFn.FITTING

@@ -160,7 +160,7 @@ class ClippingHook(Hook):
             self._clipped = (*self._clipped, clipped)
 
     def _log_clipped(self, runner: Any) -> None:
-        """Log what was clipped in this iteration, once."""
+        """Log the results of this iteration's clipping, once."""
         parts, self._clipped = self._clipped, ()
         if not parts:
             return

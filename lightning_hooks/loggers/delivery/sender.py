@@ -159,7 +159,7 @@ class Sender:
                 self._has_news.wait()
 
     def _send(self, writer: Writer, records: list[Record]) -> int:
-        """Send records; return how many the backend has for sure."""
+        """Send records; return the number that the backend has certainly received."""
         before = self.sent
         for start in range(0, len(records), writer.batch):
             batch = records[start : start + writer.batch]
