@@ -21,8 +21,8 @@ _REFUSED = (
         "mmcv.ops mmcv.utils.load_ext mmcv.utils.ext_loader.load_ext",
         "mmcv's compiled operators are not offered by the stand-in. Take torchvision.ops "
         "(nms, roi_align, deform_conv2d, sigmoid_focal_loss, ...), or install mmcv 2.x beside the "
-        "stand-in (`pip install -U openmim && mim install mmcv`), which has them and gets back "
-        "what it has lost",
+        "stand-in (`pip install -U openmim && mim install mmcv`), which has them; the stand-in "
+        "adds the names that 2.x lacks",
     ),
     (
         "mmcv.video mmcv.Cache mmcv.VideoReader mmcv.concat_video mmcv.convert_video "
@@ -108,7 +108,7 @@ _REFUSED = (
     ),
     (
         "mmcv.transforms",
-        "that is of mmcv 2.x, which came with MMEngine: take it (`pip install mmcv-lite`, if its "
+        "mmcv.transforms is part of mmcv 2.x: take that (`pip install mmcv-lite`, if its "
         "compiled operators are not needed)",
     ),
     (
@@ -117,7 +117,7 @@ _REFUSED = (
         "mmcv.runner.checkpoint.get_torchvision_models mmcv.runner.checkpoint.load_from_ceph "
         "mmcv.runner.checkpoint.load_from_mmcls mmcv.runner.checkpoint.load_from_openmmlab "
         "mmcv.runner.checkpoint.load_from_pavi",
-        "the names of OpenMMLab's model zoo are not known to the stand-in: give load_checkpoint a "
+        "the stand-in does not resolve names of OpenMMLab's model zoo: give load_checkpoint a "
         "path, an https:// or an s3:// address",
     ),
 )
@@ -143,9 +143,9 @@ def hint_for(module: str, name: str) -> str:
     if advice is not None:
         return f"{full}: {advice}."
     submodules = {p.rpartition(".")[2] for p in PACKAGES if p.rpartition(".")[0] == module}
-    known = {*names_of(module), *submodules}
+    names = {*names_of(module), *submodules}
     return (
-        f"{module} has no {name!r} in the stand-in of lightning_hooks: {suggest(name, known)}. "
+        f"{module} has no {name!r} in the stand-in of lightning_hooks: {suggest(name, names)}. "
         "For what it does not offer, copy that function into your project, or install mmcv itself"
     )
 

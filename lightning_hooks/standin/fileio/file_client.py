@@ -19,7 +19,7 @@ __all__ = ["BaseStorageBackend", "FileClient", "FsspecBackend", "HardDiskBackend
 
 
 class BaseStorageBackend:
-    """The base of storages: ``get`` and ``get_text`` are what a file client needs."""
+    """Base of storages: a subclass defines ``get`` and ``get_text``."""
 
     _allow_symlink = False
 
@@ -30,7 +30,7 @@ class BaseStorageBackend:
 
     @property
     def allow_symlink(self) -> bool:
-        """Whether there are symbolic links in it."""
+        """Whether the storage has symbolic links."""
         return self._allow_symlink
 
     def get(self, filepath: Any) -> Any:
@@ -61,7 +61,7 @@ class FsspecBackend(BaseStorageBackend):
         return self.get(filepath).decode(encoding)
 
     def put(self, obj: bytes, filepath: Any) -> None:
-        """Write a file: it appears when it is whole."""
+        """Write a file atomically."""
         with files.atomic_write(str(filepath)) as file:
             file.write(obj)
 
@@ -74,15 +74,15 @@ class FsspecBackend(BaseStorageBackend):
         self._call("rm_file", filepath)
 
     def exists(self, filepath: Any) -> bool:
-        """Whether something is there."""
+        """Return whether a path exists."""
         return bool(self._call("exists", filepath))
 
     def isdir(self, filepath: Any) -> bool:
-        """Whether it is a directory."""
+        """Return whether a path is a directory."""
         return bool(self._call("isdir", filepath))
 
     def isfile(self, filepath: Any) -> bool:
-        """Whether it is a file."""
+        """Return whether a path is a file."""
         return bool(self._call("isfile", filepath))
 
     def join_path(self, filepath: Any, *filepaths: Any) -> str:
@@ -91,7 +91,7 @@ class FsspecBackend(BaseStorageBackend):
 
     @contextlib.contextmanager
     def get_local_path(self, filepath: Any) -> Iterator[str]:
-        """Yield the path of a local copy of a file, which lasts for the block."""
+        """Yield the path of a local copy of a file, deleted after the block."""
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, os.path.basename(str(filepath)))
             Path(path).write_bytes(self.get(filepath))
@@ -105,9 +105,9 @@ class FsspecBackend(BaseStorageBackend):
         suffix: Any = None,
         recursive: bool = False,
     ) -> Iterator[str]:
-        """Yield what is in a directory, by paths relative to it; hidden files are left out."""
+        """Yield the entries of a directory as relative paths, without hidden files."""
         if suffix is not None and list_dir:
-            raise TypeError("suffix is of files: pass list_dir=False")
+            raise TypeError("suffix filters files only: pass list_dir=False")
         for entry in self._call("ls", dir_path, detail=True):
             name = entry["name"].rstrip("/").rpartition("/")[2]
             if entry["type"] == "directory":
@@ -137,19 +137,19 @@ class HardDiskBackend(FsspecBackend):
 
 
 class FileClient:
-    """Reads and writes files of one storage.
+    """Read and write files of one storage.
 
     Args:
         backend: ``"disk"`` (the default), ``"fsspec"``, or a registered one.
-        prefix: The protocol of the paths (``"s3"``), in the place of ``backend``.
+        prefix: The protocol of the paths (``"s3"``), instead of ``backend``.
         **kwargs: Arguments of a registered backend.
 
     Raises:
-        UnknownNameError: for a backend that is not known: mmcv's own clients of Petrel, Memcached
-            and LMDB are not offered.
+        UnknownNameError: for an unknown backend; mmcv's clients of Petrel, Memcached and LMDB are
+            not offered.
 
     Note:
-        Departures from mmcv: remote paths go through fsspec, and a file appears when it is whole.
+        Departures from mmcv: remote paths go through fsspec, and files are written atomically.
     """
 
     _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
@@ -189,7 +189,7 @@ class FileClient:
 
     @property
     def allow_symlink(self) -> bool:
-        """Whether there are symbolic links in it."""
+        """Whether the storage has symbolic links."""
         return bool(self.client.allow_symlink)
 
     @staticmethod
@@ -206,7 +206,7 @@ class FileClient:
     def infer_client(
         cls, file_client_args: dict[str, Any] | None = None, uri: str | Path | None = None
     ) -> FileClient:
-        """Return the client by its arguments, or else by the protocol of a path."""
+        """Return the client for the arguments, or else for the protocol of a path."""
         if file_client_args is not None:
             return cls(**file_client_args)
         if uri is None:

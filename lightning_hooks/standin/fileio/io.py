@@ -118,7 +118,7 @@ file_handlers: dict[str, Any] = {
 
 
 def set_default(obj: Any) -> Any:
-    """Return what JSON can write: lists for sets, ranges and arrays, numbers for NumPy's."""
+    """Return a JSON value: lists for sets, ranges and arrays, numbers for NumPy scalars."""
     if isinstance(obj, (set, range)):
         return list(obj)
     if isinstance(obj, np.ndarray):
@@ -129,7 +129,7 @@ def set_default(obj: Any) -> Any:
 
 
 def register_handler(file_formats: str | list[str], **kwargs: Any) -> Any:
-    """Decorate a handler class: it is made with ``kwargs``, and used for files of these endings."""
+    """Decorate a handler class, to use ``cls(**kwargs)`` for files of these formats."""
 
     def decorator(cls: Any) -> Any:
         for ending in [file_formats] if isinstance(file_formats, str) else file_formats:
@@ -154,7 +154,7 @@ def load(
     file_client_args: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Read an object from a path or an open file, by the path's ending or ``file_format``."""
+    """Read an object from a path or an open file, by the path's suffix or ``file_format``."""
     handler = _handler(file, file_format)
     if not isinstance(file, (str, Path)):
         return handler.load_from_fileobj(file, **kwargs)
@@ -171,7 +171,7 @@ def dump(
     file_client_args: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Write an object to a path or an open file; without one, return what would be written."""
+    """Write an object to a path or an open file; without one, return its text or bytes."""
     handler = _handler("" if file is None else file, file_format)
     if file is None:
         return handler.dump_to_str(obj, **kwargs)
@@ -194,11 +194,11 @@ def list_from_file(
 
     Args:
         filename: The file.
-        prefix: Put in front of each line.
-        offset: How many lines are left out.
-        max_num: How many are read at most; 0 for all.
+        prefix: Prefix added to each line.
+        offset: Number of lines skipped at the start.
+        max_num: Maximum number of lines; 0 for all.
         encoding: The file's encoding.
-        file_client_args: Which storage; by the path by default.
+        file_client_args: The storage; by default determined by the path.
     """
     text = FileClient.infer_client(file_client_args, filename).get_text(filename, encoding)
     end = offset + max_num if max_num > 0 else None
@@ -212,7 +212,7 @@ def dict_from_file(
     encoding: str = "utf-8",
     file_client_args: dict[str, Any] | None = None,
 ) -> dict[Any, Any]:
-    """Return the lines of a text file by their first word: one word, or a list of them."""
+    """Return a dict of a text file: the first word of a line is the key, the rest the value."""
     found = {}
     for line in list_from_file(filename, encoding=encoding, file_client_args=file_client_args):
         key, *values = line.split()

@@ -19,7 +19,7 @@ __all__ = [
 
 
 def is_filepath(x: object) -> bool:
-    """Whether ``x`` is a string or a Path."""
+    """Return whether ``x`` is a string or a Path."""
     return isinstance(x, (str, Path))
 
 
@@ -31,19 +31,19 @@ def fopen(filepath: str | Path, *args: Any, **kwargs: Any) -> Any:
 
 
 def check_file_exist(filename: str, msg_tmpl: str = 'file "{}" does not exist') -> None:
-    """Raise FileNotFoundError unless the file is there."""
+    """Raise FileNotFoundError unless the file exists."""
     if not os.path.isfile(filename):
         raise FileNotFoundError(msg_tmpl.format(filename))
 
 
 def mkdir_or_exist(dir_name: str, mode: int = 0o777) -> None:
-    """Make a directory with its parents, if it is not there; ``~`` is the user's own."""
+    """Make a directory and its parents, if missing; ``~`` is expanded."""
     if dir_name != "":
         os.makedirs(os.path.expanduser(dir_name), mode=mode, exist_ok=True)
 
 
 def symlink(src: str, dst: str, overwrite: bool = True, **kwargs: Any) -> None:
-    """Make a symbolic link, in the place of what is there."""
+    """Make a symbolic link; ``overwrite`` replaces an existing file."""
     if overwrite and os.path.lexists(dst):
         os.remove(dst)
     os.symlink(src, dst, **kwargs)
@@ -55,13 +55,13 @@ def scandir(
     recursive: bool = False,
     case_sensitive: bool = True,
 ) -> Iterator[str]:
-    """Yield the files of a directory, relative to it; hidden files are left out.
+    """Yield the files of a directory as relative paths, without hidden files.
 
     Args:
         dir_path: The directory.
-        suffix: An ending, or several, of the files wanted.
-        recursive: Whether directories in it are searched too.
-        case_sensitive: Whether ``.JPG`` is another ending than ``.jpg``.
+        suffix: Required suffix, or a tuple of allowed ones.
+        recursive: Whether subdirectories are searched too.
+        case_sensitive: Whether ``.JPG`` differs from ``.jpg``.
 
     Raises:
         TypeError: at once, for an argument of the wrong type.
@@ -91,7 +91,7 @@ def scandir(
 
 
 def find_vcs_root(path: str, markers: tuple[str, ...] = (".git",)) -> str | None:
-    """Return the directory above ``path``, itself included, that has one of the markers."""
+    """Return the closest directory, from ``path`` upward, that has one of the markers."""
     start = Path(path).expanduser().absolute()
     for directory in [start, *start.parents]:
         if directory.is_dir() and any((directory / marker).exists() for marker in markers):

@@ -28,11 +28,11 @@ MODULE_WRAPPERS.register_module(module=DistributedDataParallel)
 def is_module_wrapper(module: nn.Module) -> bool:
     """Return whether a model is a wrapper from :data:`MODULE_WRAPPERS` or its children."""
 
-    def known(registry: Registry) -> bool:
+    def is_in(registry: Registry) -> bool:
         wrappers = tuple(c for c in registry.module_dict.values() if isinstance(c, type))
-        return isinstance(module, wrappers) or any(map(known, registry.children.values()))
+        return isinstance(module, wrappers) or any(map(is_in, registry.children.values()))
 
-    return known(MODULE_WRAPPERS)
+    return is_in(MODULE_WRAPPERS)
 
 
 class MMDataParallel(DataParallel):  # type: ignore[type-arg]

@@ -105,8 +105,8 @@ class DefaultOptimizerConstructor:
             raise ValueError(f"{decaying[0]} multiplies weight_decay, which optimizer_cfg lacks")
 
     def _is_in(self, param_group: dict[str, Any], param_group_list: list[dict[str, Any]]) -> bool:
-        known = {id(p) for group in param_group_list for p in group["params"]}
-        return any(id(p) in known for p in param_group["params"])
+        present = {id(p) for group in param_group_list for p in group["params"]}
+        return any(id(p) in present for p in param_group["params"])
 
     def add_params(
         self,

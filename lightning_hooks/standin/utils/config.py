@@ -1,4 +1,4 @@
-"""mmcv's Config: a config file with its bases, as a dict whose keys are attributes."""
+"""mmcv's Config: a config file merged with its bases, as a dict whose keys are attributes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESERVED_KEYS = ["filename", "text", "pretty_text"]
 
 
 class ConfigDict(dict[str, Any]):
-    """A dict whose keys are attributes too, in all depths.
+    """A dict whose keys are attributes too, at all levels.
 
     >>> config = ConfigDict(model=dict(depth=50))
     >>> config.model.depth, config["model"]["depth"]
@@ -40,18 +40,18 @@ class ConfigDict(dict[str, Any]):
         self.update(*args, **kwargs)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Set several items; dicts and lists in them become ConfigDicts."""
+        """Set several items; nested dicts become ConfigDicts."""
         for key, value in dict(*args, **kwargs).items():
             self[key] = value
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Set an item that is not there; return it."""
+        """Return an item, set to ``default`` if missing."""
         if key not in self:
             self[key] = default
         return self[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        super().__setitem__(key, _made(value))
+        super().__setitem__(key, _as_config(value))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -75,7 +75,7 @@ class ConfigDict(dict[str, Any]):
         return found
 
     def copy(self) -> ConfigDict:
-        """Return a copy of the first level."""
+        """Return a shallow copy."""
         found = type(self)()
         dict.update(found, self)
         return found
@@ -87,35 +87,35 @@ class ConfigDict(dict[str, Any]):
         return type(self), (dict(self),)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts."""
-        return _plain(self)  # type: ignore[no-any-return]
+        """Return a plain dict, at all levels."""
+        return _as_plain(self)  # type: ignore[no-any-return]
 
 
-def _made(value: Any) -> Any:
+def _as_config(value: Any) -> Any:
     if isinstance(value, ConfigDict):
         return value
     if isinstance(value, dict):
         return ConfigDict(value)
     if type(value) in (list, tuple):
-        return type(value)(_made(item) for item in value)
+        return type(value)(_as_config(item) for item in value)
     return value
 
 
-def _plain(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _as_plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_plain(item) for item in value)
+        return type(value)(_as_plain(item) for item in value)
     return value
 
 
 class Config:
-    """A config: read from a file with its ``_base_`` files, changed, written again.
+    """A config read from a file and its ``_base_`` files, which can be changed and written.
 
     Args:
         cfg_dict: The config.
-        cfg_text: Its text.
-        filename: Its file.
+        cfg_text: The text of its file.
+        filename: The path of its file.
 
     Note:
         Departures from mmcv: ``pretty_text`` is formatted by Python's ``pprint``.
@@ -144,7 +144,7 @@ class Config:
         use_predefined_variables: bool = True,
         import_custom_modules: bool = True,
     ) -> Config:
-        """Read a ``.py``, YAML or JSON file, with those that it names as ``_base_``."""
+        """Read a ``.py``, YAML or JSON file and its ``_base_`` files."""
         from lightning_hooks.utils.config_files import read_config  # type: ignore[import-not-found,unused-ignore]
 
         content = read_config(filename)
@@ -154,7 +154,7 @@ class Config:
 
     @staticmethod
     def fromstring(cfg_str: str, file_format: str) -> Config:
-        """Read a text, as a file of that ending."""
+        """Parse a text as a file of this format."""
         if file_format not in (".py", ".json", ".yaml", ".yml"):
             raise OSError("Only py/yml/yaml/json type are supported now!")
         with tempfile.TemporaryDirectory() as directory:
@@ -166,23 +166,23 @@ class Config:
 
     @property
     def filename(self) -> str | None:
-        """The file."""
+        """The path of the file."""
         name: str | None = self.__dict__["_filename"]
         return name
 
     @property
     def text(self) -> str:
-        """Its text."""
+        """The text of the file."""
         return str(self.__dict__["_text"])
 
     @property
     def pretty_text(self) -> str:
-        """The config as Python: a line for each key."""
+        """The config as Python code, an assignment for each key."""
         items = self._cfg_dict.to_dict().items()
         return "".join(f"{key} = {pprint.pformat(v, sort_dicts=False)}\n" for key, v in items)
 
     def dump(self, file: str | None = None) -> Any:
-        """Write the config to a file, by its ending; without one, return the text."""
+        """Write the config to a file, in the format of its suffix; without one, return the text."""
         content = self._cfg_dict.to_dict()
         target = file or self.filename or ".py"
         if target.endswith(".py"):
@@ -197,7 +197,7 @@ class Config:
 
         Args:
             options: The new values.
-            allow_list_keys: Whether a number is the place in a list: ``{"pipeline.0.type": ...}``.
+            allow_list_keys: Whether a number is an index of a list: ``{"pipeline.0.type": ...}``.
         """
         nested: dict[str, Any] = {}
         for path, value in options.items():
@@ -250,7 +250,7 @@ def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
         found = list(base)
         for key, value in changes.items():
             if not (key.isdigit() and int(key) < len(found)):
-                raise KeyError(f"{key!r} is no place in a list of {len(found)}")
+                raise KeyError(f"{key!r} is not an index of a list of {len(found)}")
             old = found[int(key)]
             inner = isinstance(value, Mapping) and isinstance(old, (Mapping, list))
             found[int(key)] = _merged(old, value, lists) if inner else value

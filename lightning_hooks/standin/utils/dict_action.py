@@ -11,7 +11,7 @@ __all__ = ["DictAction"]
 
 
 class DictAction(argparse.Action):
-    """An argument of the command line that is a dict: ``--cfg-options a.b=1 c=[1,2]``."""
+    """A command-line argument that is a dict: ``--cfg-options a.b=1 c=[1,2]``."""
 
     def __call__(
         self,
@@ -20,7 +20,7 @@ class DictAction(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Add to the dict."""
+        """Add ``key=value`` items to the dict."""
         found = dict(getattr(namespace, self.dest) or {})
         for item in [values] if isinstance(values, str) else values:
             key, _, text = item.partition("=")
@@ -29,7 +29,7 @@ class DictAction(argparse.Action):
 
 
 def _parse(text: str) -> Any:
-    """Return what a text on the command line means: numbers, lists, or the text itself.
+    """Return the value of a text on the command line: a number, a list, or the text itself.
 
     >>> _parse("1"), _parse("true"), _parse("a,2"), _parse("[(a,b),3]"), _parse("x")
     (1, True, ['a', 2], [('a', 'b'), 3], 'x')
@@ -50,7 +50,7 @@ def _parse(text: str) -> Any:
 
 
 def _split_at_commas(text: str) -> Iterable[str]:
-    """Yield what commas separate, outside of brackets."""
+    """Yield the parts between commas that are outside of brackets."""
     depth, start = 0, 0
     for place, character in enumerate(text):
         depth += (character in "[(") - (character in "])")

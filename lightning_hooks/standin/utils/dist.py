@@ -1,4 +1,4 @@
-"""mmcv's helpers for several processes, over ``torch.distributed``."""
+"""mmcv's helpers for distributed training, on ``torch.distributed``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def get_dist_info() -> tuple[int, int]:
-    """Return this process's number and how many there are; (0, 1) for one alone."""
+    """Return the rank and the number of processes; (0, 1) without a process group."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1
 
 
 def master_only(func: F) -> F:
-    """Decorate a function that runs on rank 0 only, and returns None on the others."""
+    """Decorate a function to run on rank 0 only and return None on other ranks."""
 
     @functools.wraps(func)
     def on_rank_0(*args: Any, **kwargs: Any) -> Any:
@@ -34,16 +34,16 @@ def master_only(func: F) -> F:
 
 
 def init_dist(launcher: str, backend: str = "nccl", **kwargs: Any) -> None:
-    """Make the process group of a job that a launcher has started.
+    """Initialize the process group of a job started by a launcher.
 
     Args:
         launcher: ``"pytorch"`` (torchrun), ``"slurm"`` or ``"mpi"``.
         backend: ``"nccl"`` or ``"gloo"``.
-        **kwargs: Of :func:`torch.distributed.init_process_group`; ``port`` for Slurm.
+        **kwargs: Arguments of :func:`torch.distributed.init_process_group`; ``port`` for Slurm.
 
     Note:
-        Departure from mmcv: how worker processes are started stays as it is. Spawned ones (mmcv's
-        choice) would import the script anew, without the stand-in.
+        Departure from mmcv: the start method of worker processes is not changed. Spawned workers
+        (mmcv's choice) would import the script again, without the stand-in.
     """
     variables = {
         "pytorch": {},
@@ -75,9 +75,9 @@ def allreduce_params(
     """Average parameters or buffers over the ranks, in place.
 
     Args:
-        params: Tensors; those that are not of floating-point type are left alone.
-        coalesce: Whether tensors of a type are sent together.
-        bucket_size_mb: How much is sent at once; -1 for no limit.
+        params: Tensors; only those of floating-point type are averaged.
+        coalesce: Whether tensors of one type are sent together.
+        bucket_size_mb: Maximum size of a message in MB; -1 for no limit.
     """
     _average([p.data for p in params if p.is_floating_point()], coalesce, bucket_size_mb)
 

@@ -44,17 +44,17 @@ IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = False  # Lightning is t
 
 
 def _get_dataloader() -> tuple[type, type]:
-    """Return the loader's class, once more in the place of another torch's."""
+    """Return the DataLoader class twice: mmcv's second one is of another torch."""
     return DataLoader, DataLoader
 
 
 def is_cuda_available() -> bool:
-    """Whether there is a GPU of CUDA's."""
+    """Return whether there is a CUDA GPU."""
     return torch.cuda.is_available()
 
 
 def is_mps_available() -> bool:
-    """Whether there is a GPU of Apple's."""
+    """Return whether there is an Apple GPU."""
     return torch.backends.mps.is_available()
 
 
@@ -67,19 +67,19 @@ is_mlu_available = is_npu_available = is_ipu_available
 
 
 def get_device() -> str:
-    """Return what there is: ``"cuda"``, ``"mps"`` or ``"cpu"``."""
+    """Return the available device: ``"cuda"``, ``"mps"`` or ``"cpu"``."""
     if is_cuda_available():
         return "cuda"
     return "mps" if is_mps_available() else "cpu"
 
 
 def check_ops_exist() -> bool:
-    """Whether there are mmcv's compiled operators: not here."""
+    """Return False: the stand-in has no compiled operators."""
     return False
 
 
 def is_rocm_pytorch() -> bool:
-    """Whether torch was built for AMD's GPUs."""
+    """Return whether torch was built for AMD GPUs."""
     return getattr(torch.version, "hip", None) is not None
 
 
@@ -89,12 +89,12 @@ def get_build_config() -> str:
 
 
 def is_jit_tracing() -> bool:
-    """Whether ``torch.jit.trace`` is running."""
+    """Return whether ``torch.jit.trace`` is running."""
     return torch._C._get_tracing_state() is not None
 
 
 def torch_meshgrid(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """``torch.meshgrid`` by rows and columns."""
+    """Return ``torch.meshgrid`` with matrix indexing."""
     return torch.meshgrid(*tensors, indexing="ij")
 
 
@@ -106,17 +106,17 @@ def jit(
     coderize: bool = False,
     optimize: bool = False,
 ) -> Any:
-    """Decorate without effect, as mmcv does outside its own framework."""
+    """Decorate without effect, as mmcv does outside of its own framework."""
     return func if callable(func) else (lambda function: function)
 
 
 def skip_no_elena(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function."""
+    """Return the function unchanged."""
     return func
 
 
 def collect_env() -> dict[str, Any]:
-    """Return versions and devices by mmcv's keys."""
+    """Return versions and devices under mmcv's keys."""
     found: dict[str, Any] = {
         "sys.platform": sys.platform,
         "Python": sys.version.replace("\n", ""),

@@ -1,4 +1,4 @@
-"""mmcv's loggers: one with a console and a file by name, and ``print_log``."""
+"""mmcv's ``get_logger``, which configures console and file handlers, and ``print_log``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["get_logger", "logger_initialized", "print_log"]
 
 
 class _Initialized(MutableMapping[str, bool]):
-    """The loggers that are set up, by name; the mark is the logger's own."""
+    """The configured loggers by name; each logger stores the mark itself."""
 
     def __getitem__(self, name: str) -> bool:
         found = logging.root.manager.loggerDict.get(name)
@@ -35,29 +35,29 @@ class _Initialized(MutableMapping[str, bool]):
 
 
 logger_initialized = _Initialized()
-"""The loggers that :func:`get_logger` leaves as they are, with those below them."""
+"""The loggers that :func:`get_logger` does not configure again, nor their children."""
 
 
 def get_logger(
     name: str, log_file: str | None = None, log_level: int = logging.INFO, file_mode: str = "w"
 ) -> logging.Logger:
-    """Return the logger of a name; the first time it gets a console and perhaps a file.
+    """Return a logger by name, configured at the first call with a console and a file handler.
 
-    A logger below one that was set up (``mmdet.models`` below ``mmdet``) gets none of its own.
-    Only rank 0 logs below errors, and has the file.
+    A child of a configured logger (``mmdet.models`` of ``mmdet``) gets no handlers. Ranks other
+    than 0 log errors only, and not to the file.
 
     Args:
         name: The name.
-        log_file: A file that lines are written to as well.
-        log_level: From which level on.
-        file_mode: How the file is opened.
+        log_file: A file that the logger writes to as well.
+        log_level: The minimum level.
+        file_mode: The mode in which the file is opened.
     """
     logger = logging.getLogger(name)
     if any(name.startswith(other) for other in logger_initialized):
         return logger
     for handler in logging.root.handlers:
         if type(handler) is logging.StreamHandler:
-            handler.setLevel(logging.ERROR)  # else every line is seen twice
+            handler.setLevel(logging.ERROR)  # otherwise each line would be printed twice
     rank, _ = get_dist_info()
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if rank == 0 and log_file is not None:
@@ -80,7 +80,7 @@ def print_log(
 
     Args:
         msg: The message.
-        logger: A logger, the name of one, ``"silent"`` for nowhere, or None to print it.
+        logger: A logger, its name, ``"silent"`` to discard the message, or None to print it.
         level: The level.
     """
     if logger is None:

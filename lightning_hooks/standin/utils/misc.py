@@ -37,18 +37,18 @@ __all__ = [
 ]
 
 
-# -- what a value is -----------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------------------
 
 
 def is_str(x: object) -> bool:
-    """Whether ``x`` is a string."""
+    """Return whether ``x`` is a string."""
     return isinstance(x, str)
 
 
 def is_seq_of(
     seq: object, expected_type: type | tuple[type, ...], seq_type: type | None = None
 ) -> bool:
-    """Whether ``seq`` is a sequence (of the type given) whose items are all of a type.
+    """Return whether ``seq`` is a sequence, of ``seq_type``, with items of one type.
 
     >>> is_seq_of([1, 2], int), is_seq_of((1, "a"), int), is_seq_of([1], int, seq_type=tuple)
     (True, False, False)
@@ -62,22 +62,22 @@ def is_seq_of(
 
 
 def is_list_of(seq: object, expected_type: type | tuple[type, ...]) -> bool:
-    """Whether ``seq`` is a list whose items are all of a type."""
+    """Return whether ``seq`` is a list with items of one type."""
     return is_seq_of(seq, expected_type, seq_type=list)
 
 
 def is_tuple_of(seq: object, expected_type: type | tuple[type, ...]) -> bool:
-    """Whether ``seq`` is a tuple whose items are all of a type."""
+    """Return whether ``seq`` is a tuple with items of one type."""
     return is_seq_of(seq, expected_type, seq_type=tuple)
 
 
 def has_method(obj: object, method: str) -> bool:
-    """Whether an object has something callable of that name."""
+    """Return whether an object has a callable attribute of this name."""
     return callable(getattr(obj, method, None))
 
 
 def is_method_overridden(method: str, base_class: type, derived_class: type | Any) -> bool:
-    """Whether a class (or the class of an object) has a method of its own."""
+    """Return whether a class, or the class of an object, overrides a method."""
     if not isinstance(base_class, type):
         raise TypeError(f"base_class must be a class, got {base_class!r}")
     derived = derived_class if isinstance(derived_class, type) else type(derived_class)
@@ -88,7 +88,7 @@ def is_method_overridden(method: str, base_class: type, derived_class: type | An
 
 
 def to_ntuple(n: int) -> Callable[[Any], Any]:
-    """Return a function that repeats a value ``n`` times, and leaves an iterable as it is."""
+    """Return a function that repeats a value ``n`` times and returns iterables unchanged."""
     return functools.partial(_repeated, n)
 
 
@@ -113,17 +113,17 @@ def iter_cast(inputs: Any, dst_type: type, return_type: type | None = None) -> A
 
 
 def list_cast(inputs: Any, dst_type: type) -> list[Any]:
-    """Convert each item, into a list."""
+    """Convert each item; return a list."""
     return list(iter_cast(inputs, dst_type))
 
 
 def tuple_cast(inputs: Any, dst_type: type) -> tuple[Any, ...]:
-    """Convert each item, into a tuple."""
+    """Convert each item; return a tuple."""
     return tuple(iter_cast(inputs, dst_type))
 
 
 def slice_list(in_list: list[Any], lens: int | list[int]) -> list[list[Any]]:
-    """Cut a list into parts: of one length, or of the lengths given.
+    """Split a list into parts of one length, or of several lengths.
 
     >>> slice_list([1, 2, 3, 4], 2), slice_list([1, 2, 3], [1, 2])
     ([[1, 2], [3, 4]], [[1], [2, 3]])
@@ -151,7 +151,8 @@ def import_modules_from_strings(
     """Import modules by name: one, or a list of them (``custom_imports`` of a config).
 
     Raises:
-        ImportError: if one cannot be imported, unless that is allowed: then it is None.
+        ImportError: if an import fails and ``allow_failed_imports`` is False; else the module is
+            None.
     """
     if not imports:
         return None
@@ -181,12 +182,12 @@ def check_prerequisites(
     msg_tmpl: str = 'Prerequisites "{}" are required in method "{}" but not found, '
     "please install them first.",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a function that fails without certain things, looked for at each call.
+    """Decorate a function to check its prerequisites at each call.
 
     Args:
-        prerequisites: What is needed.
-        checker: Returns whether one of them is there.
-        msg_tmpl: The message, with places for what is missing and for the function's name.
+        prerequisites: Names of the prerequisites.
+        checker: Returns whether a prerequisite is available.
+        msg_tmpl: The error message, with ``{}`` for the missing names and the function's name.
     """
     names = [prerequisites] if isinstance(prerequisites, str) else list(prerequisites)
 
@@ -224,7 +225,7 @@ def _is_importable(package: str) -> bool:
 def deprecated_api_warning(
     name_dict: dict[str, str], cls_name: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a function whose arguments have new names: the old ones go on working.
+    """Decorate a function whose arguments were renamed, to accept the old names with a warning.
 
     Args:
         name_dict: The new name by the old one.

@@ -15,13 +15,13 @@ __all__ += ["track_progress"]
 
 
 class ProgressBar:
-    """Writes how many tasks are done, how fast, and how long it takes.
+    """A progress bar with the number of completed tasks, their speed and the time left.
 
     Args:
-        task_num: How many there are; 0 where that is not known.
-        bar_width: The width of the bar, in characters.
-        start: Whether the clock runs from now on.
-        file: Where it is written; the standard output of the moment by default.
+        task_num: Number of tasks; 0 if unknown.
+        bar_width: Width of the bar in characters.
+        start: Whether the timer starts now.
+        file: The open file to write to; the current standard output by default.
     """
 
     def __init__(
@@ -36,17 +36,17 @@ class ProgressBar:
 
     @property
     def terminal_width(self) -> int:
-        """Characters in a line."""
+        """Number of characters in a line of the terminal."""
         return get_terminal_size().columns
 
     def start(self) -> None:
-        """Draw the empty bar and start the clock."""
+        """Draw the empty bar and start the timer."""
         empty = f"[{' ' * self.bar_width}] 0/{self.task_num}, elapsed: 0s, ETA:"
         self._write(empty if self.task_num > 0 else "completed: 0, elapsed: 0s")
         self.timer = Timer()
 
     def update(self, num_tasks: int = 1) -> None:
-        """Count tasks as done, and draw anew."""
+        """Count completed tasks and redraw the bar."""
         if num_tasks <= 0:
             raise ValueError(f"num_tasks must be positive, got {num_tasks}")
         self.completed += num_tasks
@@ -78,7 +78,7 @@ def _sized(tasks: Any) -> tuple[Iterable[Any], int]:
 
 
 def track_iter_progress(tasks: Any, bar_width: int = 50, file: Any = None) -> Iterator[Any]:
-    """Yield the tasks, with a bar of those that are done."""
+    """Yield the tasks with a progress bar."""
     items, number = _sized(tasks)
     bar = ProgressBar(number, bar_width, file=file)
     for task in items:
@@ -90,7 +90,7 @@ def track_iter_progress(tasks: Any, bar_width: int = 50, file: Any = None) -> It
 def track_progress(
     func: Callable[..., Any], tasks: Any, bar_width: int = 50, file: Any = None, **kwargs: Any
 ) -> list[Any]:
-    """Return ``func(task, **kwargs)`` of every task, with a bar."""
+    """Return ``func(task, **kwargs)`` of every task, with a progress bar."""
     return [func(task, **kwargs) for task in track_iter_progress(tasks, bar_width, file)]
 
 
@@ -117,19 +117,19 @@ def track_parallel_progress(
     keep_order: bool = True,
     file: Any = None,
 ) -> list[Any]:
-    """Return ``func(task)`` of every task, done by several processes, with a bar.
+    """Return ``func(task)`` of every task, run in several processes, with a progress bar.
 
     Args:
         func: A function that can be pickled.
         tasks: The tasks, with a length or as ``(iterable, length)``.
-        nproc: How many processes.
-        initializer: Called at the start of each.
-        initargs: Its arguments.
-        bar_width: The width of the bar.
-        chunksize: How many tasks are sent at once.
+        nproc: Number of processes.
+        initializer: Function called at the start of each process.
+        initargs: Arguments of ``initializer``.
+        bar_width: Width of the bar in characters.
+        chunksize: Number of tasks sent to a process at once.
         skip_first: Whether the first round of tasks, in which processes start, is not timed.
         keep_order: Whether the results are in the order of the tasks.
-        file: Where the bar is written.
+        file: The open file to write to.
     """
     items, number = _sized(tasks)
     untimed = nproc * chunksize if skip_first else 0

@@ -23,8 +23,8 @@ def build_from_cfg(
 
     Args:
         cfg: The config; ``type`` is a registered name, a class or a function.
-        registry: Where the name is looked up.
-        default_args: Arguments for those that ``cfg`` leaves out, ``type`` included.
+        registry: The registry of the name.
+        default_args: Defaults for keys missing from ``cfg``, ``type`` included.
 
     Raises:
         TypeError: if ``cfg`` is not a dict, or ``type`` neither a name nor callable.
@@ -39,16 +39,16 @@ def build_from_cfg(
 
 
 class Registry(native.Registry):
-    """A table of classes and functions by name, perhaps below another one.
+    """A table of classes and functions by name, optionally the child of another one.
 
-    ``get("mmdet.ResNet")`` asks the child of the scope ``mmdet``, or the topmost parent for it.
+    ``get("mmdet.ResNet")`` looks in the child of scope ``mmdet``, or in the topmost parent.
 
     Args:
-        name: What is registered.
-        build_func: ``build_func(cfg, registry=...)`` makes an object; the parent's by default, or
+        name: The kind of the registered classes.
+        build_func: ``build_func(cfg, registry=...)`` builds an object; the parent's by default, or
             :func:`build_from_cfg`.
         parent: The registry that this one is a child of.
-        scope: The name of this child; by default that of the package that makes it.
+        scope: The name of this child; by default the package that creates it.
 
     Raises:
         AssertionError: if the parent has a child of that scope already.
@@ -82,7 +82,7 @@ class Registry(native.Registry):
 
     @staticmethod
     def infer_scope() -> str:
-        """Return the package that is making a registry."""
+        """Return the package that creates a registry."""
         module = sys._getframe(2).f_globals.get("__name__", "__main__")
         return str(module).partition(".")[0]
 
@@ -110,7 +110,7 @@ class Registry(native.Registry):
         return self._children
 
     def get(self, key: str) -> Any:
-        """Return what is registered as ``key``, perhaps of another scope, or None."""
+        """Return the object registered as ``key``, also of another scope, or None."""
         scope, name = self.split_scope_key(key)
         if scope in (None, self._scope):
             return self.module_dict.get(name)
@@ -136,13 +136,13 @@ class Registry(native.Registry):
         """Register a class or a function: as a decorator, bare or called, or by ``module=``.
 
         Args:
-            name: The name, or several; its own by default.
-            force: Replace what has the name already, instead of raising.
-            module: What is registered, when not used as a decorator.
+            name: The name, or several; the object's own by default.
+            force: Replace an object of the same name instead of raising.
+            module: The object, when not used as a decorator.
 
         Raises:
             KeyError: if the name is taken and ``force`` is false.
-            TypeError: for anything but a class or a function.
+            TypeError: for an object that is not a class or a function.
         """
         if not isinstance(force, bool):
             raise TypeError(f"force must be a bool, got {force!r}")
@@ -170,4 +170,4 @@ class Registry(native.Registry):
         return cls is not None and not (self._gives_way and self._gives_way(name, cls))
 
     def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
-        self._register(module, module_name, force)  # what old code calls
+        self._register(module, module_name, force)  # old code calls it

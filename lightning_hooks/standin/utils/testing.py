@@ -1,4 +1,4 @@
-"""mmcv's checks for tests, which return a bool."""
+"""mmcv's checks for tests: functions that return a bool."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ def _same(one: Any, other: Any) -> bool:
 def assert_dict_contains_subset(
     dict_obj: Mapping[Any, Any], expected_subset: Mapping[Any, Any]
 ) -> bool:
-    """Whether a dict has all these items."""
+    """Return whether a dict has all these items."""
     return all(k in dict_obj and _same(dict_obj[k], v) for k, v in expected_subset.items())
 
 
 def assert_attrs_equal(obj: Any, expected_attrs: Mapping[str, Any]) -> bool:
-    """Whether an object has attributes of these values."""
+    """Return whether an object has attributes of these values."""
     return all(hasattr(obj, k) and _same(getattr(obj, k), v) for k, v in expected_attrs.items())
 
 
 def assert_dict_has_keys(obj: Mapping[str, Any], expected_keys: Iterable[str]) -> bool:
-    """Whether a dict has all these keys."""
+    """Return whether a dict has all these keys."""
     return set(expected_keys) <= obj.keys()
 
 
 def assert_keys_equal(result_keys: Iterable[str], target_keys: Iterable[str]) -> bool:
-    """Whether two lists have the same items, in any order."""
+    """Return whether two lists have the same items, in any order."""
     return set(result_keys) == set(target_keys)
 
 
 def assert_is_norm_layer(module: torch.nn.Module) -> bool:
-    """Whether a layer normalizes."""
+    """Return whether a layer normalizes."""
     return isinstance(module, (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm))
 
 
 def assert_params_all_zeros(module: Any) -> bool:
-    """Whether weight and bias are zero."""
+    """Return whether weight and bias are zero."""
     found = [module.weight, getattr(module, "bias", None)]
     return all(bool((one == 0).all()) for one in found if one is not None)
 

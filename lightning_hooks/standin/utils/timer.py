@@ -13,11 +13,11 @@ class TimerError(Exception):
 
 
 class Timer:
-    """A stopwatch, also as a context manager that prints.
+    """A stopwatch; as a context manager, it prints the time of the block.
 
     Args:
-        start: Whether it runs from the beginning.
-        print_tmpl: What is printed at the end of a ``with`` block, with a place for the seconds.
+        start: Whether it starts now.
+        print_tmpl: Template printed at the end of a ``with`` block, with ``{}`` for the seconds.
     """
 
     def __init__(self, start: bool = True, print_tmpl: str | None = None) -> None:
@@ -28,7 +28,7 @@ class Timer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started."""
+        """Whether the timer runs."""
         return self._is_running
 
     def __enter__(self) -> Timer:
@@ -45,20 +45,20 @@ class Timer:
         self._is_running = False
 
     def start(self) -> None:
-        """Start it, or mark a check."""
+        """Start the timer; if it runs, mark a check."""
         if not self._is_running:
             self._t_start = time()
             self._is_running = True
         self._t_last = time()
 
     def since_start(self) -> float:
-        """Seconds since the start; marks a check."""
+        """Return the seconds since the start; mark a check."""
         self._check()
         self._t_last = time()
         return self._t_last - self._t_start
 
     def since_last_check(self) -> float:
-        """Seconds since the start or the last check; marks a check."""
+        """Return the seconds since the start or the last check; mark a check."""
         self._check()
         before, self._t_last = self._t_last, time()
         return self._t_last - before
@@ -72,7 +72,7 @@ _timers: dict[str, Timer] = {}
 
 
 def check_time(timer_id: str) -> float:
-    """Seconds since the last call with this name; 0 at the first."""
+    """Return the seconds since the last call with this name; 0 at the first call."""
     if timer_id not in _timers:
         _timers[timer_id] = Timer()
         return 0

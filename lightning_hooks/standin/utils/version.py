@@ -47,11 +47,11 @@ def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ..
 
 
 def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
-    """Return the commit of the repository that the program runs in.
+    """Return the commit hash of the current repository.
 
     Args:
-        fallback: What is returned without git or outside a repository.
-        digits: How many of its digits.
+        fallback: Returned without git or outside of a repository.
+        digits: Number of digits returned; all by default.
     """
     if digits is not None and not isinstance(digits, int):
         raise TypeError(f"digits must be an int or None, got {digits!r}")
