@@ -38,7 +38,7 @@ def convert(hooks: ConfiguredHooks) -> str:
     trainer = L.Trainer(callbacks=[hooks], max_epochs=12)
     """
     imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
-    made = [_hook(config, priority, imports) for _, config, priority in hooks.configs]
+    made = [_hook(config, priority, imports) for config, priority in hooks.configs]
     options = hooks.options()
     arguments = [_call("", made, indent=4, brackets="[]")]
     if not options.by_epoch:

@@ -32,12 +32,14 @@ class ConfiguredHooks(HookAdapter):
 
     def __init__(self, configs: Sequence[Item], **settings: Any) -> None:
         super().__init__(**settings)
-        self.configs = configs
+        self.configs: list[tuple[Any, Any]] = []
+        """Each hook's complete config dict and priority."""
         self.registered: list[Any] = []
         """The hooks that ``configs`` became."""
         try:
             for item in configs:
                 hook, priority = item.hook, item.priority
+                self.configs.append((hook, priority))
                 if isinstance(hook, Mapping):
                     hook, priority = build_with_order(HOOKS, hook, priority)
                 self.register_hook(hook, priority)
