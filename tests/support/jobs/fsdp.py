@@ -25,6 +25,7 @@ from torchmetrics import MeanSquaredError
 
 import lightning_hooks as lh
 from lightning_hooks import HookAdapter, standin
+from lightning_hooks.storage import manifest
 from support.fsdp_on_cpu import FSDPOnCPU
 from support.training import TinyNormModule, fit
 
@@ -192,7 +193,7 @@ def owns(kind: str, out: Path) -> dict[str, Any]:
         "both": lh.GradientCumulativeFp16OptimizerHook(2, loss_scale=64.0),
     }
     if kind == "fsdp":
-        return {name: _said(kind, out, hook, owns=True) for name, hook in hooks.items()}
+        return {name: _said(kind, out, hook, owns_backward=True) for name, hook in hooks.items()}
     return {name: whole(train(kind, out, hook, owns_backward=True)) for name, hook in hooks.items()}
 
 
@@ -240,7 +241,7 @@ def resumes(kind: str, out: Path, module: Any = Module, **kwargs: Any) -> dict[s
         kind, out, *hooks(), module=module(seed=7), ckpt_path=last, max_epochs=3, **kwargs
     )
     files = sorted(path.name for path in out.glob("*_*.pth"))
-    listed = [entry.name for entry in lh.manifest.read(str(out))]
+    listed = [entry.name for entry in manifest.read(str(out))]
     found = {"went on": whole(trainer), "last": last, "files": files, "listed": listed}
     found["is directory"] = (out / files[-1]).is_dir()
     plain = train(kind, out / "other", *hooks(), module=module(), max_epochs=3, **kwargs)
@@ -368,7 +369,9 @@ def refuses(kind: str, out: Path) -> dict[str, Any]:
             "parts": lambda: _said(
                 kind, out, lh.OptimizerHook({"max_norm": 1.0}), module=InParts()
             ),
-            "scaled": lambda: _said(kind, out, lh.Fp16OptimizerHook(), module=InParts(), owns=True),
+            "scaled": lambda: _said(
+                kind, out, lh.Fp16OptimizerHook(), module=InParts(), owns_backward=True
+            ),
             "one state": lambda: _said(kind, out, lh.CheckpointHook(), module=Flat(), **flat),
         }
     return {name: case() for name, case in cases.items()}
