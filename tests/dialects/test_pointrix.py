@@ -94,7 +94,7 @@ def test_a_point_of_the_trainers_own(tmp_path: Path) -> None:
 
     make_trainer(tmp_path, adapter).fit(Grows(), make_loader(3))
     assert hook.steps == [(2, 5)]
-    with pytest.raises(RuntimeError, match="a run that goes on"):
+    with pytest.raises(RuntimeError, match="needs a run in progress"):
         adapter.call_hook("after_densify")
 
 

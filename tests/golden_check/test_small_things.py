@@ -23,7 +23,7 @@ from lightning_hooks.standin.runner import checkpoint as checkpoints
 from lightning_hooks.standin.runner import fp16
 from lightning_hooks.standin.runner import optimizer as optimizers
 from lightning_hooks.standin.runner import seed as seeds
-from lightning_hooks.standin.utils import config
+from lightning_hooks.standin.utils import config, dict_action
 from lightning_hooks.standin.utils import logging as loggers
 from lightning_hooks.standin.utils import misc as checks
 from lightning_hooks.standin.utils import progressbar as progress
@@ -311,7 +311,7 @@ def test_arguments_of_the_command_line(text: str) -> None:
     import argparse
 
     found = []
-    for module in (config, utils):
+    for module in (dict_action, utils):
         parser = argparse.ArgumentParser()
         parser.add_argument("--o", nargs="+", action=module.DictAction)
         found.append(parser.parse_args(["--o", f"a.b={text}"]).o)
