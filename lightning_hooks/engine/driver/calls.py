@@ -1,4 +1,7 @@
-"""Call hooks at a point, in order, and restore what they have changed for themselves."""
+"""Call hooks at a point, in order, and restore what they have changed for themselves.
+
+``Calls`` dispatches; ``TrainMode`` holds the train flags that an evaluation by a hook changes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import Any
 import torch
 
 from lightning_hooks.engine.driver.ownership import Call, is_ours, trains_like_mmcv
-from lightning_hooks.engine.driver.train_mode import TrainMode
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
+from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["Calls"]
@@ -116,3 +119,37 @@ class Calls:
 
     def _has_foreign(self) -> bool:
         return not all(is_ours(hook) for hook in self._runner.hooks)
+
+
+class TrainMode:
+    """The train flags of a runner's module, as they were captured.
+
+    A hook that leaves the whole module in eval mode has evaluated it: the flags are restored. A
+    hook that changes the flags of parts (frozen BatchNorm) means them: they stay.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._flags: dict[torch.nn.Module, bool] = {}
+
+    def capture(self) -> None:
+        """Remember the flags as they are."""
+        self._flags = {part: part.training for part in self._runner.module.modules()}
+        self._runner.flags_before_eval = None
+
+    def restore(self) -> None:
+        """Undo an evaluation of the whole module, or of the model inside that hooks see.
+
+        Flags that the wrapper saw before its ``eval()`` come before those captured.
+        """
+        runner = self._runner
+        before, runner.flags_before_eval = runner.flags_before_eval or {}, None
+        if before and unwrap(runner.model).training:  # the hook has restored them itself
+            before = {}
+        module = runner.module
+        if not module.training:
+            for part in module.modules():
+                part.training = self._flags.get(part, True)
+            module.training = True
+        for part, flag in before.items():
+            part.training = flag

@@ -29,153 +29,33 @@ file and the list of calls in ``calls.py``.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.driver import resume
-from lightning_hooks.engine.driver.calls import Calls
-from lightning_hooks.engine.driver.collect import (
-    HostedHooks,
-    callbacks_of,
-    make_runner,
-    participants_of,
-    work_dir_of,
-)
-from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, cycle_of
-from lightning_hooks.engine.driver.hook_buffers import HookBuffers
-from lightning_hooks.engine.driver.model_replacement import ModelWatch
-from lightning_hooks.engine.driver.ownership import Ownership
-from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
-from lightning_hooks.engine.driver.train_data import TrainData
-from lightning_hooks.engine.hook_order import check_order
+from lightning_hooks.engine.driver.collect import participants_of
+from lightning_hooks.engine.driver.lifecycle import DriverLifecycle
+from lightning_hooks.engine.driver.step_capture import feed_log_buffer
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import (
     restore_events,
     skip_events,
     skip_unused_events,
 )
-from lightning_hooks.engine.participant import Participant, each_once, merge_options
-from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["Driver"]
 
 BATCH_EVENTS = ("on_train_batch_start", "on_train_batch_end")
 
 
-class Driver(Callback):
+class Driver(DriverLifecycle):
     """The one callback that calls the hooks; it stands before the first participant."""
 
-    state_key = "Driver"
-    """A constant, as Lightning reads it at each event."""
-
-    _runner: Runner  # from the first fit on
-    # of the fit that goes on, or of the last one
-    _ownership: Ownership
-    _step: StepCapture
-    _cycle: EpochCycle
-
     def __init__(self) -> None:
-        self._had_fit = False  # whether the three attributes above are set
-        self._hosted = HostedHooks()
-        self._in_run = self._failed = False
+        super().__init__()
         self._batches_are_new = False
         self._first_iter: int | None = None
-        self._train_data = TrainData()
-        self._resumed = resume.ResumeState()
-        self._buffers = HookBuffers()
-
-    @property
-    def runner(self) -> Runner:
-        """The runner that the hooks see.
-
-        Raises:
-            RuntimeError: before the first fit.
-        """
-        if not self._has_runner:
-            raise RuntimeError("there is no runner before Trainer.fit()")
-        return self._runner
-
-    @property
-    def _has_runner(self) -> bool:
-        return hasattr(self, "_runner")
-
-    @property
-    def ownership(self) -> Ownership:
-        """The owner of backward in this fit."""
-        return self._ownership
-
-    @staticmethod
-    def of(trainer: L.Trainer, stage: str = "fit") -> Driver:
-        """Return the Trainer's driver; the first call puts one into its callbacks."""
-        callbacks = callbacks_of(trainer)
-        for callback in callbacks:
-            if isinstance(callback, Driver):
-                return callback
-        driver = Driver()
-        first = next(i for i, c in enumerate(callbacks) if isinstance(c, Participant))
-        # a new list: Lightning is iterating over the old one, and will not set this one up
-        trainer.callbacks = [*callbacks[:first], driver, *callbacks[first:]]  # type: ignore[attr-defined]
-        driver.setup(trainer, trainer.lightning_module, stage)
-        return driver
-
-    @staticmethod
-    def work_dir(trainer: L.Trainer) -> str:
-        """Return the directory that the Trainer's hooks write to, before the first fit too."""
-        for callback in callbacks_of(trainer):
-            if isinstance(callback, Driver) and callback._has_runner:
-                return callback._runner.work_dir
-        return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the run behind: a copy is the driver of another Trainer, or process."""
-        return {**vars(Driver()), "_hosted": self._hosted}
-
-    # -- before the run --------------------------------------------------------------------
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Collect the hooks of all participants and get ready for a fit."""
-        self._buffers.patch(pl_module)
-        hosted = self._hosted
-        given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
-        self._options = merge_options([participant.options() for participant in given])
-        self._entries = each_once([entry for one in given for entry in one.entries()])
-        self._hosted.update(trainer, [hook for hook, _ in self._entries], stage)
-        if trainer.state.fn != TrainerFn.FITTING:
-            return
-        runner = self.prepare(trainer, pl_module)
-        self._failed = False
-        self._ownership = Ownership(runner, self._options.owns_backward)
-        self._ownership.take()
-        self._step = StepCapture(runner, self._calls, self._ownership)
-        self._cycle = cycle_of(runner, self._calls, self._train_data, self._resumed)
-        self._had_fit = True
-        skip_unused_events([self, *participants_of(trainer)])
-
-    def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
-        """Return the runner with the hooks of all participants, for a fit or an evaluation."""
-        options = self._options
-        if not self._has_runner:
-            self._runner = make_runner(trainer, pl_module, options)
-            self._calls = Calls(self._runner)
-        runner = self._runner
-        runner.hooks.on_change = self._on_hooks_change
-        runner.on_model_change = self._on_model_change
-        runner.attach(pl_module, options.model(pl_module) if options.model else None)
-        self._model = ModelWatch(runner)
-        if options.meta is not None:
-            runner.meta = {**options.meta}
-        for name, value in (options.attributes or {}).items():
-            setattr(runner, name, value)
-        runner.hooks.clear()
-        for hook, priority in self._entries:
-            runner.register_hook(hook, priority)
-        callbacks = callbacks_of(trainer)
-        check_order(runner.hooks, callbacks, callbacks.index(self))
-        return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Restore the name and the random state of a resumed run; watch the training data."""
@@ -284,7 +164,7 @@ class Driver(Callback):
             skip_events(self, Driver, "on_train_batch_end")
 
     def _on_hooks_change(self) -> None:
-        self._calls.forget()
+        super()._on_hooks_change()
         self._expect_batches()
         if self._in_run:
             self._model.guard()
@@ -292,7 +172,7 @@ class Driver(Callback):
 
     def _on_model_change(self) -> None:
         self._expect_batches()
-        self._model.assigned()
+        super()._on_model_change()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_train_epoch`` if this validation ends the epoch; ``before_val_epoch``."""
@@ -352,47 +232,3 @@ class Driver(Callback):
         """Whether it is a validation inside a fit, and not the sanity check."""
         fitting = trainer.state.fn == TrainerFn.FITTING
         return self._in_run and fitting and not trainer.sanity_checking
-
-    # -- after the run ---------------------------------------------------------------------
-
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Restore the module; an error here would hide the one that is raised."""
-        self._failed = True
-        with contextlib.suppress(Exception):
-            self._restore(trainer)
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Restore the module and the callbacks."""
-        self._restore(trainer)
-
-    def _restore(self, trainer: L.Trainer) -> None:
-        self._buffers.remove_patches()
-        self._in_run = False
-        self._train_data.end_epoch(trainer)
-        self._train_data.unwatch(trainer)
-        if self._had_fit:
-            self._cycle.restore_val_data()
-            self._step.remove()
-            self._model.unguard()
-            self._ownership.release()
-        restore_events([self, *participants_of(trainer)])
-
-    # -- checkpoints -----------------------------------------------------------------------
-
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Write the run's counters, mmcv's meta and the random states."""
-        if self._has_runner:
-            in_epoch = self._had_fit and self._cycle.in_epoch
-            resume.write(checkpoint, self._runner, in_epoch=in_epoch, alone=self._failed)
-            self._buffers.take_out(pl_module, checkpoint)  # here too: it may be after the fit
-
-    def on_load_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Keep the entry of a checkpoint until the run starts; a validation does not resume it."""
-        if trainer.state.fn == TrainerFn.FITTING:
-            self._resumed.load(checkpoint)
