@@ -51,7 +51,7 @@ class Registry:
 
     Args:
         name: The kind of the classes, for error messages.
-        gives_way: Function of a name and its class: whether another class may be registered under
+        gives_way: Function of a name, its class and another class: whether the other may take
             the name without ``force``; by default none may, as in mmcv.
         homes: Modules that register classes when they are imported, by the classes' names.
 
@@ -67,7 +67,7 @@ class Registry:
     def __init__(
         self,
         name: str,
-        gives_way: Callable[[str, type], bool] | None = None,
+        gives_way: Callable[[str, Any, Any], bool] | None = None,
         homes: Mapping[str, str] | None = None,
     ) -> None:
         self._name = name
@@ -142,7 +142,7 @@ class Registry:
             raise TypeError(f"only classes can be registered as a {self._name}, got {cls!r}")
         for name in names or [cls.__name__]:
             taken = self.get(name)  # imports it: a later import would replace the new class
-            gives_way = self._gives_way is not None and taken and self._gives_way(name, taken)
+            gives_way = self._gives_way is not None and taken and self._gives_way(name, taken, cls)
             if taken is not None and not (force or gives_way):
                 raise KeyError(
                     f"{name} is already registered as a {self._name} "
@@ -211,13 +211,20 @@ def build_with_order(
     return hook, priority
 
 
-def _is_beyond_mmcv(name: str, cls: type) -> bool:
-    return name not in MMCV_HOOKS and cls.__module__.partition(".")[0] == "lightning_hooks"
+def _gives_way(name: str, taken: Any, new: Any) -> bool:
+    ours = taken.__module__.partition(".")[0] == "lightning_hooks"
+    return (ours and name not in MMCV_HOOKS) or _is_defined_again(taken, new)
+
+
+def _is_defined_again(taken: Any, new: Any) -> bool:
+    """Whether a class is an earlier one of a notebook or a session, whose cell has run again."""
+    names = [(cls.__module__, cls.__qualname__) for cls in (taken, new)]
+    return names[0] == names[1] and names[0][0] == "__main__"
 
 
 HOOKS = Registry(
     "hook",
-    gives_way=_is_beyond_mmcv,
+    gives_way=_gives_way,
     homes={name: home for name, home in HOMES.items() if name.endswith("Hook")},
 )
 """Every hook class by name, for ``dict(type="EMAHook", ...)``.
@@ -225,6 +232,8 @@ HOOKS = Registry(
 A registered name is taken, mmcv's or the project's own: another class needs ``force=True``.
 
 Note:
-    Departure from mmcv: the hooks beyond mmcv give way. A project that registers its own
-    ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets its own.
+    Departures from mmcv: the hooks beyond mmcv give way. A project that registers its own
+    ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets its own. A class of
+    ``__main__`` replaces an earlier one of its qualified name: a notebook's cell can run again
+    (there a KeyError).
 """

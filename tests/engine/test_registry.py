@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lightning_hooks import HookAdapter
 from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS, Registry, build_from_cfg
 from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
+from lightning_hooks.standin.hooks import registry as standin_registry
 
 
 def make() -> tuple[Registry, type]:
@@ -96,6 +98,32 @@ def test_departure_a_project_registers_its_own_hook_under_a_name_that_mmcv_does_
     with pytest.raises(KeyError, match="CheckInvalidLossHook is already registered"):
         HOOKS.register_module()(own(name))  # the second of the project's, as in mmcv
     assert HOOKS.get(name) is theirs
+
+
+CELL = """
+@HOOKS.register_module()
+class CellHook:
+    def before_run(self, runner): ...
+"""
+
+
+@pytest.mark.parametrize("registry", [HOOKS, standin_registry.HOOKS], ids=["native", "stand-in"])
+def test_departure_a_cell_of_a_notebook_runs_again(
+    registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HOOKS, "_module_dict", table := dict(HOOKS.module_dict))
+    monkeypatch.setattr(standin_registry.HOOKS, "_module_dict", table)
+    notebook = {"__name__": "__main__", "HOOKS": registry}
+    for _ in range(2):
+        exec(CELL, notebook)
+    assert registry.get("CellHook") is notebook["CellHook"]
+    with pytest.raises(KeyError, match="CellHook is already registered"):
+        exec(CELL, {**notebook, "__name__": "a_module"})
+    with pytest.raises(KeyError, match="CellHook is already registered"):
+        exec(f"def make():\n{textwrap.indent(CELL, '    ')}\nmake()", notebook)  # make.<locals>
+    registry.register_module("Other")(notebook["CellHook"])
+    with pytest.raises(KeyError, match="Other is already registered"):
+        registry.register_module("Other")(own("Other"))
 
 
 @pytest.mark.parametrize("name", sorted(MMCV_HOOKS & HOOKS.module_dict.keys()))

@@ -160,14 +160,14 @@ class Registry(native.Registry):
             raise TypeError(f"only classes and functions can be registered, got {cls!r}")
         table: dict[str, Any] = self.module_dict
         for name in [names] if isinstance(names, str) else names or [cls.__name__]:
-            if not force and self._is_taken(name):
+            if not force and self._is_taken(name, cls):
                 raise KeyError(f"{name} is already registered in {self.name}; force=True replaces")
             table[name] = cls
         return cls
 
-    def _is_taken(self, name: str) -> bool:
-        cls = self.module_dict.get(name)
-        return cls is not None and not (self._gives_way and self._gives_way(name, cls))
+    def _is_taken(self, name: str, new: Any) -> bool:
+        taken = self.module_dict.get(name)
+        return taken is not None and not (self._gives_way and self._gives_way(name, taken, new))
 
     def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
         self._register(module, module_name, force)  # old code calls it
