@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.lightning_api import precision, progress
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import (
     StrategyLoss,
@@ -58,7 +59,20 @@ _OPTIMIZER_HOOKS = ("OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOpt
 
 
 def _keep_gradients() -> None:
-    """Replace ``on_validation_model_zero_grad`` while hooks own the gradients."""
+    """Stand in for ``on_validation_model_zero_grad`` while hooks own the gradients."""
+
+
+class _Suspended(int):
+    """``automatic_optimization`` while hooks own backward: false; true in a copy of the module."""
+
+    def __repr__(self) -> str:
+        return "False"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> bool:
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bool, (True,)
 
 
 class Ownership:
@@ -86,6 +100,7 @@ class Ownership:
                 "OptimizerHook"
             )
         self._automatic: bool | None = None
+        self._patch: MethodPatch | None = None
         self.loss_class: type[StrategyLoss] | None = None
 
     def _owns(self, hook: Any) -> bool:
@@ -136,9 +151,10 @@ class Ownership:
                 "only returns the loss, give HookAdapter(owns_backward=True)"
             )
         self._automatic = module.automatic_optimization
-        module.automatic_optimization = False
+        if module.automatic_optimization:
+            module.automatic_optimization = _Suspended()  # type: ignore[assignment]
         # Lightning clears the gradients before validation; hooks may accumulate across epochs
-        module.on_validation_model_zero_grad = _keep_gradients  # type: ignore[method-assign]
+        self._patch = MethodPatch(module, "on_validation_model_zero_grad", instead=_keep_gradients)
 
     def start(self) -> None:
         """Show the hooks the optimizer whose steps Lightning counts, and set the loss class.
@@ -196,7 +212,8 @@ class Ownership:
             if self._automatic:
                 progress.keep_global_step(self._runner.trainer)
             module.automatic_optimization, self._automatic = self._automatic, None
-            vars(module).pop("on_validation_model_zero_grad", None)
+        if self._patch is not None:
+            self._patch.remove()
         self._runner.use_optimizer(None)
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None

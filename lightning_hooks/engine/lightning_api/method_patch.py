@@ -1,4 +1,4 @@
-"""Patch a method of one object, so that a function of ours runs before or after it."""
+"""Patch a method of one object, so that a function of ours runs before, after or instead of it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class MethodPatch:
         name: The method's name.
         before: Called with the method's arguments, before it.
         after: Called with the method's result.
+        instead: Called in the method's place.
     """
 
     def __init__(
@@ -32,11 +33,12 @@ class MethodPatch:
         name: str,
         before: Callable[..., None] | None = None,
         after: Callable[[Any], None] | None = None,
+        instead: Callable[..., Any] | None = None,
     ) -> None:
         self._own = vars(module).get(name)  # what is set on the instance already
         self._module = module
         self._name = name
-        self._before, self._after = before, after
+        self._before, self._after, self._instead = before, after, instead
         self._is_active = True
         self._call: Any = getattr(module, name)
         # Lightning unwraps one layer only: of several patches each wraps the method itself
@@ -45,17 +47,17 @@ class MethodPatch:
         vars(module)[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method between the two callbacks."""
+        """Run the method, or what stands in its place, between the two callbacks."""
         if self._before is not None:
             self._before(*args, **kwargs)
-        result = self._call(*args, **kwargs)
+        result = (self._instead or self._call)(*args, **kwargs)
         if self._after is not None:
             self._after(result)
         return result
 
     def remove(self) -> None:
         """Take the patch off; of several patches the last one off restores the method."""
-        self._before = self._after = None
+        self._before = self._after = self._instead = None
         self._is_active = False
         found = vars(self._module).get(self._name)
         while isinstance(found, MethodPatch) and not found._is_active:

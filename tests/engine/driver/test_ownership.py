@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import io
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -275,3 +279,54 @@ def test_train_step_module_refuses_what_is_not_a_model_or_an_optimizer() -> None
         TrainStepModule(torch.nn.Linear(1, 1))
     with pytest.raises(TypeError, match=r"optimizer\['a'\] must be a torch.optim.Optimizer"):
         TrainStepModule(job.make_model(), {"a": 3})
+
+
+class Copies(Callback):
+    """Copies the module in each way while hooks own backward; then perhaps ends the run."""
+
+    def __init__(self, error: type[BaseException] | None) -> None:
+        self.error = error
+        self.copies: dict[str, Any] = {}
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *args: Any) -> None:
+        assert not module.automatic_optimization
+        file = io.BytesIO()
+        torch.save(module, file)
+        file.seek(0)
+        self.copies = {
+            "deepcopy": copy.deepcopy(module),
+            "pickle": pickle.loads(pickle.dumps(module)),
+            "torch.save": torch.load(file, weights_only=False),
+        }
+        if self.error is not None:
+            raise self.error("on purpose")
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError])
+def test_a_copy_of_the_module_trains_again(tmp_path: Path, error: Any) -> None:
+    copies, module = Copies(error), TinyModule()
+    with contextlib.suppress(RuntimeError):
+        training.fit(tmp_path, OptimizerHook(), module=module, host=True, callbacks=[copies], val=1)
+    for how, one in {"itself": module, **copies.copies}.items():
+        assert one.automatic_optimization is True, how
+        before = one.net.weight.detach().clone()
+        cleared = []
+        one.zero_grad = lambda *args, done=cleared: done.append(1)
+        one.on_validation_model_zero_grad()
+        assert cleared, how  # as Lightning does before a validation
+        del one.zero_grad
+        training.fit(tmp_path, module=one)
+        assert not torch.equal(one.net.weight, before), how
+
+
+class Manual(NoValidation):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+def test_a_copy_of_a_module_that_steps_by_itself_still_does(tmp_path: Path) -> None:
+    copies, module = Copies(None), Manual()
+    fit(tmp_path, OptimizerHook(), module=module, owns_backward=True, callbacks=[copies])
+    for one in (module, *copies.copies.values()):
+        assert one.automatic_optimization is False
