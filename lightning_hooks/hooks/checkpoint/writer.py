@@ -182,8 +182,8 @@ class CheckpointWriter(Hook):
             self._write(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write what is due by iteration, unless the epoch is about to end."""
-        if self._due is not None and not self.by_epoch and not progress.epoch_is_over(trainer):
+        """Write what is due within an epoch, unless it is about to end."""
+        if self._due is not None and not progress.epoch_is_over(trainer):
             self._write(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
+from lightning_hooks.hooks.evaluation.intervals import interval_at, is_due
 from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
 
-__all__ = ["TimedEvaluation", "interval_at", "is_due", "milestones_of"]
+__all__ = ["TimedEvaluation"]
 
 
 class TimedEvaluation(BestCheckpoints):
@@ -38,6 +37,8 @@ class TimedEvaluation(BestCheckpoints):
     dynamic_intervals: list[int]
     initial_flag = True
     _at_start = False
+    _seen = _compared = 0
+    """Validations of the Trainer's in this run, and those of them whose scores were compared."""
 
     def _do_evaluate(self, runner: Any) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _do_evaluate(runner)")
@@ -46,6 +47,7 @@ class TimedEvaluation(BestCheckpoints):
         """Count from the beginning."""
         super().before_run(runner)
         self.initial_flag = True
+        self._seen = self._compared = 0
         if (self.by_epoch and not self.background) or self.save_best is None:
             skip_events(self, TimedEvaluation, "on_train_batch_end")
 
@@ -83,10 +85,28 @@ class TimedEvaluation(BestCheckpoints):
         fitting = trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking
         if fitting and self.dataloader is None:
             runner = Driver.of(trainer).runner
-            ends_epoch = runner.counts_epochs and progress.epoch_is_over(trainer)
-            if (ends_epoch or not self.by_epoch) and self._should_evaluate(runner):
+            self._seen += 1
+            if self._should_evaluate(runner):
+                self._compared += 1
                 self._evaluate(runner)
+            elif self._seen == 1:
+                self._look_for_keys(runner)
         super().on_validation_end(trainer, pl_module)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn if ``interval`` fits none of the Trainer's validations; wait for the thread."""
+        if self._seen and not self._compared and self.save_best is not None:
+            unit = "epochs" if self.by_epoch else "iterations"
+            start = "" if self.start is None else f"start={self.start}, "
+            warnings.warn(
+                f"{type(self).__name__}({start}interval={self.interval}) compared none of the "
+                f"Trainer's {self._seen} validations: it counts {unit}; interval=1 compares all",
+                stacklevel=2,
+            )
+        super().on_train_end(trainer, pl_module)
+
+    def _look_for_keys(self, runner: Any) -> None:
+        """Warn at the first validation of keys that are not logged, if none is compared yet."""
 
     def _decide_interval(self, runner: Any) -> None:
         """Set the interval in force, if intervals are dynamic."""
@@ -97,16 +117,24 @@ class TimedEvaluation(BestCheckpoints):
 
     def _should_evaluate(self, runner: Any) -> bool:
         """Return whether to evaluate after this epoch or iteration."""
-        # when the Trainer validates, it is counted already
-        done = self._counter(runner) + (self.dataloader is not None)
+        done = self._counter(runner) + 1
+        if self.dataloader is None:  # a validation belongs to its epoch, also one within it
+            done = runner.trainer.current_epoch + 1 if self.by_epoch else runner.iter
         return is_due(done, self.start, self.interval)
 
     def _counter(self, runner: Any) -> int:
         return int(runner.epoch if self.by_epoch else runner.iter)
 
-    def _evaluated_at(self, runner: Any) -> int:
+    def _is_within_epoch(self, runner: Any) -> bool:
+        """Whether the Trainer validates within an epoch, or the run has none."""
+        ended = runner.counts_epochs and runner.epoch > runner.trainer.current_epoch
+        return self.dataloader is None and self.by_epoch and not ended
+
+    def _evaluated_at(self, runner: Any) -> tuple[int, str]:
+        if self._is_within_epoch(runner):  # an epoch's number is that of its end
+            return runner.iter, "iter"
         counted = self.dataloader is None or self._at_start
-        return self._counter(runner) + (not counted)
+        return self._counter(runner) + (not counted), "epoch" if self.by_epoch else "iter"
 
     def _evaluate_at_start(self, runner: Any, done: int, evaluate: Callable[[Any], None]) -> None:
         self.initial_flag = False
@@ -152,54 +180,3 @@ def _state_restored(runner: Any) -> Iterator[None]:
         for part, flag in flags:
             part.training = flag
         runner.flags_before_eval = None
-
-
-def is_due(done: int, start: int | None, interval: int) -> bool:
-    """Return whether to evaluate after ``done`` epochs or iterations.
-
-    ``done % interval == 0``; with a start, ``(done - start) % interval == 0`` from there on.
-
-    >>> [n for n in range(1, 9) if is_due(n, None, 3)], [n for n in range(1, 9) if is_due(n, 2, 3)]
-    ([3, 6], [2, 5, 8])
-    """
-    if start is None:
-        return done % interval == 0
-    return done >= start and (done - start) % interval == 0
-
-
-def interval_at(done: int, milestones: Sequence[int], intervals: Sequence[int]) -> int:
-    """Return the interval in force at the ``done``-th epoch or iteration.
-
-    >>> [interval_at(n, [0, 3, 5], [4, 2, 1]) for n in range(1, 7)]
-    [4, 4, 2, 2, 1, 1]
-    """
-    return intervals[bisect.bisect(milestones, done) - 1]
-
-
-def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], list[int]]:
-    """Return the milestones and intervals of mmdet's ``[(milestone, interval), ...]``.
-
-    Raises:
-        TypeError: if it is not a list of pairs of int.
-        ValueError: if milestones do not increase or an interval is below 1.
-
-    >>> milestones_of(4, [(3, 2), (5, 1)])
-    ([0, 3, 5], [4, 2, 1])
-    """
-    try:
-        pairs = [(milestone, every) for milestone, every in dynamic_intervals]
-        whole = all(type(x) is int for pair in pairs for x in pair)
-    except (TypeError, ValueError):
-        whole = False
-    if not whole:
-        raise TypeError(
-            "dynamic_intervals must be a list of (milestone, interval), as in [(270, 10), (290, "
-            f"1)], got {dynamic_intervals!r}"
-        )
-    milestones, intervals = [0, *(m for m, _ in pairs)], [interval, *(i for _, i in pairs)]
-    if any(a >= b for a, b in itertools.pairwise(milestones)) or min(intervals) < 1:
-        raise ValueError(
-            "dynamic_intervals must have increasing milestones above 0 and intervals of at least "
-            f"1, got {dynamic_intervals!r}"
-        )
-    return milestones, intervals

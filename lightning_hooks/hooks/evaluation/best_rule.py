@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -12,6 +13,10 @@ from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.suggestions import UnknownNameError
 
 __all__ = ["BestRules", "best_name", "infer_rule", "key_list", "names", "number", "ranked"]
+
+GREATER = ["acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc"]
+LESS = ["loss"]
+LESS_ENDINGS = ("loss", "error", "mse", "mae", "rmse", "perplexity")
 
 
 class BestRules:
@@ -26,10 +31,10 @@ class BestRules:
         "less": operator.lt,
     }
     init_value_map: ClassVar[dict[str, float]] = {"greater": -math.inf, "less": math.inf}
-    _default_greater_keys: ClassVar[list[str]] = [
-        *("acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc")
-    ]
-    _default_less_keys: ClassVar[list[str]] = ["loss"]
+    _default_greater_keys: ClassVar[list[str]] = GREATER
+    _default_less_keys: ClassVar[list[str]] = LESS
+    less_endings: tuple[str, ...] = LESS_ENDINGS
+    """Ends of names whose scores are better when less; mmcv has none."""
 
     save_best: str | list[str] | None = None
     keep_best: int = 1
@@ -68,7 +73,7 @@ class BestRules:
         if rule is not None and rule not in self.rule_map:
             raise UnknownNameError(f"rule must be greater, less or None, but got {rule}.")
         if rule is None and key_indicator != "auto":
-            rule = infer_rule(key_indicator, self.greater_keys, self.less_keys)
+            rule = infer_rule(key_indicator, self.greater_keys, self.less_keys, self.less_endings)
         self.rule = rule
         self.key_indicator = key_indicator
         if rule is not None:
@@ -79,23 +84,35 @@ class BestRules:
             self._rules[self.key_indicator] = (self.compare_func, self.init_value_map[self.rule])
 
 
-def infer_rule(key: str, greater_keys: Iterable[str], less_keys: Iterable[str]) -> str:
+def infer_rule(
+    key: str,
+    greater_keys: Iterable[str],
+    less_keys: Iterable[str],
+    less_endings: Iterable[str] = (),
+) -> str:
     """Return which scores of this name are better: ``"greater"`` or ``"less"``.
 
     ``greater_keys``, then ``less_keys`` are searched for the whole name; then the name for any of
-    ``greater_keys``, then of ``less_keys``. Upper and lower case are the same.
+    ``greater_keys``, then of ``less_keys``. Upper and lower case are the same. A name with one of
+    ``less_endings`` is less, unless a key that is not among mmcv's finds it greater.
 
     Raises:
         ValueError: if nothing is found.
 
     >>> infer_rule("coco/bbox_mAP_50", ["mAP"], ["loss"]), infer_rule("val_loss", ["acc"], ["loss"])
     ('greater', 'less')
+    >>> [infer_rule("top1_error", ["top"], [], endings) for endings in ([], ["error"])]
+    ['greater', 'less']
     """
     name = key.lower()
     keys = {"greater": [*map(str.lower, greater_keys)], "less": [*map(str.lower, less_keys)]}
     for rule, names_of_rule in keys.items():
         if name in names_of_rule:
             return rule
+    own = [part for part in keys["greater"] if part not in map(str.lower, GREATER)]
+    metric = re.sub(r"(_step|_epoch)?(/dataloader_idx_\d+)?$", "", name)  # what Lightning adds
+    if metric.endswith(tuple(less_endings)) and not any(part in name for part in own):
+        return "less"
     for rule, names_of_rule in keys.items():
         if any(part in name for part in names_of_rule):
             return rule

@@ -55,7 +55,7 @@ class DistEvalHook(EvalHook):
 
     def __init__(
         self,
-        dataloader: DataLoader[Any] | None,
+        dataloader: DataLoader[Any] | None = None,
         start: int | None = None,
         interval: int = 1,
         by_epoch: bool = True,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
+import lightning as L
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.hooks.checkpoint.paths import refuse_other_storage
-from lightning_hooks.hooks.evaluation.base import TimedEvaluation, milestones_of
+from lightning_hooks.hooks.evaluation.base import TimedEvaluation
 from lightning_hooks.hooks.evaluation.inference import predictions, single_gpu_test
+from lightning_hooks.hooks.evaluation.intervals import milestones_of
 from lightning_hooks.hooks.evaluation.metrics import measure, plain_values
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -88,10 +90,13 @@ class EvalHook(TimedEvaluation):
 
     latest_results: Any = None
     metric: Metric | MetricCollection | None = None
+    _warned_of: Sequence[str] = ()
+    _logged_keys: Set[str] = frozenset()
+    """What the module has logged in validations."""
 
     def __init__(
         self,
-        dataloader: DataLoader[Any] | None,
+        dataloader: DataLoader[Any] | None = None,
         start: int | None = None,
         interval: int = 1,
         by_epoch: bool = True,
@@ -176,13 +181,19 @@ class EvalHook(TimedEvaluation):
     def _test(self, runner: Any) -> Any:
         """Return the results of ``test_fn``, or the scores of a metric or of the Trainer."""
         if self.dataloader is None:
-            trainer = runner.trainer
-            return {**validation.val_metrics(trainer), **trainer.callback_metrics}
+            return self._logged_scores(runner.trainer)
         if self.metric is None:
             return self.test_fn(runner.model, self.dataloader)
         own = self.test_fn is not single_gpu_test
         pairs = (self.test_fn if own else predictions)(runner.model, self.dataloader)
         return measure(self.metric, pairs, runner.module.device, over_ranks=False)
+
+    def _logged_scores(self, trainer: L.Trainer) -> dict[str, Any]:
+        """Return what the Trainer has, without what only earlier validations have logged."""
+        now = validation.val_metrics(trainer)
+        self._logged_keys = self._logged_keys | now.keys()
+        found = {**now, **trainer.callback_metrics}
+        return {key: found[key] for key in found if key in now or key not in self._logged_keys}
 
     def evaluate(self, runner: Any, results: Any) -> Any:
         """Log all scores; return the one that ``save_best`` names, or a dict of several."""
@@ -205,9 +216,34 @@ class EvalHook(TimedEvaluation):
             return None
         if self.key_indicator == "auto":
             self._init_rule(self.rule, next(iter(scores)))
-        many = isinstance(self.save_best, list)
-        keys = self.save_best if many else [self.key_indicator]
-        for key in keys:
-            if key not in scores:
-                raise UnknownNameError(f"save_best={key!r} is no score; {suggest(key, scores)}")
-        return {key: scores[key] for key in keys} if many else scores[self.key_indicator]
+        self._report_missing(scores, may_come=self._is_within_epoch(runner))
+        if isinstance(self.save_best, list):
+            return {key: scores[key] for key in self.save_best if key in scores}
+        return scores.get(self.key_indicator)
+
+    def _look_for_keys(self, runner: Any) -> None:
+        if self.save_best is not None and self.key_indicator != "auto":
+            self._report_missing(self._test(runner), may_come=True)
+
+    def _report_missing(self, scores: Mapping[str, Any], *, may_come: bool) -> None:
+        """Report keys that are not among the scores.
+
+        Args:
+            scores: The scores.
+            may_come: Whether a key may be among those of a later evaluation: then it is warned of.
+
+        Raises:
+            UnknownNameError: (a KeyError) if one is missing for good.
+        """
+        keys = self.save_best if isinstance(self.save_best, list) else [self.key_indicator]
+        missing = [key for key in keys if key not in scores]
+        if not missing or (may_come and self._warned_of == missing):
+            return
+        self._warned_of = missing
+        message = (
+            f"{type(self).__name__}: save_best={missing[0]!r} is no score; "
+            f"{suggest(missing[0], scores)}"
+        )
+        if not may_come:
+            raise UnknownNameError(message)
+        warnings.warn(f"{message}. Nothing is compared where it is not logged", stacklevel=2)

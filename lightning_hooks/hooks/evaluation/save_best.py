@@ -115,8 +115,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
 
     def _save_ckpt(self, runner: Any, key_score: Any) -> None:
         """Mark a checkpoint as due if a score, or any of a dict of scores, is among the best."""
-        unit = "epoch" if self.by_epoch else "iter"
-        done = self._evaluated_at(runner)
+        done, unit = self._evaluated_at(runner)
         scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
         messages = runner.meta["hook_msgs"]
         self._forget_deleted(runner)
@@ -140,8 +139,8 @@ class BestCheckpoints(BestRules, CheckpointWriter):
                 self.best_ckpt_path = ranking[0][1]
             self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
 
-    def _evaluated_at(self, runner: Any) -> int:
-        """Return the epochs or iterations that the weights of a score have done."""
+    def _evaluated_at(self, runner: Any) -> tuple[int, str]:
+        """Return the epochs or iterations that the weights of a score have done, and which."""
         raise NotImplementedError(f"{type(self).__name__} must define _evaluated_at(runner)")
 
     def _take_rank_0s_decision(self, runner: Any) -> None:

@@ -21,6 +21,7 @@ class EvalHook(eval.EvalHook):
     """
 
     file_client: Any = None
+    less_endings = ()
 
     def before_run(self, runner: Any) -> None:
         """Choose the directory of the files; read the best score of an earlier run."""
