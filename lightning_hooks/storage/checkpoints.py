@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from lightning_hooks.storage import atomic_save, files
+from lightning_hooks.storage import atomic_save, files, manifest
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
 __all__ = ["Target", "clean_up", "link_latest", "record", "save", "superseded"]
@@ -25,7 +25,7 @@ class Target(NamedTuple):
     series: str
     resumable: bool = True
     is_latest: bool = False
-    """Whether the link ``latest.pth`` is to point at it."""
+    """Whether the link ``latest.pth`` is to point at it, in a local directory."""
 
 
 def save(
@@ -45,12 +45,7 @@ def save(
     """
     with contextlib.ExitStack() as writing:
         if files.is_local(path):
-            listed_at = files.join(target.directory, NAME)
-            with files.exclusive(listed_at) as contents:
-                manifest = Manifest(listed_at, contents)
-                if target.run not in manifest.runs():
-                    manifest.begun.append(target.run)
-                    manifest.write()
+            manifest.begin(target.directory, target.run)
             temporary = writing.enter_context(files.locked_path(path, target.run))
             size, crc32 = atomic_save.write_synced(checkpoint, temporary)
         else:
@@ -65,7 +60,7 @@ def record(
     choose_old: ChooseOld | None = None,
     size: int | None = None,
     crc32: str | None = None,
-    publish: Callable[[], object] = lambda: None,
+    rename: Callable[[], object] = lambda: None,
 ) -> list[str]:
     """List a checkpoint and delete those that it supersedes; return the names of these.
 
@@ -75,21 +70,18 @@ def record(
         choose_old: Chooses the files to delete; None keeps all.
         size: The bytes of the file, if known.
         crc32: The file's checksum, if known.
-        publish: Gives the file its name.
+        rename: Gives the file its name, if it has not got it yet.
     """
     directory, name, run, series, resumable, is_latest = target
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     new = Entry(name, size, crc32, meta["epoch"], meta["iter"], now, run, series, resumable)
-    listed_at = files.join(directory, NAME)
-    with files.exclusive(listed_at) as contents:
-        manifest = Manifest(listed_at, contents)
-        # an older entry of the name stays: until the file is renamed it is the one that is there
-        manifest.entries.append(new)
-        manifest.write()
-        publish()
-        if is_latest and files.is_local(directory):
+
+    def publish() -> None:
+        rename()
+        if is_latest:
             _link(directory.removeprefix("file://"), name)
-        return manifest.prune(run, series, choose_old)
+
+    return manifest.add(directory, new, publish, choose_old)
 
 
 def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
@@ -122,11 +114,11 @@ def clean_up(
         return
     listed_at = files.join(directory, NAME)
     with files.exclusive(listed_at) as contents:
-        manifest = Manifest(listed_at, contents)
-        earlier = manifest.runs()
+        found = Manifest(listed_at, contents)
+        earlier = found.runs()
         if is_local:
             _remove_temporaries(directory.removeprefix("file://"))
-        manifest.prune(run, series, choose_old, resumed_at)
+        found.prune(run, series, choose_old, resumed_at)
     if earlier or resumed_at > 0:
         atomic_save.remove_temporaries(directory, {*earlier, run}, own=run)
 

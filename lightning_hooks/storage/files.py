@@ -41,6 +41,7 @@ __all__ = [
     "require_writable",
     "size_of",
     "sync",
+    "write_bytes",
 ]
 
 
@@ -190,6 +191,12 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
     fs.makedirs(fs._parent(target), exist_ok=True)
     with fs.transaction, fs.open(target, "wb") as file:
         yield file
+
+
+def write_bytes(path: str, contents: bytes) -> None:
+    """Write a local or remote file, which is complete or, after an error, as it was."""
+    with atomic_write(path) as file:
+        file.write(contents)
 
 
 def require_writable(directory: str) -> None:

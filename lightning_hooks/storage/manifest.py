@@ -23,6 +23,8 @@ __all__ = [
     "ChooseOld",
     "Entry",
     "Manifest",
+    "add",
+    "begin",
     "flaw",
     "is_run",
     "newest_valid",
@@ -108,8 +110,7 @@ class Manifest:
             "files": [dataclasses.asdict(entry) for entry in self.entries],
             "begun": [run for run in self.begun if run not in runs],
         }
-        with files.atomic_write(self.path) as file:
-            file.write(json.dumps(table, indent=1).encode())
+        files.write_bytes(self.path, json.dumps(table, indent=1).encode())
 
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
@@ -161,6 +162,37 @@ class Manifest:
 
     def _path_of(self, entry: Entry) -> str:
         return files.join(self.path.removesuffix(NAME), entry.name)
+
+
+def begin(directory: str, run: str) -> None:
+    """List a run that is about to write a file, so that the next run finds what a kill leaves."""
+    path = files.join(directory, NAME)
+    with files.exclusive(path) as contents:
+        manifest = Manifest(path, contents)
+        if run not in manifest.runs():
+            manifest.begun.append(run)
+            manifest.write()
+
+
+def add(
+    directory: str, new: Entry, publish: Callable[[], object], choose_old: ChooseOld | None
+) -> list[str]:
+    """List a file, publish it, and delete those that it supersedes; return the names of these.
+
+    Args:
+        directory: The directory of the file.
+        new: The entry.
+        publish: Gives the file its name.
+        choose_old: Chooses the files to delete; None keeps all.
+    """
+    path = files.join(directory, NAME)
+    with files.exclusive(path) as contents:
+        manifest = Manifest(path, contents)
+        # an older entry of the name stays: until the file is renamed it is the one that is there
+        manifest.entries.append(new)
+        manifest.write()
+        publish()
+        return manifest.prune(new.run, new.series, choose_old)
 
 
 def read(directory: str) -> list[Entry]:

@@ -15,6 +15,8 @@ def test_a_walk_is_short(walk: Callable[[Path], Walk], most: int, tmp_path: Path
     found = walk(tmp_path)
     walked = "\n".join(map(str, found.arrivals))
     assert found.changes <= most, f"{found.name} changes file too often:\n{walked}"
+    across = [str(call) for call in found.calls if call.crosses]
+    assert len(across) <= most, "\n".join(across)
 
 
 def test_a_walk_to_the_log_is_more_than_one_without(tmp_path: Path) -> None:

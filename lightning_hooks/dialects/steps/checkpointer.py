@@ -125,5 +125,4 @@ class Checkpointer:
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
         """Write the name of the newest file to ``last_checkpoint``."""
-        with files.atomic_write(files.join(self.save_dir, _LAST)) as file:
-            file.write(last_filename_basename.encode())
+        files.write_bytes(files.join(self.save_dir, _LAST), last_filename_basename.encode())

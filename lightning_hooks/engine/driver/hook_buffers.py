@@ -62,8 +62,9 @@ class HookBuffers:
         before = set(state_here(module))
         yield
         state = state_here(module)
-        self._names(module).update(set(state) - before)
-        if self._save_patch is None:
+        names = self._names(module)
+        names.update(set(state) - before)
+        if names and self._save_patch is None:
             take_out = partial(self.take_out, module)
             self._save_patch = MethodPatch(module, "on_save_checkpoint", take_out)
         waiting, self._waiting = self._waiting, {}

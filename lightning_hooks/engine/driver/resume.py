@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.train_data import generator_states, generators_of, resume_warning
+from lightning_hooks.engine.driver.train_data import resume_warning
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
@@ -63,7 +63,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
         "log_buffer": runner.log_buffer.state_dict(),
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
-        "data": generator_states(data.train_loaders(trainer)),
+        "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
     }
 
 
@@ -137,6 +137,6 @@ class ResumeState:
 
     def restore_generators(self, runner: Runner) -> None:
         """Restore the states of the loaders' own generators."""
-        generators = [g for x in data.train_loaders(runner.trainer) for g in generators_of(x)]
+        generators = data.train_generators(runner.trainer)
         for generator, state in zip(generators, self.entry.get("data", []), strict=False):
             generator.set_state(state)

@@ -11,7 +11,7 @@ then; one with a state of its own may stand in mid-epoch. Of those the first ite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,31 +22,7 @@ from lightning.fabric.utilities.data import sized_len
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["DeferredLoader", "TrainData", "generator_states", "generators_of", "resume_warning"]
-
-
-def generators_of(loader: Any) -> list[torch.Generator]:
-    """Return the generators that a loader and its samplers draw from, where given their own."""
-    found: list[torch.Generator] = []
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    for part in (
-        loader,
-        getattr(loader, "sampler", None),
-        batch_sampler,
-        getattr(batch_sampler, "sampler", None),
-    ):
-        generator = getattr(part, "generator", None)
-        if isinstance(generator, torch.Generator) and not any(g is generator for g in found):
-            found.append(generator)
-    return found
-
-
-def generator_states(loaders: Sequence[Any]) -> list[torch.Tensor]:
-    """Return the states of the loaders' own generators."""
-    states = []
-    for loader in loaders:
-        states += [generator.get_state() for generator in generators_of(loader)]
-    return states
+__all__ = ["DeferredLoader", "TrainData", "resume_warning"]
 
 
 def _iterates_once(loader: Any) -> bool:
@@ -109,7 +85,7 @@ class TrainData:
             if not trainer.training:
                 return processed
             self._made_early = True
-            generators = [torch.default_generator, *generators_of(processed)]
+            generators = [torch.default_generator, *data.generators_of(processed)]
             self._before = [(g, g.get_state()) for g in generators]
             if not (hooks_may_change_data and _iterates_once(processed)):
                 return processed
@@ -172,7 +148,7 @@ class TrainData:
         if replace:
             again = partial(data.replace_loader, trainer, new)
             natural = resumed and self._made_early
-            self._make(again, [torch.default_generator, *generators_of(new)], natural)
+            self._make(again, [torch.default_generator, *data.generators_of(new)], natural)
         elif renew:
             drawn_from = [generator for generator, _ in self._before]
             # nothing was drawn since the dummy was made: go on as without hooks

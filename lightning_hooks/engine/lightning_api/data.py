@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
@@ -15,6 +16,7 @@ from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resu
 
 __all__ = [
     "batch_size",
+    "generators_of",
     "goes_on_in_pass",
     "prepare_batch",
     "renew_iterator",
@@ -23,6 +25,7 @@ __all__ = [
     "set_train_length",
     "show_train_loaders",
     "train_data",
+    "train_generators",
     "train_loaders",
 ]
 
@@ -49,6 +52,27 @@ def train_loaders(trainer: L.Trainer) -> list[Any]:
     """Return the training loaders as they are iterated, samplers injected; empty before fit."""
     combined = trainer.fit_loop._combined_loader
     return [] if combined is None else list(combined.flattened)
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """Return the generators that a loader and its samplers draw from, where given their own."""
+    found: list[torch.Generator] = []
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    for part in (
+        loader,
+        getattr(loader, "sampler", None),
+        batch_sampler,
+        getattr(batch_sampler, "sampler", None),
+    ):
+        generator = getattr(part, "generator", None)
+        if isinstance(generator, torch.Generator) and not any(g is generator for g in found):
+            found.append(generator)
+    return found
+
+
+def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
+    """Return the training loaders' own generators; empty before fit."""
+    return [generator for x in train_loaders(trainer) for generator in generators_of(x)]
 
 
 def show_train_loaders(trainer: L.Trainer, show: Callable[[Any], Any]) -> None:

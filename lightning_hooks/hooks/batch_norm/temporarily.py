@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_hooks.engine.driver.train_data import generators_of
+from lightning_hooks.engine.lightning_api.data import generators_of
 from lightning_hooks.utils import random_state
 
 __all__ = ["attributes", "buffers", "randomness", "uncompiled", "without_dropout"]

@@ -192,6 +192,7 @@ class CheckpointHook(ModelCheckpointHook):
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._directory = self._prepare_directory(runner, make=True)
+        self._links_latest = self.create_symlink is not False and files.is_local(self._directory)
         runner.logger.info("Checkpoints will be saved to %s", self._directory)
         self._clean_up(runner, resumed_at=runner.iter)
 
@@ -264,6 +265,6 @@ class CheckpointHook(ModelCheckpointHook):
             runner.run_id,
             series=self.filename_tmpl,
             resumable=self.save_optimizer,
-            is_latest=self.create_symlink is not False,
+            is_latest=self._links_latest,
         )
         self._write_file(trainer, path, target, choose_old)

@@ -25,16 +25,17 @@ from lightning_hooks.utils.fsdp import shares_state
 __all__ = ["CheckpointWriter"]
 
 
-def _check_strategy(trainer: L.Trainer, directory: str, save_optimizer: bool) -> None:
+def _check_strategy(
+    trainer: L.Trainer, directory: str, in_parts: bool, save_optimizer: bool
+) -> None:
     """Raise before the first step if the strategy could not write the files.
 
     Raises:
         ValueError: for a directory that is not local, where checkpoints are directories; for the
             optimizer's state, where torch cannot assign it to parameters.
     """
-    strategy = trainer.strategy
-    name = type(strategy).__name__
-    if precision.writes_directories(strategy):
+    name = type(trainer.strategy).__name__
+    if in_parts:
         if not files.is_local(directory):
             raise ValueError(
                 f"{name} writes checkpoints as directories, and local ones only, not {directory}: "
@@ -65,6 +66,8 @@ class CheckpointWriter(Hook):
     on_saved: Callable[[str], object] | None = None
     _due: Any = None
     """The files to be written, None for none."""
+    _in_parts: bool = False
+    """Whether each rank writes a part of a checkpoint, into a directory."""
     _background: BackgroundSaver | None = None
 
     def _init_writing(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
@@ -92,7 +95,8 @@ class CheckpointWriter(Hook):
     def _prepare_directory(self, runner: Any, *, make: bool) -> str:
         """Check the directory, and make it, so that an error comes before training."""
         directory = self.directory(runner)
-        _check_strategy(runner.trainer, directory, self.save_optimizer)
+        self._in_parts = precision.writes_directories(runner.trainer.strategy)
+        _check_strategy(runner.trainer, directory, self._in_parts, self.save_optimizer)
         if make and runner.rank == 0 and not runner.trainer.fast_dev_run:
             if files.is_local(directory):
                 files.make_directory(directory)
@@ -160,7 +164,7 @@ class CheckpointWriter(Hook):
                 )
             meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
             report(checkpoints.record(target, meta, choose_old))
-        if precision.writes_directories(strategy):  # before that no rank finds it
+        if self._in_parts:  # before that no rank finds it
             strategy.barrier("write_checkpoint")
 
     # -- Lightning's events ----------------------------------------------------------------

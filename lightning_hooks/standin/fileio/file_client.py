@@ -62,8 +62,7 @@ class FsspecBackend(BaseStorageBackend):
 
     def put(self, obj: bytes, filepath: Any) -> None:
         """Write a file atomically."""
-        with files.atomic_write(str(filepath)) as file:
-            file.write(obj)
+        files.write_bytes(str(filepath), obj)
 
     def put_text(self, obj: str, filepath: Any, encoding: str = "utf-8") -> None:
         """Write a text."""
