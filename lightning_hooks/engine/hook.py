@@ -74,6 +74,11 @@ class Hook(JoinsTrainer):
 
     _plain_arguments: dict[str, Any]
 
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
+        return False
+
     # -- the ten points --------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:

@@ -67,6 +67,11 @@ class LoggerHook(Hook):
     transient: tuple[str, ...] = ()
     """Attributes of a run, which are not pickled."""
 
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files or to a tracker, as loggers do."""
+        return True
+
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name not in self.transient}

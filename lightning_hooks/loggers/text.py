@@ -122,9 +122,11 @@ class TextLoggerHook(LoggerHook):
         super().before_run(runner)
         self.time_sec_tot = 0.0
         self.start_iter = runner.iter
-        self._json = LogFile(_path(runner, ".log.json"))
-        self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
+        self._json = self._lines = None
         resumed, self._resumed = self._resumed, {}
+        if runner.writes_files:
+            self._json = LogFile(_path(runner, ".log.json"))
+            self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
         if runner.rank != 0:
             return
         continued = [
@@ -175,7 +177,7 @@ class TextLoggerHook(LoggerHook):
 
     def after_run(self, runner: Any) -> None:
         """Copy the text files to ``out_dir``."""
-        if self.out_dir is not None and runner.rank == 0:
+        if self.out_dir is not None and runner.rank == 0 and runner.writes_files:
             system = self._file_system()
             copy_files(runner, system, self.out_dir, self.out_suffix, keep_local=self.keep_local)
 

@@ -71,6 +71,8 @@ def save(
     """
     if meta is not None and not isinstance(meta, dict):
         raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+    if not runner.writes_files:
+        return
     _refuse_parts(runner, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
     checkpoint: dict[str, Any] = {
         "meta": run_meta(runner, runner.epoch + 1, runner.iter, meta),

@@ -158,6 +158,11 @@ class Runner(Counters, Optimizers):
         return self.trainer.world_size
 
     @property
+    def writes_files(self) -> bool:
+        """Whether hooks may write files and to trackers: not in ``Trainer(fast_dev_run=True)``."""
+        return not self.trainer.fast_dev_run  # type: ignore[attr-defined]
+
+    @property
     def model_name(self) -> str:
         """The class name of the model inside."""
         return self._model_name
@@ -229,6 +234,10 @@ class Runner(Counters, Optimizers):
     def announce(self) -> None:
         """Log the hooks in the order of their calls, and methods that look like misspelt points."""
         self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
+        if not self.writes_files:
+            writers = [h for h in self._hook_list if getattr(h, "writes_files", False)]
+            names = ", ".join(dict.fromkeys(map(class_name, writers))) or "runner.save_checkpoint()"
+            self.logger.info("fast_dev_run: nothing is written by %s", names)
         for hook in self._hook_list:
             for name, point in () if hasattr(hook, "foreign_hook") else misspelt_points(hook):
                 message = "%s.%s() is called at no point; did you mean %s()?"
@@ -270,7 +279,7 @@ class Runner(Counters, Optimizers):
 
         See :mod:`lightning_hooks.engine.runner.mmcv_checkpoint`.
 
-        Safe on one rank only: there is no collective in it.
+        Safe on one rank only: there is no collective in it. ``fast_dev_run`` writes nothing.
 
         Raises:
             ValueError: if the template makes the name of a file that is not in ``out_dir``.

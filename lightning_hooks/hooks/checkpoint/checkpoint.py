@@ -193,11 +193,12 @@ class CheckpointHook(ModelCheckpointHook):
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._directory = self._prepare_directory(runner, make=True)
         self._links_latest = self.create_symlink is not False and files.is_local(self._directory)
-        runner.logger.info("Checkpoints will be saved to %s", self._directory)
+        if runner.writes_files:
+            runner.logger.info("Checkpoints will be saved to %s", self._directory)
         self._clean_up(runner, resumed_at=runner.iter)
 
     def _clean_up(self, runner: Any, resumed_at: int) -> None:
-        if runner.rank == 0:
+        if runner.rank == 0 and runner.writes_files:
             directory, series = self.directory(runner), self.filename_tmpl
             checkpoints.clean_up(directory, runner.run_id, series, self._choose_old(), resumed_at)
 

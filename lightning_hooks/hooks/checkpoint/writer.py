@@ -70,6 +70,11 @@ class CheckpointWriter(Hook):
     """Whether each rank writes a part of a checkpoint, into a directory."""
     _background: BackgroundSaver | None = None
 
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files, as this one does."""
+        return True
+
     def _init_writing(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
         """Check and set the arguments of these names."""
         if not isinstance(background, bool):
@@ -97,7 +102,7 @@ class CheckpointWriter(Hook):
         directory = self.directory(runner)
         self._in_parts = precision.writes_directories(runner.trainer.strategy)
         _check_strategy(runner.trainer, directory, self._in_parts, self.save_optimizer)
-        if make and runner.rank == 0 and not runner.trainer.fast_dev_run:
+        if make and runner.rank == 0 and runner.writes_files:
             if files.is_local(directory):
                 files.make_directory(directory)
             files.require_writable(directory)

@@ -94,6 +94,7 @@ class DistEvalHook(EvalHook):
     def _test(self, runner: Any) -> Any:
         if self.dataloader is None:
             return super()._test(runner)
+        gpu_collect = self.gpu_collect or not runner.writes_files
         tmpdir = self.tmpdir
         if tmpdir is None and files.is_local(runner.work_dir):
             tmpdir = files.join(runner.work_dir, ".eval_hook")
@@ -101,9 +102,7 @@ class DistEvalHook(EvalHook):
         if self.metric is not None and test_fn is multi_gpu_test:
             results: Any = predictions(runner.model, self.dataloader)
         else:
-            results = test_fn(
-                runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=self.gpu_collect
-            )
+            results = test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
         if self.metric is None:
             return results
         return measure(self.metric, results, runner.module.device, over_ranks=True)

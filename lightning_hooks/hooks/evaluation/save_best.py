@@ -58,6 +58,11 @@ class BestCheckpoints(BestRules, CheckpointWriter):
     _deleted: set[str]
     """Files that the writer, perhaps a thread, has deleted, until the rankings are updated."""
 
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files: with ``save_best``."""
+        return self.save_best is not None
+
     # -- which are the best ----------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
@@ -159,9 +164,9 @@ class BestCheckpoints(BestRules, CheckpointWriter):
 
     def _write(self, trainer: L.Trainer) -> None:
         due, self._due = self._due or [], None
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return
         runner = Driver.of(trainer).runner
+        if not runner.writes_files:
+            return
         for one in due:
             directory, name = self.directory(runner), os.path.basename(one.path)
             series = f"best {one.key}"

@@ -9,7 +9,7 @@ from lightning.fabric.utilities import move_data_to_device
 from lightning_hooks.hooks.invalid_loss.loss_history import Step, values_of
 from lightning_hooks.storage import files, torch_files
 
-__all__ = ["dump_batch", "load_batch"]
+__all__ = ["dump_batch", "load_batch", "try_to_dump"]
 
 
 def dump_batch(step: Step, directory: str, rank: int) -> str:
@@ -45,6 +45,16 @@ def dump_batch(step: Step, directory: str, rank: int) -> str:
     }
     torch_files.save_torch(content, path)
     return path
+
+
+def try_to_dump(step: Step, directory: str, runner: Any) -> None:
+    """Write a step's batch and log the path; a full disk costs a warning."""
+    try:
+        path = dump_batch(step, directory, runner.rank)
+    except Exception as error:  # it must not hide the invalid loss
+        runner.logger.warning("the batch of iter %d could not be written: %r", step.iter, error)
+    else:
+        runner.logger.warning("the batch of iter %d is in %s", step.iter, path)
 
 
 def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
-from lightning_hooks.hooks.invalid_loss.batch_dump import dump_batch
-from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, Step, read
+from lightning_hooks.hooks.invalid_loss.batch_dump import try_to_dump
+from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, read
 from lightning_hooks.hooks.invalid_loss.save_interceptor import SaveInterceptor
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
 from lightning_hooks.utils import random_state
@@ -134,6 +134,11 @@ class CheckInvalidLossHook(Hook):
         self.dump_dir = check_path("dump_dir", dump_dir)
 
     # -- start and end of a fit ------------------------------------------------------------
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files: with ``dump_dir``."""
+        return self.dump_dir is not None
 
     def before_run(self, runner: Any) -> None:
         """Set up the action; skip the events of each batch that it does not need."""
@@ -286,15 +291,6 @@ class CheckInvalidLossHook(Hook):
             ranks=runner.world_size,
         )
         bad_step = None if self.dump_dir is None else action.first_bad_step(reading)
-        if bad_step is not None:
-            self._dump(bad_step, runner)
+        if bad_step is not None and runner.writes_files:
+            try_to_dump(bad_step, self.dump_dir or ".", runner)
         action.handle(reading, at_interval)
-
-    def _dump(self, step: Step, runner: Any) -> None:
-        assert self.dump_dir is not None
-        try:
-            path = dump_batch(step, self.dump_dir, runner.rank)
-        except Exception as error:  # a full disk must not hide the invalid loss
-            runner.logger.warning("the batch of iter %d could not be written: %r", step.iter, error)
-        else:
-            runner.logger.warning("the batch of iter %d is in %s", step.iter, path)

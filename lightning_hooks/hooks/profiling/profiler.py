@@ -104,9 +104,18 @@ class ProfilerHook(Hook):
         self.schedule = _checked_schedule(schedule)
         self.on_trace_ready = _checked_handler(on_trace_ready)
         self.json_trace_path = check_path("json_trace_path", json_trace_path)
-        handler = self.on_trace_ready
-        if self.json_trace_path and isinstance(handler, dict) and handler["type"] == "tb_trace":
+        if self.json_trace_path and self._writes_for_tensorboard:
             raise ValueError("tb_trace writes the same trace as json_trace_path; give one of them")
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files: with ``tb_trace`` or ``json_trace_path``."""
+        return self._writes_for_tensorboard or self.json_trace_path is not None
+
+    @property
+    def _writes_for_tensorboard(self) -> bool:
+        handler = self.on_trace_ready
+        return isinstance(handler, dict) and handler["type"] == "tb_trace"
 
     def before_run(self, runner: Any) -> None:
         """Start the profiler."""
@@ -124,7 +133,7 @@ class ProfilerHook(Hook):
         self.profiler = profiler.profile(
             activities=[activity for activity in self.activities if activity in present],
             schedule=profiler.schedule(**self.schedule) if self.schedule else None,
-            on_trace_ready=partial(self._on_trace, _trace_handler(self.on_trace_ready, runner)),
+            on_trace_ready=self._trace_handler(runner),
             record_shapes=self.record_shapes,
             profile_memory=self.profile_memory,
             with_stack=self.with_stack,
@@ -165,6 +174,11 @@ class ProfilerHook(Hook):
         if running and self.profiler is not None:
             runner.logger.info("profiler may take a few minutes...")
             self.profiler.stop()
+
+    def _trace_handler(self, runner: Any) -> Callable[[Any], Any] | None:
+        if self.writes_files and not runner.writes_files:
+            return None
+        return partial(self._on_trace, _trace_handler(self.on_trace_ready, runner))
 
     def _on_trace(self, handler: Callable[[Any], Any] | None, running: Any) -> None:
         """Handle a trace at once: torch drops it when it prepares for the next."""

@@ -188,7 +188,7 @@ class TrackerHook(LoggerHook):
         super().before_run(runner)
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
         self._session = None
-        if runner.rank == 0:
+        if runner.rank == 0 and runner.writes_files:
             if self in self._peers[:1]:
                 _import_clients(self._peers, runner)
             self._check_client_arguments()
