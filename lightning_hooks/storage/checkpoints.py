@@ -13,7 +13,7 @@ from uuid import uuid4
 from lightning_hooks.storage import atomic_save, files, manifest
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
-__all__ = ["Target", "clean_up", "link_latest", "record", "save", "superseded"]
+__all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
 
 
 class Target(NamedTuple):
@@ -82,6 +82,19 @@ def record(
             _link(directory.removeprefix("file://"), name)
 
     return manifest.add(directory, new, publish, choose_old)
+
+
+def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
+    """List a file that another hook of the run has just written for one more series.
+
+    It stays until no series keeps it. The files that it supersedes in this series are deleted;
+    their names are returned.
+    """
+    listed = reversed(manifest.read(target.directory))
+    entry = next(e for e in listed if (e.run, e.name) == (target.run, target.name))
+    meta = {"epoch": entry.epoch, "iter": entry.iter}
+    target = target._replace(resumable=entry.resumable)
+    return record(target, meta, choose_old, entry.size, entry.crc32)
 
 
 def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import checksum
@@ -138,8 +138,16 @@ class Manifest:
         # entries after the newest are of files that a writer of the user's has not finished
         missing = [e for e in own[: own.index(newest)] if e not in existing]
         # the newest may have replaced an older file, also of another run
-        replaced = [e for e in self.entries if e.name == newest.name and e is not newest]
-        self._delete([*old, *missing, *replaced])
+        same = [e for e in self.entries if e.name == newest.name and e is not newest]
+        wanted = [e for e in same if e.run == run and e.series != series]  # by another hook
+        self._delete([*old, *missing, *(e for e in same if e not in wanted)])
+        changed = any(e.crc32 != newest.crc32 for e in wanted)
+        if changed and resumed_at is None:  # it is another file now
+            self.entries = [
+                dataclasses.replace(newest, series=e.series) if e in wanted else e
+                for e in self.entries
+            ]
+            self.write()
         return [entry.name for entry in old]
 
     def _delete(self, old: Sequence[Entry]) -> None:
@@ -236,17 +244,21 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
         resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
     """
     directory = os.fspath(directory)
-    passed: list[str] = []
+    passed: dict[str, str] = {}  # a file may be listed for several hooks
     for entry in reversed(read(directory)):
         if resumable and not entry.resumable:
             continue
-        problem = flaw(directory, entry)
         path = files.join(directory, entry.name)
+        problem = flaw(directory, entry)
         if not problem:
             if passed:
-                warnings.warn(f"{'; '.join(passed)}: {path} is taken instead", stacklevel=2)
+                warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=2)
             return path
-        passed.append(f"{path} {problem}")
+        passed[path] = problem
     if passed:
-        warnings.warn(f"{'; '.join(passed)}: no valid checkpoint is left", stacklevel=2)
+        warnings.warn(f"{_problems(passed)}: no valid checkpoint is left", stacklevel=2)
     return None
+
+
+def _problems(passed: Mapping[str, str]) -> str:
+    return "; ".join(f"{path} {problem}" for path, problem in passed.items())

@@ -37,10 +37,11 @@ class CheckpointHook(ModelCheckpointHook):
     A checkpoint that is due at one of mmcv's points is written where a resume from it loses
     nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A file gets
     its name when it is complete and on the disk; then ``latest.pth`` is pointed at it, and older
-    files are deleted: only those that this hook has written, in this run or the one resumed from.
-    They are listed, with size and CRC-32, in ``checkpoints.json`` beside them
-    (:mod:`lightning_hooks.storage.manifest`). The next run in the directory deletes what a killed
-    process has left half-written.
+    files are deleted: only those that this hook has written, in this run or the one resumed from,
+    and that no other ``CheckpointHook`` of the Trainer keeps. Files of other runs in the directory
+    are reported once when a run begins; those whose names it uses are overwritten. All are listed,
+    with size and CRC-32, in ``checkpoints.json`` (:mod:`lightning_hooks.storage.manifest`). The
+    next run in the directory deletes what a killed process has left half-written.
 
     Given to the Trainer itself, it is a ``ModelCheckpoint`` to Lightning, which adds none:
     ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
@@ -107,7 +108,8 @@ class CheckpointHook(ModelCheckpointHook):
     Source: mmcv's ``CheckpointHook``; ``save_best`` and its arguments are MMEngine's.
 
     Note:
-        Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them;
+        Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them; "Saving
+        checkpoint" is logged when the file is on the disk, not before it is written;
         ``last_ckpt`` in a file names that file, not the one before; exactly ``max_keep_ckpts``
         are kept, the last one and after a resume too; the last one is also written where
         training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
@@ -117,9 +119,14 @@ class CheckpointHook(ModelCheckpointHook):
 
     reads_step = False
     key_arguments = ("out_dir", "filename_tmpl")
+    filename_tmpl: str
     best: CheckpointWriter | None = None
     """The hook that keeps the best, with ``save_best``."""
     _saved_at: int | None = None
+    _written: tuple[str, int] | None = None
+    """The file last written, and the iterations done then, if others write the same names."""
+    _others: Sequence[CheckpointHook] = ()
+    _series: str
     _has_run = False
 
     def __init__(
@@ -187,7 +194,7 @@ class CheckpointHook(ModelCheckpointHook):
     def before_run(self, runner: Any) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
-        self._due = self._saved_at = None
+        self._due = self._saved_at = self._written = None
         self._has_run = True
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
@@ -198,9 +205,20 @@ class CheckpointHook(ModelCheckpointHook):
         self._clean_up(runner, resumed_at=runner.iter)
 
     def _clean_up(self, runner: Any, resumed_at: int) -> None:
+        self._find_others(runner)
         if runner.rank == 0 and runner.writes_files:
-            directory, series = self.directory(runner), self.filename_tmpl
+            directory, series = self.directory(runner), self._series
             checkpoints.clean_up(directory, runner.run_id, series, self._choose_old(), resumed_at)
+
+    def _find_others(self, runner: Any) -> None:
+        """Find the hooks that write files of the same names, and name the series of its own."""
+        hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
+        place = self.filename_tmpl, self.directory(runner)
+        same = [h for h in hooks if (h.filename_tmpl, h.directory(runner)) == place]
+        self._others = [hook for hook in same if hook is not self]
+        self._series = self.filename_tmpl
+        if self._others:
+            self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
 
     def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:
@@ -211,7 +229,7 @@ class CheckpointHook(ModelCheckpointHook):
         """Mark a file as due, if epochs are counted."""
         due = self.every_n_epochs(runner, self.interval)
         if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
-            self._mark_due(runner, runner.epoch + 1, "epochs")
+            self._mark_due(runner, runner.epoch + 1)
 
     def after_train_iter(self, runner: Any) -> None:
         """Mark a file as due, if iterations are counted."""
@@ -219,12 +237,11 @@ class CheckpointHook(ModelCheckpointHook):
             return
         due = self.every_n_iters(runner, self.interval)
         if due or (self.save_last and self.is_last_iter(runner)):
-            self._mark_due(runner, runner.iter + 1, "iterations")
+            self._mark_due(runner, runner.iter + 1)
 
-    def _mark_due(self, runner: Any, number: int, unit: str) -> None:
+    def _mark_due(self, runner: Any, number: int) -> None:
         self._due = number
         self._saved_at = runner.iter if self.by_epoch else number
-        runner.logger.info("Saving checkpoint at %d %s", number, unit)
         if self.sync_buffer:
             for buffer in runner.module.buffers():
                 if buffer.is_floating_point() and not is_sharded(buffer):
@@ -264,8 +281,16 @@ class CheckpointHook(ModelCheckpointHook):
             self._directory,
             name,
             runner.run_id,
-            series=self.filename_tmpl,
+            series=self._series,
             resumable=self.save_optimizer,
             is_latest=self._links_latest,
         )
-        self._write_file(trainer, path, target, choose_old)
+        if self._others:
+            self._written = path, runner.iter
+        for other in self._others:
+            if other._written == self._written and other.save_optimizer >= self.save_optimizer:
+                self._claim_file(trainer, path, target, choose_old, other)
+                return
+        unit = "epochs" if self.by_epoch else "iterations"
+        log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
+        self._write_file(trainer, path, target, choose_old, log=log)

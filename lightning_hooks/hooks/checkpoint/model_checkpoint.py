@@ -187,7 +187,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         return {newest} if newest else set()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_fit = ("_runner", "_restore")
+        of_fit = ("_runner", "_restore", "_others")
         return {k: v for k, v in super().__getstate__().items() if k not in of_fit}
 
 

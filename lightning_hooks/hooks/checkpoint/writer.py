@@ -14,6 +14,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.method_patch import patched
+from lightning_hooks.hooks.checkpoint import other_runs
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.background_save import BackgroundSaver
@@ -69,6 +70,8 @@ class CheckpointWriter(Hook):
     _in_parts: bool = False
     """Whether each rank writes a part of a checkpoint, into a directory."""
     _background: BackgroundSaver | None = None
+    _begun: str = ""
+    """The last run whose directory was looked at."""
 
     @property
     def writes_files(self) -> bool:
@@ -102,11 +105,24 @@ class CheckpointWriter(Hook):
         directory = self.directory(runner)
         self._in_parts = precision.writes_directories(runner.trainer.strategy)
         _check_strategy(runner.trainer, directory, self._in_parts, self.save_optimizer)
-        if make and runner.rank == 0 and runner.writes_files:
-            if files.is_local(directory):
-                files.make_directory(directory)
-            files.require_writable(directory)
+        if runner.rank == 0 and runner.writes_files:
+            self._report_other_runs(runner, directory)
+            if make:
+                if files.is_local(directory):
+                    files.make_directory(directory)
+                files.require_writable(directory)
         return directory
+
+    def _report_other_runs(self, runner: Any, directory: str) -> None:
+        """Warn once a run of checkpoints of other runs, some of which it may overwrite."""
+        writers = [hook for hook in runner.hooks if isinstance(hook, CheckpointWriter)]
+        begun = [hook.directory(runner) for hook in writers if hook._begun == runner.run_id]
+        self._begun = runner.run_id
+        if directory not in begun:
+            names = getattr(self, "filename_tmpl", None)
+            found = other_runs.report(directory, runner.run_id, names)
+            if found:
+                runner.logger.warning("%s", found)
 
     def _write(self, trainer: L.Trainer) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
@@ -118,6 +134,7 @@ class CheckpointWriter(Hook):
         target: Target,
         choose_old: ChooseOld | None = None,
         on_written: Callable[[list[str]], None] | None = None,
+        log: Callable[[], object] | None = None,
     ) -> None:
         """Write a checkpoint of Lightning's with mmcv's ``meta``, on all ranks together.
 
@@ -127,20 +144,21 @@ class CheckpointWriter(Hook):
             target: The directory, the name and the series.
             choose_old: Chooses the files to delete when this one is complete.
             on_written: Called on rank 0 with the names of these.
+            log: Called on rank 0 when the file is on the disk.
         """
         strategy, background = trainer.strategy, self._background
         written: list[str] = []
 
         def report(old: list[str]) -> None:
+            if log is not None:
+                log()
             if on_written is not None:
                 on_written(old)
             if self.on_saved is not None and files.exists(path):
                 self.on_saved(path)
 
         def save(checkpoint: dict[str, Any]) -> None:
-            old = checkpoints.save(checkpoint, path, target, choose_old)
-            if on_written or self.on_saved:
-                report(old)
+            report(checkpoints.save(checkpoint, path, target, choose_old))
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
             written.append(path)
@@ -171,6 +189,22 @@ class CheckpointWriter(Hook):
             report(checkpoints.record(target, meta, choose_old))
         if self._in_parts:  # before that no rank finds it
             strategy.barrier("write_checkpoint")
+
+    def _claim_file(
+        self,
+        trainer: L.Trainer,
+        path: str,
+        target: Target,
+        choose_old: ChooseOld | None,
+        writer: CheckpointWriter,
+    ) -> None:
+        """Keep a file that another hook has just written, instead of writing it again."""
+        if writer._background is not None:
+            writer._background.wait()
+        if trainer.is_global_zero:
+            checkpoints.claim(target, choose_old)
+            if self.on_saved is not None:
+                self.on_saved(path)
 
     # -- Lightning's events ----------------------------------------------------------------
 
