@@ -189,7 +189,7 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.fileio.io": {f"{STANDIN}.fileio.io": "dump file_handlers load register_handler"},
     "mmcv.fileio.parse": {f"{STANDIN}.fileio.io": "dict_from_file list_from_file"},
     # -- mmcv.cnn, mmcv.image ------------------------------------------------------------------
-    "mmcv.cnn.builder": {f"{STANDIN}.cnn.layers": "MODELS build_model_from_cfg"},
+    "mmcv.cnn.builder": {f"{STANDIN}.cnn.registries": "MODELS build_model_from_cfg"},
     "mmcv.cnn.bricks.activation": {
         f"{STANDIN}.cnn.layers": "Clamp build_activation_layer",
         "torch.nn": "GELU",
@@ -204,13 +204,16 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.cnn.bricks.drop": {f"{STANDIN}.cnn.layers": "DropPath Dropout build_dropout drop_path"},
     "mmcv.cnn.bricks.hsigmoid": {f"{STANDIN}.cnn.layers": "HSigmoid"},
     "mmcv.cnn.bricks.hswish": {f"{STANDIN}.cnn.layers": "HSwish"},
-    "mmcv.cnn.bricks.norm": {f"{STANDIN}.cnn.layers": "build_norm_layer is_norm infer_abbr"},
-    "mmcv.cnn.bricks.padding": {f"{STANDIN}.cnn.layers": "build_padding_layer"},
+    "mmcv.cnn.bricks.norm": {f"{STANDIN}.cnn.norm": "build_norm_layer is_norm infer_abbr"},
+    "mmcv.cnn.bricks.padding": {f"{STANDIN}.cnn.conv_module": "build_padding_layer"},
     "mmcv.cnn.bricks.plugin": {f"{STANDIN}.cnn.bricks": "build_plugin_layer"},
     "mmcv.cnn.bricks.registry": {
-        f"{STANDIN}.cnn.layers": "ACTIVATION_LAYERS ATTENTION DROPOUT_LAYERS FEEDFORWARD_NETWORK "
-        "NORM_LAYERS PADDING_LAYERS POSITIONAL_ENCODING TRANSFORMER_LAYER "
-        "TRANSFORMER_LAYER_SEQUENCE",
+        f"{STANDIN}.cnn.registries": "ATTENTION FEEDFORWARD_NETWORK POSITIONAL_ENCODING "
+        "TRANSFORMER_LAYER TRANSFORMER_LAYER_SEQUENCE",
+        # those that have layers, from the modules that register them
+        f"{STANDIN}.cnn.layers": "ACTIVATION_LAYERS DROPOUT_LAYERS",
+        f"{STANDIN}.cnn.norm": "NORM_LAYERS",
+        f"{STANDIN}.cnn.conv_module": "PADDING_LAYERS",
         f"{STANDIN}.cnn.bricks": "CONV_LAYERS PLUGIN_LAYERS UPSAMPLE_LAYERS",
     },
     "mmcv.cnn.bricks.scale": {f"{STANDIN}.cnn.layers": "Scale"},
@@ -235,8 +238,9 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.image.geometric": {
         f"{STANDIN}.image.geometric": "bbox_clip bbox_scaling imcrop imflip imflip_ impad "
-        "impad_to_multiple imrescale imresize imresize_like imresize_to_multiple imrotate "
-        "rescale_size"
+        "impad_to_multiple imrotate",
+        f"{STANDIN}.image.resize": "imrescale imresize imresize_like imresize_to_multiple "
+        "rescale_size",
     },
     "mmcv.image.io": {
         f"{STANDIN}.image.io": "imfrombytes imread imwrite supported_backends use_backend"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import checksum
+from lightning_hooks.storage.file_names import is_inside
 
 __all__ = [
     "LATEST",
@@ -88,7 +89,7 @@ class Manifest:
             table = json.loads(contents)
             entries = [Entry(**entry) for entry in table["files"]]
             # these files are deleted one day, and the list may have come from a stranger
-            self.entries = [entry for entry in entries if files.is_inside(entry.name)]
+            self.entries = [entry for entry in entries if is_inside(entry.name)]
             self.begun = [run for run in table.get("begun", ()) if is_run(run)]
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             self.entries = []

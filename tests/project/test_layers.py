@@ -12,6 +12,7 @@ import pytest
 import lightning_hooks
 
 PACKAGE = Path(lightning_hooks.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up. A module belongs to the longest name here that its own begins with.
 FLOORS = (
@@ -87,7 +88,13 @@ def test_no_circle_of_files() -> None:
         pytest.fail(f"these import one another: {' -> '.join(error.args[1])}")
 
 
+def test_a_file_has_at_most_300_lines_but_for_the_table_of_names() -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    too_long = [path for path, length in lengths.items() if length > 300]
+    assert too_long in ([], [PACKAGE / "standin" / "names.py"])
+
+
 def test_a_room_holds_at_most_twelve_files() -> None:
-    for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
+    for folder in {path.parent for path in FILES}:
         files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
         assert len(files) <= 12, folder

@@ -16,11 +16,12 @@ import torch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizer_steps import start_at
 from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
+from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
 
-__all__ = ["file_name", "load", "resume", "run_meta", "save"]
+__all__ = ["MmcvCheckpoints", "file_name", "run_meta", "with_keys_of"]
 
 LAYOUT = "1.7.2"
 """The version of mmcv whose layout the files have."""
@@ -49,87 +50,9 @@ def file_name(template: str, number: int) -> str:
     'epoch_3.pth'
     """
     name = template.format(number)
-    if not files.is_inside(name):
+    if not is_inside(name):
         raise ValueError(f"filename_tmpl must be the name of a file in out_dir, got {template!r}")
     return name
-
-
-def save(
-    runner: Any,
-    out_dir: str,
-    filename: str,
-    *,
-    save_optimizer: bool = True,
-    meta: dict[str, Any] | None = None,
-    create_symlink: bool = True,
-) -> None:
-    """Write ``out_dir/filename`` and point ``latest.pth`` at it.
-
-    Raises:
-        TypeError: if ``meta`` is neither a dict nor None.
-        ValueError: if the parameters are spread over the ranks.
-    """
-    if meta is not None and not isinstance(meta, dict):
-        raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
-    if not runner.writes_files:
-        return
-    _refuse_parts(runner, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
-    checkpoint: dict[str, Any] = {
-        "meta": run_meta(runner, runner.epoch + 1, runner.iter, meta),
-        "state_dict": torch_files.to_cpu(unwrap(runner.model).state_dict()),
-    }
-    optimizer = runner.optimizer
-    if save_optimizer and optimizer is not None:
-        checkpoint["optimizer"] = (
-            {name: plain_groups(o.state_dict()) for name, o in optimizer.items()}
-            if isinstance(optimizer, dict)
-            else plain_groups(optimizer.state_dict())
-        )
-    torch_files.save_torch(checkpoint, files.join(out_dir, filename))
-    if create_symlink and files.is_local(out_dir):
-        checkpoints.link_latest(os.path.abspath(out_dir), filename)
-
-
-def load(
-    runner: Any,
-    filename: str,
-    map_location: Any = "cpu",
-    strict: bool = False,
-    revise_keys: list[tuple[str, str]] | None = None,
-) -> dict[str, Any]:
-    """Load the weights of a file into the runner's model and return the whole checkpoint.
-
-    Keys may have the prefix ``module.`` (a wrapped model) or ``model.`` (a LightningModule's
-    attribute) where the model's own have none, or the other way round.
-
-    Raises:
-        RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
-        ValueError: if the parameters are spread over the ranks.
-    """
-    _refuse_parts(runner, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
-    checkpoint = verification.load(filename, map_location)
-    state = checkpoint.get("state_dict", checkpoint)
-    # Lightning's files keep what hooks have added to the model apart
-    state = {**state, **(checkpoint.get("lightning_hooks") or {}).get("buffers", {})}
-    for pattern, replacement in revise_keys or [(r"^module\.", "")]:
-        state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
-    model = unwrap(runner.model)
-    state = with_keys_of(model, state)
-    own = model.state_dict()
-    wrong = [k for k, v in state.items() if k in own and own[k].shape != v.shape]
-    if strict:
-        model.load_state_dict(state)
-        return checkpoint
-    result = model.load_state_dict({k: v for k, v in state.items() if k not in wrong}, strict=False)
-    missing = [k for k in result.missing_keys if not k.endswith("num_batches_tracked")]
-    for what, keys in [
-        ("unexpected", result.unexpected_keys),
-        ("missing", [k for k in missing if k not in wrong]),
-        ("size mismatch", wrong),
-    ]:
-        if keys:
-            runner.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
-    return checkpoint
 
 
 def _refuse_parts(runner: Any, method: str, instead: str) -> None:
@@ -158,26 +81,6 @@ def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any
     return state
 
 
-def resume(runner: Any, filename: str, resume_optimizer: bool, map_location: Any) -> None:
-    """Load weights, meta, counters and optimizers of an mmcv or Lightning checkpoint."""
-    checkpoint = load(runner, filename, map_location)
-    meta = checkpoint.get("meta")
-    if meta is None:
-        raise ValueError(
-            f"{filename} has no 'meta': it is a file of weights; use load_checkpoint() for it"
-        )
-    runner._epoch = meta["epoch"]
-    runner._iter = meta["iter"]
-    start_at(runner, checkpoint)
-    runner.meta = dict(meta)
-    run = (checkpoint.get("lightning_hooks") or {}).get("run")
-    if manifest.is_run(run):
-        runner.run_id = str(run)
-    if resume_optimizer:
-        _resume_optimizers(runner, checkpoint)
-    runner.logger.info("resumed epoch %d, iter %d", runner.epoch, runner.iter)
-
-
 def _resume_optimizers(runner: Any, checkpoint: dict[str, Any]) -> None:
     optimizer = runner.optimizer
     if "optimizer" in checkpoint:
@@ -191,3 +94,118 @@ def _resume_optimizers(runner: Any, checkpoint: dict[str, Any]) -> None:
         many = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
         for one, state in zip(many, checkpoint["optimizer_states"], strict=True):
             one.load_state_dict(state)
+
+
+class MmcvCheckpoints:
+    """The methods of a Runner that write and read checkpoints of mmcv's layout.
+
+    Safe on one rank only: there is no collective in them.
+    """
+
+    filename_tmpl: str = "epoch_{}.pth"
+    meta: dict[str, Any] | None
+
+    _file_number: Any
+
+    def save_checkpoint(
+        self: Any,
+        out_dir: str,
+        filename_tmpl: str | None = None,
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint of mmcv's layout now, and point ``latest.pth`` at it.
+
+        ``fast_dev_run`` writes nothing.
+
+        Raises:
+            TypeError: if ``meta`` is neither a dict nor None.
+            ValueError: if the template makes the name of a file that is not in ``out_dir``, or
+                the parameters are spread over the ranks.
+        """
+        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
+        if meta is not None and not isinstance(meta, dict):
+            raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+        if not self.writes_files:
+            return
+        _refuse_parts(self, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
+        checkpoint: dict[str, Any] = {
+            "meta": run_meta(self, self.epoch + 1, self.iter, meta),
+            "state_dict": torch_files.to_cpu(unwrap(self.model).state_dict()),
+        }
+        optimizer = self.optimizer
+        if save_optimizer and optimizer is not None:
+            checkpoint["optimizer"] = (
+                {name: plain_groups(o.state_dict()) for name, o in optimizer.items()}
+                if isinstance(optimizer, dict)
+                else plain_groups(optimizer.state_dict())
+            )
+        torch_files.save_torch(checkpoint, files.join(out_dir, filename))
+        if create_symlink and files.is_local(out_dir):
+            checkpoints.link_latest(os.path.abspath(out_dir), filename)
+
+    def load_checkpoint(
+        self: Any,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: list[tuple[str, str]] | None = None,
+    ) -> dict[str, Any]:
+        """Load the weights of a file into the runner's model and return the whole checkpoint.
+
+        Keys may have the prefix ``module.`` (a wrapped model) or ``model.`` (a LightningModule's
+        attribute) where the model's own have none, or the other way round.
+
+        Raises:
+            RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
+            ValueError: if the parameters are spread over the ranks.
+        """
+        _refuse_parts(self, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
+        checkpoint = verification.load(filename, map_location)
+        state = checkpoint.get("state_dict", checkpoint)
+        # Lightning's files keep what hooks have added to the model apart
+        state = {**state, **(checkpoint.get("lightning_hooks") or {}).get("buffers", {})}
+        for pattern, replacement in revise_keys or [(r"^module\.", "")]:
+            state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
+        model = unwrap(self.model)
+        state = with_keys_of(model, state)
+        own = model.state_dict()
+        wrong = [k for k, v in state.items() if k in own and own[k].shape != v.shape]
+        if strict:
+            model.load_state_dict(state)
+            return checkpoint
+        result = model.load_state_dict(
+            {k: v for k, v in state.items() if k not in wrong}, strict=False
+        )
+        missing = [k for k in result.missing_keys if not k.endswith("num_batches_tracked")]
+        for what, keys in [
+            ("unexpected", result.unexpected_keys),
+            ("missing", [k for k in missing if k not in wrong]),
+            ("size mismatch", wrong),
+        ]:
+            if keys:
+                self.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
+        return checkpoint
+
+    def resume(
+        self: Any, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
+    ) -> None:
+        """Go on from an mmcv or Lightning checkpoint: weights, meta, counters and optimizers."""
+        where = "cpu" if map_location == "default" else map_location
+        found = self.load_checkpoint(checkpoint, map_location=where)
+        meta = found.get("meta")
+        if meta is None:
+            raise ValueError(
+                f"{checkpoint} has no 'meta': it is a file of weights; use load_checkpoint() for it"
+            )
+        self._epoch = meta["epoch"]
+        self._iter = meta["iter"]
+        start_at(self, found)
+        self.meta = dict(meta)
+        run = (found.get("lightning_hooks") or {}).get("run")
+        if manifest.is_run(run):
+            self.run_id = str(run)
+        if resume_optimizer:
+            _resume_optimizers(self, found)
+        self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)

@@ -16,9 +16,9 @@ from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api import data, logged_values
 from lightning_hooks.engine.priority import default_priority, get_priority
-from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.counters import Counters
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
+from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
 from lightning_hooks.engine.runner.optimizers import Optimizers
 from lightning_hooks.engine.usage_errors import misspelt_points
@@ -27,7 +27,7 @@ from lightning_hooks.utils.arguments import check_object
 __all__ = ["Runner"]
 
 
-class Runner(Counters, Optimizers):
+class Runner(Counters, Optimizers, MmcvCheckpoints):
     """The state of a run under mmcv's names, derived from Lightning's.
 
     There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old
@@ -83,7 +83,7 @@ class Runner(Counters, Optimizers):
         self.module = module
         self.work_dir = work_dir
         self.logger = logger
-        self.meta: dict[str, Any] | None = {}
+        self.meta = {}
         self.mode: str | None = None
         self.run_id = uuid4().hex[:12]
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
@@ -262,52 +262,3 @@ class Runner(Counters, Optimizers):
                         method(self)
         finally:
             self.calls_hooks = outer
-
-    # -- checkpoints -----------------------------------------------------------------------
-
-    filename_tmpl: str = "epoch_{}.pth"
-
-    def save_checkpoint(
-        self,
-        out_dir: str,
-        filename_tmpl: str | None = None,
-        save_optimizer: bool = True,
-        meta: dict[str, Any] | None = None,
-        create_symlink: bool = True,
-    ) -> None:
-        """Write a checkpoint of mmcv's layout now.
-
-        See :mod:`lightning_hooks.engine.runner.mmcv_checkpoint`.
-
-        Safe on one rank only: there is no collective in it. ``fast_dev_run`` writes nothing.
-
-        Raises:
-            ValueError: if the template makes the name of a file that is not in ``out_dir``.
-        """
-        mmcv_checkpoint.save(
-            self,
-            out_dir,
-            mmcv_checkpoint.file_name(filename_tmpl or self.filename_tmpl, self._file_number),
-            save_optimizer=save_optimizer,
-            meta=meta,
-            create_symlink=create_symlink,
-        )
-
-    _file_number: Any
-
-    def load_checkpoint(
-        self,
-        filename: str,
-        map_location: Any = "cpu",
-        strict: bool = False,
-        revise_keys: list[tuple[str, str]] | None = None,
-    ) -> dict[str, Any]:
-        """Load the weights of an mmcv or Lightning checkpoint into ``runner.model``."""
-        return mmcv_checkpoint.load(self, filename, map_location, strict, revise_keys)
-
-    def resume(
-        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
-    ) -> None:
-        """Go on from a checkpoint: weights, counters, meta and optimizers."""
-        where = "cpu" if map_location == "default" else map_location
-        mmcv_checkpoint.resume(self, checkpoint, resume_optimizer, where)

@@ -11,6 +11,7 @@ from typing import Any
 import fsspec
 
 from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.utils.arguments import LARGEST, check_path
 
 __all__ = [
@@ -78,7 +79,7 @@ def filename_template(template: Any, by_epoch: bool) -> str:
             f"got {template!r}"
         )
     name = template.format(LARGEST)
-    if not files.is_inside(name):
+    if not is_inside(name):
         raise ValueError(
             f"filename_tmpl must be the name of a file in the work directory, got {template!r}"
         )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from lightning_hooks.storage.files import as_name
+from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.suggestions import UnknownNameError
 

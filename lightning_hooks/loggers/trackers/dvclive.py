@@ -14,7 +14,8 @@ from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Paths, check_run
 from lightning_hooks.loggers.trackers.packages import Package, environment
-from lightning_hooks.storage.files import inner_path, is_local
+from lightning_hooks.storage.file_names import inner_path
+from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_path
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]

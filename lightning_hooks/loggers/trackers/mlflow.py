@@ -18,7 +18,8 @@ from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import Package, environment
-from lightning_hooks.storage.files import inner_path, is_local
+from lightning_hooks.storage.file_names import inner_path
+from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
 
 __all__ = ["MlflowLoggerHook", "MlflowWriter", "metric_key"]

@@ -14,7 +14,8 @@ from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.upload import check_suffix, files_of_run
-from lightning_hooks.storage.files import inner_path, is_local, join
+from lightning_hooks.storage.file_names import inner_path
+from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 
 __all__ = ["WandbLoggerHook", "WandbWriter", "has_wandb_key"]

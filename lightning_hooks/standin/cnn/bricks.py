@@ -11,15 +11,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lightning_hooks.standin.cnn.initializers import xavier_init
-from lightning_hooks.standin.cnn.layers import (
+from lightning_hooks.standin.cnn.conv_module import (
     CONV_LAYERS,
     PLUGIN_LAYERS,
-    UPSAMPLE_LAYERS,
     ConvModule,
     build_conv_layer,
-    build_from_registry,
 )
+from lightning_hooks.standin.cnn.initializers import xavier_init
+from lightning_hooks.standin.cnn.registries import UPSAMPLE_LAYERS, build_from_registry
 
 __all__ = [
     "CONV_LAYERS",

@@ -20,6 +20,7 @@ from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
+from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.utils.plain_types import plain, plain_groups
 
 __all__ = [
@@ -78,7 +79,7 @@ def _load_http(filename: str, map_location: Any = None, model_dir: str | None = 
     """Download a file and load it safely: torch's own function would execute its code."""
     folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
     name = os.path.basename(urllib.parse.urlparse(filename).path)
-    path = os.path.join(folder, files.as_name(name))
+    path = os.path.join(folder, as_name(name))
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
         torch.hub.download_url_to_file(filename, path, progress=False)
