@@ -55,7 +55,7 @@ class Run:
         self.data_loader = range(iters_per_epoch)
         self.trainer = SimpleNamespace(
             num_training_batches=iters_per_epoch,
-            lr_scheduler_configs=[],
+            fast_dev_run=False,
             optimizers=[],
             precision_plugin=None,
             global_step=0,

@@ -8,6 +8,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+import lightning as L
+
+from lightning_hooks.hooks.updaters.conflicts import warn_of_conflicts
 from lightning_hooks.hooks.updaters.counting import CountedHook
 from lightning_hooks.hooks.updaters.param_groups import (
     DistinctBases,
@@ -201,6 +204,10 @@ class Updater(CountedHook):
         # the first step after the warm-up may be later than its length
         elif not self.by_epoch or (self.warmup is not None and (now == length or self.by_step)):
             self.set_values(runner, self.regular)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn of what else sets the same values, when every hook has its bases."""
+        warn_of_conflicts(self, trainer)
 
     # -- the warm-up -------------------------------------------------------------------------
 

@@ -20,25 +20,14 @@ __all__ = ["preflight"]
 def preflight(hook: Any, runner: Any) -> None:
     """Check the schedule of an :class:`~lightning_hooks.hooks.updaters.base.Updater` in this run.
 
-    Warn of schedulers that set the same quantity and of what is odd in a run of this length.
+    Warn of what is odd in a run of this length.
 
     Raises:
         ValueError: if the schedule would fail during the run, or set an invalid value.
     """
-    _warn_of_schedulers(hook, runner)
     _check_length(hook, runner)
+    _check_warmup(hook, runner)
     _check_values(hook, runner)
-
-
-def _warn_of_schedulers(hook: Any, runner: Any) -> None:
-    me = type(hook).__name__
-    for config in runner.trainer.lr_scheduler_configs:
-        if hook.conflicts_with(config.scheduler):
-            other = describe_optimizers(config.scheduler.optimizer)
-            rank_zero_warn(
-                f"{type(config.scheduler).__name__} of {other} and {me} both set the "
-                f"{hook.quantity}: {me} wins in every step it sets; leave one of them out"
-            )
 
 
 def _check_length(hook: Any, runner: Any) -> None:
@@ -53,10 +42,25 @@ def _check_length(hook: Any, runner: Any) -> None:
     if total is None:
         return
     try:
-        for oddity in hook.check(total):
-            rank_zero_warn(f"{me} of {groups}: {oddity}")
+        oddities = [*hook.check(total)]
     except (ArithmeticError, ValueError) as error:
         raise ValueError(f"{me} of {groups}: {error}") from None
+    for oddity in () if runner.trainer.fast_dev_run else oddities:  # which is short on purpose
+        rank_zero_warn(f"{me} of {groups}: {oddity}")
+
+
+def _check_warmup(hook: Any, runner: Any) -> None:
+    total = runner.max_iters
+    if hook.warmup is None or total is None or runner.trainer.fast_dev_run:
+        return
+    length = hook.warmup_length(runner)
+    if length > total:
+        rank_zero_warn(
+            f"{type(hook).__name__} of {describe_optimizers(runner.optimizer)}: the warm-up of "
+            f"{length} {hook.iteration_unit}s is longer than the run of {total}, which ends before "
+            f"the {hook.quantity} is that of the schedule; give a warm-up of {total} at most, or "
+            "train longer"
+        )
 
 
 def _check_values(hook: Any, runner: Any) -> None:
