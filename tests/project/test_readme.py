@@ -42,6 +42,7 @@ def _quiet_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"PL_TRAINER_{name.upper()}", str(value))
 
 
+@pytest.mark.filterwarnings("ignore:CosineAnnealing.*the warm-up of 500 iterations is longer")
 def test_the_diff_is_a_script_that_runs(tmp_path: Path) -> None:
     (diff,) = [code for kind, code in BLOCKS if kind == "diff"]
     lines = diff.splitlines()

@@ -308,7 +308,7 @@ def rate(folder: Path) -> Walk:
     """Walk from the start of a batch to its learning rate, with warm-up, in the optimizer."""
 
     def make() -> StepLrUpdaterHook:
-        return StepLrUpdaterHook(step=[4, 6], by_epoch=False, warmup="linear", warmup_iters=50)
+        return StepLrUpdaterHook(step=[4, 6], by_epoch=False, warmup="linear", warmup_iters=8)
 
     return _event("rate", folder, "on_train_batch_start", LOGGING_BATCH, make)
 

@@ -71,9 +71,9 @@ class LrUpdaterHook(Updater):
         (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where iterations are counted
         (mmcv fails). The whole schedule is checked before the first iteration: what would fail
         later, or be negative, raises with the optimizer and its groups, and what is odd (a rate
-        that never moves, milestones after the end or out of order, a scheduler of the module's)
-        is a warning. An argument of the wrong type is refused at construction (there it fails
-        later).
+        that never moves, milestones after the end or out of order, a warm-up longer than the run)
+        is a warning, as is a hook, a scheduler or a callback that sets the rates too. An argument
+        of the wrong type is refused at construction (there it fails later).
     """
 
     quantity = "learning rate"
