@@ -19,7 +19,7 @@ from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
 from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
-from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage import earlier_files, files
 
 __all__ = ["HookAdapter"]
 
@@ -141,18 +141,26 @@ class HookAdapter(JoinsTrainer):
         too if the adapter has a ``work_dir``; without a fit before and a ``work_dir``, it searches
         the current directory. A damaged file is skipped with a warning.
         """
-        hooks = self._of_kind(CheckpointHook)
-        directories = dict.fromkeys(hook.last_directory(self._options.work_dir) for hook in hooks)
-        paths = [path for path in map(manifest.newest_valid, directories) if path is not None]
-        return max(paths, key=files.modified) if paths else None
+        found = {self._directory_of(hook): hook for hook in self._of_kind(CheckpointHook)}
+        paths = [hook.newest_in(directory) for directory, hook in found.items()]
+        return max(filter(None, paths), key=files.modified, default=None)
 
     @property
     def best_checkpoint(self) -> str | None:
-        """The best file of the last fit, by the first key of the first hook that saves the best."""
+        """The best file by the first key of the first hook that saves the best, or None.
+
+        It is that of the last fit; in a new process it is looked for where ``last_checkpoint`` is.
+        """
         for hook in self._of_kind(BestCheckpoints):
-            if hook.best_ckpt_path:
-                return str(hook.best_ckpt_path)
+            found = hook.best_ckpt_path
+            if not found and hook.save_best:
+                found = earlier_files.best_valid(self._directory_of(hook), hook.standing().key)
+            if found:
+                return str(found)
         return None
+
+    def _directory_of(self, hook: Any) -> str:
+        return str(hook.last_directory(self._options.work_dir))
 
     def _of_kind(self, kind: type[Any]) -> list[Any]:
         return [hook for hook, _ in self.entries() if isinstance(hook, kind)]

@@ -26,6 +26,8 @@ class Target(NamedTuple):
     resumable: bool = True
     is_latest: bool = False
     """Whether the link ``latest.pth`` is to point at it, in a local directory."""
+    score: float | None = None
+    rule: str | None = None
 
 
 def save(
@@ -72,9 +74,10 @@ def record(
         crc32: The file's checksum, if known.
         rename: Gives the file its name, if it has not got it yet.
     """
-    directory, name, run, series, resumable, is_latest = target
+    directory, name, run, series, resumable, is_latest, score, rule = target
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    new = Entry(name, size, crc32, meta["epoch"], meta["iter"], now, run, series, resumable)
+    done = meta["epoch"], meta["iter"]
+    new = Entry(name, size, crc32, *done, now, run, series, resumable, score, rule)
 
     def publish() -> None:
         rename()

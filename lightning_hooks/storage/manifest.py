@@ -51,6 +51,8 @@ class Entry:
         run: The run that has written it; a run that is resumed keeps its name.
         series: The hook, and the key, within the run: files of one series supersede each other.
         resumable: Whether a run can be resumed from it, or it is for loading weights.
+        score: What a file among the best was written for.
+        rule: Which scores of its series are better, ``"greater"`` or ``"less"``.
     """
 
     name: str
@@ -62,6 +64,8 @@ class Entry:
     run: str
     series: str
     resumable: bool = True
+    score: float | None = None
+    rule: str | None = None
 
 
 ChooseOld = Callable[[list[Entry]], list[Entry]]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import posixpath
 import warnings
+from collections.abc import Mapping
 from typing import Any
+
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.storage import files, manifest, torch_files
 
@@ -13,6 +17,7 @@ __all__ = [
     "DamagedCheckpointError",
     "WeightsOnlyError",
     "load",
+    "require_lightnings",
     "require_resumable",
     "verify",
 ]
@@ -76,17 +81,37 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
             )
 
 
-def require_resumable(path: str, checkpoint: dict[str, Any]) -> None:
+def require_lightnings(trainer: L.Trainer, checkpoint: Mapping[str, Any]) -> None:
+    """Raise unless what a Trainer has read for its ``ckpt_path`` has Lightning's layout.
+
+    Raises:
+        WeightsOnlyError: if it has not; the message names the use of such a file.
+    """
+    if "pytorch-lightning_version" in checkpoint:
+        return
+    path = str(trainer.ckpt_path)
+    if trainer.state.fn == TrainerFn.FITTING:
+        require_resumable(path, checkpoint)
+    state = "['state_dict']" if "state_dict" in checkpoint else ""
+    raise WeightsOnlyError(
+        f"{path} has weights, and is no checkpoint of Lightning's. Load them before, and leave out "
+        f"ckpt_path: module.load_state_dict(torch.load({path!r}){state}); of a file that "
+        "runner.save_checkpoint() has written they are those of runner.model.module"
+    )
+
+
+def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
     """Raise unless a checkpoint has the optimizers' states, in Lightning's layout.
 
     Raises:
         WeightsOnlyError: if it has not; the message names the use of such a file.
     """
-    if "optimizer" in checkpoint and "meta" in checkpoint:
+    is_lightnings = "pytorch-lightning_version" in checkpoint
+    if "meta" in checkpoint and "state_dict" in checkpoint and not is_lightnings:
         raise WeightsOnlyError(
-            f"{path} is a checkpoint of mmcv's layout, from which Lightning cannot go on. Leave "
-            "out ckpt_path, and go on from it with a hook that calls "
-            f"runner.resume({path!r}) in before_run: "
+            f"{path} is a checkpoint of mmcv's layout, as runner.save_checkpoint() writes it, from "
+            "which Lightning cannot go on. Leave out ckpt_path, and go on from it with a hook that "
+            f"calls runner.resume({path!r}) in before_run: "
             f"ClosureHook('before_run', lambda runner: runner.resume({path!r}))"
         )
     if "state_dict" in checkpoint and "optimizer_states" not in checkpoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
@@ -25,9 +26,11 @@ from lightning_hooks.engine.driver.ownership import Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.hook_order import check_order
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.unused_events import restore_events, skip_unused_events
 from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.storage import verification
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -54,6 +57,7 @@ class DriverLifecycle(Callback):
         self._train_data = TrainData()
         self._resumed = resume.ResumeState()
         self._buffers = HookBuffers()
+        self._reading: MethodPatch | None = None
 
     @property
     def runner(self) -> Runner:
@@ -97,6 +101,11 @@ class DriverLifecycle(Callback):
                 return callback._runner.work_dir
         return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
+    @staticmethod
+    def entries_of(trainer: L.Trainer) -> list[tuple[Any, int]]:
+        """Return the hooks of all participants with their priorities, before the first fit too."""
+        return [entry for one in participants_of(trainer) for entry in one.entries()]
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run behind: a copy is the driver of another Trainer, or process."""
         return {**vars(type(self)()), "_hosted": self._hosted}
@@ -106,6 +115,8 @@ class DriverLifecycle(Callback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Collect the hooks of all participants and get ready for a fit."""
         self._buffers.patch(pl_module)
+        require = partial(verification.require_lightnings, trainer)
+        self._reading = MethodPatch(trainer.strategy, "load_checkpoint", after=require)
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         self._options = merge_options([participant.options() for participant in given])
@@ -168,6 +179,8 @@ class DriverLifecycle(Callback):
 
     def _restore(self, trainer: L.Trainer) -> None:
         self._buffers.remove_patches()
+        if self._reading is not None:
+            self._reading.remove()
         self._in_run = False
         self._train_data.end_epoch(trainer)
         self._train_data.unwatch(trainer)

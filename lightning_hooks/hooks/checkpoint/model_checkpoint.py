@@ -14,18 +14,20 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.checkpoint_choice import choosing_trainer
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
-from lightning_hooks.storage import manifest, torch_files, verification
+from lightning_hooks.storage import earlier_files, manifest, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, is_replaceable
 from lightning_hooks.utils.fsdp import has_slices
 
 __all__ = ["ModelCheckpointHook", "is_lightnings_default"]
 
 
-class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[misc]  # every_n_epochs
+class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # type: ignore[misc,override]
     """A hook that Lightning accepts as its ``ModelCheckpoint``, also for ``ckpt_path``."""
 
     # not what a ModelCheckpoint does
@@ -33,13 +35,11 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     state_dict = Callback.state_dict
     load_state_dict = Callback.load_state_dict
 
-    # attributes that others read from one
-    monitor = filename = current_score = best_model_score = None
-    mode, save_top_k, save_weights_only, verbose = "min", -1, False, False
+    # further attributes that others read from one
+    filename = None
+    verbose = False
     save_last: Any = None
-    kth_best_model_path = ""
 
-    _runner: Any = None
     _best_path_override: str = ""
     _restore: Sequence[Callable[[], None]] = ()
     _warned = False
@@ -47,9 +47,10 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Have the Trainer verify checkpoints when it reads them."""
         # by one of these hooks: with two, the first to restore would restore the other's
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         strategy, own_io = trainer.strategy, trainer.strategy.checkpoint_io
-        reads_itself = strategy.restore_checkpoint_after_setup
-        if reads_itself and "load_checkpoint" not in vars(strategy):
+        is_first = not any(isinstance(c, ModelCheckpointHook) and c._restore for c in callbacks)
+        if strategy.restore_checkpoint_after_setup and is_first:
             patch = MethodPatch(strategy, "load_checkpoint", partial(_verify, trainer))
             self._restore = (*self._restore, patch.remove)
         if is_replaceable(own_io) and getattr(own_io, "for_fit", None) is None:
@@ -58,7 +59,6 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
             )
             restore_io = partial(setattr, strategy, "checkpoint_io", own_io)
             self._restore = (*self._restore, restore_io)
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         beside = any(map(is_lightnings_default, callbacks))
         if self.hosted_at is not None and beside and not self._warned:
             self._warned = True
@@ -87,8 +87,8 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         self._restore = ()
 
     def before_run(self, runner: Any) -> None:
-        """Keep the run: its files are looked for after it too."""
-        self._runner = runner
+        """Keep the run."""
+        super().before_run(runner)
         self._best_path_override = ""
 
     # -- the files --------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
         Before the first fit the work directory is taken to be the current one.
         """
-        return manifest.newest_valid(self.last_directory()) or ""
+        return self.newest_in(self.last_directory()) or ""
 
     def export(
         self,
@@ -134,18 +134,6 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
 
     # -- where files are -------------------------------------------------------------------
 
-    def last_directory(self, work_dir: str | None = None) -> str:
-        """Return the directory of the last fit's files; before any fit, that of the next.
-
-        Args:
-            work_dir: The work directory of the next fit; the current one by default.
-        """
-        if self._runner is not None:
-            return self.directory(self._runner)
-        work_dir = work_dir or "."
-        absolute = work_dir if "://" in work_dir else os.path.abspath(work_dir)
-        return directory_of(self.out_dir, absolute)
-
     @property
     def dirpath(self) -> str:  # type: ignore[override]  # an attribute there
         """The directory, by Lightning's name."""
@@ -158,36 +146,77 @@ class ModelCheckpointHook(CheckpointWriter, ModelCheckpoint):  # type: ignore[mi
         return messages.get("last_ckpt") or messages.get("best_ckpt") or ""
 
     @property
+    def save_weights_only(self) -> bool:  # type: ignore[override]  # an attribute there
+        """Whether the files are for loading weights only."""
+        return not self.save_optimizer
+
+    def keeper_of_best(self, hooks: Sequence[Any]) -> BestFields | None:
+        """Return the hook whose best files this one shows: the first that saves the best.
+
+        Args:
+            hooks: The hooks of the Trainer.
+        """
+        return next((h for h in hooks if isinstance(h, BestFields) and h.save_best), None)
+
+    def standing(self) -> Standing:
+        """Return the best so far, by the first hook that saves the best."""
+        keeper = self.keeper_of_best(() if self._runner is None else self._runner.hooks)
+        return Standing() if keeper is None else keeper.standing()
+
+    @property
     def best_model_path(self) -> str:
-        """The file for ``ckpt_path="best"``: the run's best by the first key, else its last."""
-        return self._best_path_override or self._messages().get("best_ckpt") or self.last_model_path
+        """The file for ``ckpt_path="best"``: the best by the first key, else the last.
+
+        Before the first fit of a process it is that of the run that was last in the directory.
+        """
+        if self._best_path_override:
+            return self._best_path_override
+        if self._runner is None:
+            return self._best_of_earlier_run()
+        return super().best_model_path or self._messages().get("best_ckpt") or self.last_model_path
 
     @best_model_path.setter
     def best_model_path(self, path: str) -> None:
         self._best_path_override = path  # a launcher sets it after a fit in another process
 
-    @property
-    def best_k_models(self) -> dict[str, Any]:  # type: ignore[override]  # an attribute there
-        """The scores of the best files by path, all keys together."""
-        ranking = self._messages().get("best_ckpts") or {}
-        return {path: score for ranked in ranking.values() for score, path in ranked}
+    def _best_of_earlier_run(self) -> str:
+        """Return the best file of an earlier process, if a Trainer is looking for it."""
+        trainer = choosing_trainer()
+        if trainer is None:
+            return ""
+        keeper: Any = self.keeper_of_best([hook for hook, _ in Driver.entries_of(trainer)])
+        directory = directory_of((keeper or self).out_dir, Driver.work_dir(trainer))
+        key = None if keeper is None else keeper.standing().key
+        return earlier_files.best_valid(directory, key) or self.newest_in(directory) or ""
 
     def _messages(self) -> dict[str, Any]:
         meta = self._runner.meta if self._runner is not None else None
         found: dict[str, Any] = (meta or {}).get("hook_msgs") or {}
         return found
 
+    filename_templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
+    """Names of files that are looked for where no manifest lists any."""
+
+    def newest_in(self, directory: str, *, for_fit: bool = False) -> str | None:
+        """Return the newest file of a directory that is as it was written, None without one.
+
+        Args:
+            directory: The directory.
+            for_fit: Whether files of ``save_optimizer=False`` are passed over if there are others.
+        """
+        newest = manifest.newest_valid(directory, resumable=for_fit)
+        if for_fit and newest is None:  # the error names the reason
+            newest = manifest.newest_valid(directory)
+        return newest or earlier_files.newest_unlisted(directory, self.filename_templates)
+
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
         """Return the file for ``ckpt_path="last"``, also before any fit."""
         directory = directory_of(self.out_dir, Driver.work_dir(trainer))
-        fitting = trainer.state.fn == TrainerFn.FITTING
-        newest = manifest.newest_valid(directory, resumable=fitting)
-        if fitting and newest is None:  # the error names the reason
-            newest = manifest.newest_valid(directory)
+        newest = self.newest_in(directory, for_fit=trainer.state.fn == TrainerFn.FITTING)
         return {newest} if newest else set()
 
     def __getstate__(self) -> dict[str, Any]:
-        of_fit = ("_runner", "_restore", "_others")
+        of_fit = ("_restore", "_others")
         return {k: v for k, v in super().__getstate__().items() if k not in of_fit}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -72,11 +73,20 @@ class CheckpointWriter(Hook):
     _background: BackgroundSaver | None = None
     _begun: str = ""
     """The last run whose directory was looked at."""
+    _runner: Any = None
 
     @property
     def writes_files(self) -> bool:
         """Whether the hook writes files, as this one does."""
         return True
+
+    def before_run(self, runner: Any) -> None:
+        """Keep the run: its files are looked for after it too."""
+        super().before_run(runner)
+        self._runner = runner
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_runner"}
 
     def _init_writing(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
         """Check and set the arguments of these names."""
@@ -99,6 +109,18 @@ class CheckpointWriter(Hook):
     def directory(self, runner: Any) -> str:
         """Return the directory of the files, by mmcv's rule for ``out_dir``."""
         return directory_of(self.out_dir, runner.work_dir)
+
+    def last_directory(self, work_dir: str | None = None) -> str:
+        """Return the directory of the last fit's files; before any fit, that of the next.
+
+        Args:
+            work_dir: The work directory of the next fit; the current one by default.
+        """
+        if self._runner is not None:
+            return self.directory(self._runner)
+        work_dir = work_dir or "."
+        absolute = work_dir if "://" in work_dir else os.path.abspath(work_dir)
+        return directory_of(self.out_dir, absolute)
 
     def _prepare_directory(self, runner: Any, *, make: bool) -> str:
         """Check the directory, and make it, so that an error comes before training."""

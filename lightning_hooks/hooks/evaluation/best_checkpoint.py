@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
@@ -14,7 +13,7 @@ __all__ = ["BestCheckpointHook"]
 
 
 @HOOKS.register_module()
-class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  # every_n_epochs
+class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,override]  # every_n_epochs
     """Keep the checkpoints with the best of the values logged in the Trainer's validation.
 
     After each ``interval``-th epoch's validation every key is compared by its own rule; where the
@@ -91,8 +90,3 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc]  
             background=background,
             on_saved=on_saved,
         )
-
-    def before_run(self, runner: Any) -> None:
-        """Take the best so far from ``runner.meta``."""
-        super().before_run(runner)
-        ModelCheckpointHook.before_run(self, runner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
 from lightning_hooks.hooks.checkpoint.model_checkpoint import (
     ModelCheckpointHook,
     is_lightnings_default,
@@ -20,6 +21,7 @@ from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.hooks.evaluation.best_rule import BestRules, best_name, number, ranked
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.earlier_files import best_series
 from lightning_hooks.storage.manifest import Entry
 
 __all__ = ["BestCheckpoints"]
@@ -34,7 +36,7 @@ class _Due(NamedTuple):
     """For the log, as in "3 epoch"."""
 
 
-class BestCheckpoints(BestRules, CheckpointWriter):
+class BestCheckpoints(BestRules, BestFields, CheckpointWriter):
     """Compare scores by mmcv's rules, and write a checkpoint where one is among the best.
 
     The scores and paths are in ``runner.meta``, and so in every checkpoint. A file that is no
@@ -55,6 +57,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
 
     best_ckpt_path: str | None = None
     _due: list[_Due] | None = None
+    _current: float | None = None
     _deleted: set[str]
     """Files that the writer, perhaps a thread, has deleted, until the rankings are updated."""
 
@@ -67,7 +70,8 @@ class BestCheckpoints(BestRules, CheckpointWriter):
 
     def before_run(self, runner: Any) -> None:
         """Take the best so far from ``runner.meta``."""
-        self._due, self._deleted = None, set()
+        super().before_run(runner)
+        self._due, self._deleted, self._current = None, set(), None
         if self.save_best is None:
             return
         if runner.meta is None:
@@ -80,6 +84,20 @@ class BestCheckpoints(BestRules, CheckpointWriter):
         directory = self._prepare_directory(runner, make=bool(self.out_dir))
         if self.out_dir:
             runner.logger.info("The best checkpoint will be saved to %s", directory)
+
+    def keeper_of_best(self, hooks: Sequence[Any]) -> BestFields:
+        """Return the hook itself."""
+        return self
+
+    def standing(self) -> Standing:
+        """Return the best by the first key."""
+        key, ranking = self.key_indicator, []
+        if key not in self._rules:  # "auto", before the first score
+            return Standing(keep=self.keep_best)
+        if self._runner is not None and self._runner.meta:
+            ranking = self._ranking(self._runner, key)[: self.keep_best]
+        kept = [(score, path) for score, path in ranking if path]
+        return Standing(key, self.rule, self.keep_best, kept, self._current)
 
     def _all_of_run(self, runner: Any) -> list[Any]:
         return [h for h in runner.hooks if isinstance(h, BestCheckpoints) and h.save_best]
@@ -141,7 +159,7 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             suffix = self._suffix(runner, key)
             messages[f"best_score{suffix}"], messages[f"best_ckpt{suffix}"] = ranking[0]
             if key == self.key_indicator:
-                self.best_ckpt_path = ranking[0][1]
+                self.best_ckpt_path, self._current = ranking[0][1], score
             self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
 
     def _evaluated_at(self, runner: Any) -> tuple[int, str]:
@@ -154,10 +172,11 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             return
         messages = runner.meta["hook_msgs"]
         own = {k: v for k, v in messages.items() if k.startswith("best_")}
-        found = runner.trainer.strategy.broadcast((self._due, own, self.best_ckpt_path))
+        decision = self._due, own, self.best_ckpt_path, self._current
+        found = runner.trainer.strategy.broadcast(decision)
         for key in own:
             del messages[key]
-        self._due, of_rank_0, self.best_ckpt_path = found
+        self._due, of_rank_0, self.best_ckpt_path, self._current = found
         messages.update(of_rank_0)
 
     # -- the files -------------------------------------------------------------------------
@@ -169,9 +188,12 @@ class BestCheckpoints(BestRules, CheckpointWriter):
             return
         for one in due:
             directory, name = self.directory(runner), os.path.basename(one.path)
-            series = f"best {one.key}"
-            target = Target(directory, name, runner.run_id, series, self.save_optimizer)
             ranking = self._ranking(runner, one.key)
+            target = Target(
+                *(directory, name, runner.run_id, best_series(one.key), self.save_optimizer),
+                score=next((score for score, path in ranking if path == one.path), None),
+                rule="greater" if self._rules[one.key][1] < 0 else "less",
+            )
             old = {
                 path: os.path.basename(path)
                 for _, path in ranking[self.keep_best :]

@@ -453,6 +453,28 @@ def test_save_checkpoint_writes_mmcvs_layout_and_resume_reads_it(tmp_path: Path)
     assert torch.equal(again.net.weight, module.net.weight)
 
 
+@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+@pytest.mark.parametrize("hook", [EMAHook, CheckpointHook])
+def test_ckpt_path_of_a_file_of_mmcvs_layout_says_what_to_write(
+    tmp_path: Path, hook: Any, host: bool
+) -> None:
+    save = old(after_run=lambda runner: runner.save_checkpoint(runner.work_dir))
+    module = fit(tmp_path, save, batches=1).lightning_module
+    path = str(next(tmp_path.glob("epoch_*.pth")))
+    with pytest.raises(KeyError, match=r"of mmcv's layout.*ClosureHook\('before_run', lambda"):
+        fit(tmp_path, hook(), host=host, ckpt_path=path)
+    trainer = make_trainer(tmp_path, HookAdapter([hook()]))
+    with pytest.raises(KeyError, match=r"no checkpoint of Lightning's.*\['state_dict'\]\); of"):
+        trainer.validate(TinyModule(), make_loader(), ckpt_path=path)
+    assert "load_checkpoint" not in vars(trainer.strategy)
+    again = TinyModule(seed=5)
+    again.load_state_dict(torch.load(path)["state_dict"])  # as the message writes it
+    assert torch.equal(again.net.weight, module.net.weight)
+    torch.save(module.net.state_dict(), path)
+    with pytest.raises(KeyError, match=r"load_state_dict\(torch.load\('.*'\)\);"):
+        fit(tmp_path, hook(), host=host, ckpt_path=path)
+
+
 def test_resume_from_a_checkpoint_of_lightnings(tmp_path: Path) -> None:
     class Save(Hook):
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:

@@ -1,0 +1,108 @@
+"""Find the checkpoints of earlier runs: the best, and those that no manifest lists."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import string
+import warnings
+from collections.abc import Sequence
+
+from lightning_hooks.storage import files, manifest
+
+__all__ = ["best_series", "best_valid", "newest_unlisted"]
+
+
+def best_series(key: str) -> str:
+    """Return the series of the best files by a key; see :class:`~.manifest.Entry`."""
+    return f"best {key}"
+
+
+def best_valid(directory: str, key: str | None = None) -> str | None:
+    """Return the path of the best checkpoint that is as it was written, None if there is none.
+
+    It is the best of one run: of those that have kept the best, the one that wrote last. Better
+    ones that are damaged or missing are warned of.
+
+    Args:
+        directory: The directory of the files.
+        key: The name of the score; None for that of the file written last.
+    """
+    prefix = best_series(key or "")
+    scored = [
+        entry
+        for entry in manifest.read(directory)
+        if isinstance(entry.score, (int, float))
+        and (entry.series == prefix if key else entry.series.startswith(prefix))
+    ]
+    if not scored:
+        return None
+    last = scored[-1]
+    best_first = sorted(
+        (entry for entry in scored if (entry.run, entry.series) == (last.run, last.series)),
+        key=lambda entry: entry.score or 0,
+        reverse=last.rule == "greater",
+    )
+    passed: list[str] = []
+    for entry in best_first:
+        problem, path = manifest.flaw(directory, entry), files.join(directory, entry.name)
+        if not problem:
+            if passed:
+                warnings.warn(f"{'; '.join(passed)}: {path} is taken instead", stacklevel=2)
+            return path
+        passed.append(f"{path} {problem}")
+    warnings.warn(f"{'; '.join(passed)}: no best checkpoint is left", stacklevel=2)
+    return None
+
+
+def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
+    """Return the path of the newest checkpoint that the manifest does not list, None without one.
+
+    That is what ``latest.pth`` points at, else the file with the greatest number by the first of
+    the templates that has any. It cannot be verified, which is warned of.
+
+    Args:
+        directory: The directory of the files.
+        templates: Names with ``{}`` for the number.
+    """
+    listed = {entry.name for entry in manifest.read(directory)}
+    for template in templates:
+        numbers = {
+            name: number for name, number in _numbered(directory, template) if name not in listed
+        }
+        if numbers:
+            linked = _target_of_link(directory)
+            name = linked if linked in numbers else max(numbers, key=lambda x: numbers[x])
+            path = files.join(directory, name)
+            warnings.warn(
+                f"{path} is in no {manifest.NAME} beside it, so it is not known whether it is as "
+                "it was written; it is taken for the newest checkpoint. For another one write its "
+                "path as ckpt_path; to begin anew, leave ckpt_path out",
+                stacklevel=2,
+            )
+            return path
+    return None
+
+
+def _numbered(directory: str, template: str) -> list[tuple[str, int]]:
+    """Return the names in a directory that a template makes, with their numbers."""
+    parts = [(text, field) for text, field, _, _ in string.Formatter().parse(template)]
+    wildcard = "".join(glob.escape(text) + "*" * (field is not None) for text, field in parts)
+    pattern = "".join(re.escape(text) + r"(\d+)" * (field is not None) for text, field in parts)
+    if files.is_local(directory):
+        names = glob.glob(wildcard, root_dir=directory.removeprefix("file://"))
+    else:
+        fs, target = files.filesystem(files.join(directory, wildcard))
+        start = len(files.filesystem(directory)[1].rstrip("/")) + 1
+        names = [str(path)[start:] for path in fs.glob(target)]
+    found = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
+    return [(name, int(match[1])) for name, match in found if match]
+
+
+def _target_of_link(directory: str) -> str:
+    """Return the name that ``latest.pth`` points at, an empty string without it."""
+    if not files.is_local(directory):
+        return ""
+    link = os.path.join(directory.removeprefix("file://"), manifest.LATEST)
+    return os.readlink(link) if os.path.islink(link) else ""

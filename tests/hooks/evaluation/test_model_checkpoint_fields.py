@@ -1,0 +1,267 @@
+"""The attributes of a ModelCheckpoint, beside a real one; its paths in a new process."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+
+from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, HookAdapter
+from lightning_hooks.storage import earlier_files, manifest
+from support import training
+from support.processes import run_program
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:You're resuming from a checkpoint that ended", "ignore:Checkpoint directory"
+)
+fit = partial(training.fit, val=1, num_sanity_val_steps=0)
+KINDS = {
+    "BestCheckpointHook": BestCheckpointHook,
+    "CheckpointHook": partial(CheckpointHook, save_last=False, create_symlink=False),
+    "EvalHook": EvalHook,
+}
+kinds = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS.keys())
+SCORES = [0.5, 0.75, 0.25, 0.875, 0.125, 0.625, 0.9375, 0.0625]
+
+
+class Scores(TinyModule):
+    """Logs a given score in each validation; the weight is the score."""
+
+    def __init__(self, key: str = "acc", scores: Any = SCORES) -> None:
+        super().__init__()
+        self.key, self.scores = key, scores
+        self.seen: list[float] = []
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        if self.trainer.state.fn == "fit":
+            self.log(self.key, self.scores[self.global_step // 2 - 1])
+        self.seen.append(float(self.net.weight[0, 0]))
+
+    test_step = validation_step
+
+    def on_validation_start(self) -> None:
+        if self.trainer.state.fn == "fit":
+            torch.nn.init.constant_(self.net.weight, self.scores[self.global_step // 2 - 1])
+
+
+def fields(callback: Any) -> dict[str, Any]:
+    """Return the fields, with a file's iteration in place of its path."""
+
+    def number(path: Any) -> Any:
+        return torch.load(path, weights_only=True)["global_step"] if path else path
+
+    scores = {name: getattr(callback, name) for name in ("current_score", "best_model_score")}
+    return {
+        **scores,
+        "kth_value": callback.kth_value,
+        "best_k_models": {number(p): s for p, s in callback.best_k_models.items()},
+        "best_model_path": number(callback.best_model_path),
+        "kth_best_model_path": number(callback.kth_best_model_path),
+        "of_the_run": [callback.monitor, callback.mode, callback.save_top_k],
+    }
+
+
+class Compare(Callback):
+    """Compares the fields when an epoch has ended, and what was due is written."""
+
+    def __init__(self, ours: Any, real: ModelCheckpoint) -> None:
+        self.ours, self.real, self.compared = ours, real, 0
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: Any) -> None:
+        if trainer.current_epoch:
+            self.on_train_end(trainer, pl_module)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        found, want = fields(self.ours), fields(self.real)
+        if len(self.real.best_k_models) < self.real.save_top_k:  # Lightning's is not set yet
+            want["kth_best_model_path"] = ""
+        assert found == want
+        assert found["best_model_score"].dtype == want["best_model_score"].dtype
+        self.compared += 1
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("rule", "keep", "every", "by_epoch"), [("greater", 1, 1.0, True), ("less", 2, 0.5, None)]
+)
+def test_fields_are_filled_as_a_model_checkpoints(tmp_path, make, rule, keep, every, by_epoch):
+    ours = make(save_best="acc", rule=rule, keep_best=keep)
+    mode = "max" if rule == "greater" else "min"
+    options = {"module": Scores, "val_check_interval": every} | (
+        {} if by_epoch else {"by_epoch": False}
+    )
+    for epochs, ckpt_path in ((2, None), (4, tmp_path / "last.ckpt")):
+        ours = make(save_best="acc", rule=rule, keep_best=keep)
+        real = ModelCheckpoint(tmp_path / "real", monitor="acc", mode=mode, save_top_k=keep)
+        real.kth_value, real.filename = None, "{step}"  # type: ignore[assignment]
+        compare = Compare(ours, real)
+        trainer = fit(
+            *(tmp_path, ours),
+            callbacks=[compare, real],
+            max_epochs=epochs,
+            ckpt_path=ckpt_path,
+            **options,
+        )
+        assert compare.compared == (2 if epochs == 2 else 3)
+        trainer.save_checkpoint(tmp_path / "last.ckpt")
+
+
+def test_fields_before_a_fit_and_in_copies(tmp_path):
+    for make in KINDS.values():
+        hook = make(save_best="acc", keep_best=3)
+        assert [hook.monitor, hook.mode, hook.save_top_k] == ["acc", "max", 3]
+        assert hook.best_model_path == hook.kth_best_model_path == ""
+        assert hook.best_model_score is hook.current_score is hook.kth_value is None
+        fit(tmp_path, hook, module=Scores)
+        for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
+            assert (other._runner, other.best_k_models) == (None, {})
+    plain = CheckpointHook()
+    assert (plain.monitor, plain.mode, plain.best_k_models) == (None, "min", {})
+    assert BestCheckpointHook("auto", "less").monitor is None
+    assert CheckpointHook(save_optimizer=False).save_weights_only
+
+
+def test_each_of_several_hooks_shows_its_own_best(tmp_path):
+    class Both(Scores):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            super().validation_step(batch, batch_idx)
+            self.log("val_loss", SCORES[self.global_step // 2 - 1])
+
+    hooks = [BestCheckpointHook("acc"), BestCheckpointHook("val_loss"), CheckpointHook()]
+    trainer = fit(tmp_path, *hooks, module=Both, max_epochs=3)
+    shown = [Path(c.best_model_path).name for c in trainer.checkpoint_callbacks]
+    assert shown == ["best_acc_epoch_2.pth", "best_val_loss_epoch_3.pth", "best_acc_epoch_2.pth"]
+    assert [c.mode for c in trainer.checkpoint_callbacks] == ["max", "min", "max"]
+
+
+# -- a new process -------------------------------------------------------------------------------
+
+
+def new_trainer(tmp_path: Path, make: Any, **arguments: Any) -> L.Trainer:
+    """Return a Trainer as a new process makes it: an EvalHook stands beside a CheckpointHook."""
+    hook = make(save_best="acc")
+    callbacks = [hook, CheckpointHook()] if type(hook) is EvalHook else [hook]
+    return make_trainer(
+        *(tmp_path, *callbacks), enable_checkpointing=True, num_sanity_val_steps=0, **arguments
+    )
+
+
+@kinds
+@pytest.mark.parametrize("every", [1.0, 0.5])
+def test_best_in_a_new_process(tmp_path, make, every):
+    loaders = make_loader(), make_loader(1)
+    trainer = new_trainer(tmp_path, make, max_epochs=3, val_check_interval=every)
+    trainer.fit(Scores(), *loaders)
+    best = trainer.checkpoint_callback.best_model_path
+    score = {1.0: 0.875, 0.5: 0.875}[every]
+    for call in ("validate", "test"):
+        module, trainer = Scores(), new_trainer(tmp_path, make)
+        assert trainer.checkpoint_callback.best_model_path == ""
+        getattr(trainer, call)(module, loaders[1], ckpt_path="best", verbose=False)
+        assert (trainer.ckpt_path, module.seen) == (best, [score])
+    trainer = new_trainer(tmp_path, make, max_epochs=4, val_check_interval=every)
+    trainer.fit(Scores(), *loaders, ckpt_path="best")
+    assert trainer.ckpt_path == best
+    assert Path(trainer.checkpoint_callback.best_model_path).name == "best_acc_iter_14.pth" or (
+        every == 1.0 and trainer.checkpoint_callback.best_model_path == best
+    )
+
+
+@pytest.mark.slow
+def test_best_in_a_process_of_its_own(tmp_path):
+    fit(tmp_path, BestCheckpointHook("acc"), module=Scores)
+    program = """
+import sys
+from support.training import TinyModule, make_loader, make_trainer
+from lightning_hooks import BestCheckpointHook
+trainer = make_trainer(sys.argv[1], BestCheckpointHook("acc"), enable_checkpointing=True)
+trainer.validate(TinyModule(), make_loader(1), ckpt_path="best")
+print("path", trainer.ckpt_path)
+"""
+    said = run_program(program, tmp_path)
+    assert said.strip().endswith("path " + str(tmp_path / "best_acc_epoch_1.pth"))
+
+
+def test_best_in_a_new_process_in_out_dir_and_in_an_adapter(tmp_path):
+    hook = BestCheckpointHook("acc", out_dir=tmp_path / "out")
+    fit(tmp_path / "w", hook, module=Scores, max_epochs=2)
+    again = BestCheckpointHook("acc", out_dir=tmp_path / "out")
+    trainer = make_trainer(tmp_path / "w", again, enable_checkpointing=True)
+    trainer.validate(Scores(), make_loader(1), ckpt_path="best", verbose=False)
+    assert trainer.ckpt_path == hook.best_model_path
+    for hosted in (BestCheckpointHook("acc"), CheckpointHook(save_best="acc"), EvalHook(None)):
+        adapter = HookAdapter([hosted], work_dir=tmp_path / "out" / "w")
+        want = None if type(hosted) is EvalHook else hook.best_model_path
+        assert adapter.best_checkpoint == want
+
+
+def test_the_best_that_is_damaged_is_passed_over(tmp_path):
+    fit(tmp_path, BestCheckpointHook("acc", keep_best=2), module=Scores, max_epochs=4)
+    best = Path(str(earlier_files.best_valid(str(tmp_path), "acc")))
+    assert best.name == "best_acc_epoch_2.pth"
+    best.write_bytes(best.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=r"has \d+ bytes of.*epoch_1.pth is taken instead"):
+        assert earlier_files.best_valid(str(tmp_path)).endswith("epoch_1.pth")
+    (tmp_path / "best_acc_epoch_1.pth").unlink()
+    with pytest.warns(UserWarning, match="no best checkpoint is left"):
+        assert earlier_files.best_valid(str(tmp_path)) is None
+    assert earlier_files.best_valid(str(tmp_path), "val_loss") is None
+
+
+def test_without_a_best_file_best_is_the_last_in_a_new_process_too(tmp_path):
+    fit(tmp_path, CheckpointHook(interval=1), module=Scores, max_epochs=2)
+    trainer = make_trainer(tmp_path, CheckpointHook(), enable_checkpointing=True)
+    trainer.validate(Scores(), make_loader(1), ckpt_path="best", verbose=False)
+    assert trainer.ckpt_path == str(tmp_path / "epoch_2.pth")
+    trainer = make_trainer(tmp_path / "empty", CheckpointHook(), enable_checkpointing=True)
+    with pytest.raises(ValueError, match="not configured to save the best model"):
+        trainer.validate(Scores(), make_loader(1), ckpt_path="best", verbose=False)
+
+
+# -- files without a manifest --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "template", "link"),
+    [(False, None, True), (True, None, False), (False, "sub/run_{:03d}.pth", False)],
+)
+def test_last_finds_files_that_no_manifest_lists(tmp_path, host, template, link):
+    arguments = {"interval": 1, "filename_tmpl": template, "create_symlink": False}
+    fit(tmp_path, CheckpointHook(**arguments), module=TinyModule, max_epochs=10, batches=1)
+    (tmp_path / manifest.NAME).unlink()
+    (tmp_path / "epoch_99.pth.tmp").write_text("none of ours")
+    names = [(template or "epoch_{}.pth").format(n) for n in (10, 9)]
+    if link:
+        (tmp_path / manifest.LATEST).symlink_to(names[1])
+    want = str(tmp_path / names[link])
+    module, hook = TinyModule(), CheckpointHook(**arguments)
+    with pytest.warns(UserWarning, match="is in no checkpoints.json beside it"):
+        path: Any = HookAdapter([hook], work_dir=tmp_path).last_checkpoint
+    assert path == want
+    options = {"module": module, "max_epochs": 11, "batches": 1, "host": host}
+    if not host:
+        path = "last"
+        warned = pytest.warns(UserWarning, match="is in no checkpoints.json beside it")
+    with contextlib.nullcontext() if host else warned:
+        assert fit(tmp_path, hook, ckpt_path=path, **options).ckpt_path == want
+    assert len(module.losses) == 11 - (9 if link else 10)
+
+
+def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
+    path = f"memory://{tmp_path.name}/run"
+    hook = CheckpointHook(interval=2, by_epoch=False, out_dir=path, save_last=False)
+    fit(tmp_path / "run", hook, module=TinyModule, batches=4)
+    fs, target = manifest.files.filesystem(f"{path}/run/{manifest.NAME}")
+    fs.rm(target)
+    with pytest.warns(UserWarning, match="iter_4.pth is in no"):
+        assert CheckpointHook().newest_in(f"{path}/run") == f"{path}/run/iter_4.pth"
+    assert CheckpointHook().newest_in(str(tmp_path / "nothing")) is None
