@@ -29,31 +29,19 @@ def best_valid(directory: str, key: str | None = None) -> str | None:
         directory: The directory of the files.
         key: The name of the score; None for that of the file written last.
     """
-    prefix = best_series(key or "")
-    scored = [
-        entry
+    series = best_series(key or "")
+    scored = {  # of a name the last entry
+        entry.name: entry
         for entry in manifest.read(directory)
         if isinstance(entry.score, (int, float))
-        and (entry.series == prefix if key else entry.series.startswith(prefix))
-    ]
-    if not scored:
+        and (entry.series == series if key else entry.series.startswith(series))
+    }
+    last = next(reversed(scored.values()), None)
+    if last is None:
         return None
-    last = scored[-1]
-    best_first = sorted(
-        (entry for entry in scored if (entry.run, entry.series) == (last.run, last.series)),
-        key=lambda entry: entry.score or 0,
-        reverse=last.rule == "greater",
-    )
-    passed: list[str] = []
-    for entry in best_first:
-        problem, path = manifest.flaw(directory, entry), files.join(directory, entry.name)
-        if not problem:
-            if passed:
-                warnings.warn(f"{'; '.join(passed)}: {path} is taken instead", stacklevel=2)
-            return path
-        passed.append(f"{path} {problem}")
-    warnings.warn(f"{'; '.join(passed)}: no best checkpoint is left", stacklevel=2)
-    return None
+    of_run = [e for e in scored.values() if (e.run, e.series) == (last.run, last.series)]
+    best_first = sorted(of_run, key=lambda e: e.score or 0, reverse=last.rule == "greater")
+    return manifest.first_valid(directory, best_first)
 
 
 def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:

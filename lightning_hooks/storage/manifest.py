@@ -26,6 +26,7 @@ __all__ = [
     "Manifest",
     "add",
     "begin",
+    "first_valid",
     "flaw",
     "is_run",
     "newest_valid",
@@ -248,20 +249,26 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
         directory: The directory in which a ``CheckpointHook`` has written.
         resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
     """
-    directory = os.fspath(directory)
+    entries = [entry for entry in read(directory) if entry.resumable or not resumable]
+    return first_valid(os.fspath(directory), entries[::-1])
+
+
+def first_valid(directory: str, entries: Sequence[Entry]) -> str | None:
+    """Return the path of the first of the files that is as it was written, None if there is none.
+
+    Those before it are warned of.
+    """
     passed: dict[str, str] = {}  # a file may be listed for several hooks
-    for entry in reversed(read(directory)):
-        if resumable and not entry.resumable:
-            continue
+    for entry in entries:
         path = files.join(directory, entry.name)
         problem = flaw(directory, entry)
         if not problem:
             if passed:
-                warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=2)
+                warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=3)
             return path
         passed[path] = problem
     if passed:
-        warnings.warn(f"{_problems(passed)}: no valid checkpoint is left", stacklevel=2)
+        warnings.warn(f"{_problems(passed)}: no valid checkpoint is left", stacklevel=3)
     return None
 
 

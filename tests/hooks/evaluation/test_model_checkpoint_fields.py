@@ -212,7 +212,7 @@ def test_the_best_that_is_damaged_is_passed_over(tmp_path):
     with pytest.warns(UserWarning, match=r"has \d+ bytes of.*epoch_1.pth is taken instead"):
         assert earlier_files.best_valid(str(tmp_path)).endswith("epoch_1.pth")
     (tmp_path / "best_acc_epoch_1.pth").unlink()
-    with pytest.warns(UserWarning, match="no best checkpoint is left"):
+    with pytest.warns(UserWarning, match="no valid checkpoint is left"):
         assert earlier_files.best_valid(str(tmp_path)) is None
     assert earlier_files.best_valid(str(tmp_path), "val_loss") is None
 
