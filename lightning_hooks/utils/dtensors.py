@@ -15,6 +15,7 @@ __all__ = [
     "gathered",
     "is_sharded",
     "largest_of_ranks",
+    "load_whole",
     "local_part",
     "reshard",
     "rows_of",
@@ -66,8 +67,10 @@ def sharded_like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
 def shard_of(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
     """Return this rank's part of a whole tensor, with the sharding, device and type of another one.
 
-    There is no communication: every rank has the whole.
+    There is no communication: every rank has the whole, or its own part of it already.
     """
+    if is_sharded(whole):
+        return local_part(whole).to(local_part(tensor))
     if not is_sharded(tensor):
         return whole.to(tensor)
     from torch.distributed.tensor import Replicate
@@ -101,6 +104,20 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
         if keeps:
             found[uncompiled_key(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
     return found
+
+
+def load_whole(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """Load whole tensors into a module of sharded ones; every rank has them all.
+
+    Args:
+        module: The module.
+        state: The tensors, by the keys of distributed checkpoints, see :func:`uncompiled_key`.
+    """
+    with torch.no_grad():
+        for key, tensor in module.state_dict(keep_vars=True).items():
+            whole = state.get(key, state.get(uncompiled_key(key)))
+            if whole is not None:
+                local_part(tensor).copy_(shard_of(whole, tensor))
 
 
 def largest_of_ranks(value: torch.Tensor, mesh: Any) -> torch.Tensor:

@@ -369,6 +369,12 @@ def test_a_schedule_of_what_has_none() -> None:
 
 # -- what Lightning answers by itself ------------------------------------------------------
 
+
+class Stateful(Hook):
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -378,7 +384,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
         (lambda: [OldHook()], "'OldHook' object has no attribute 'on_exception'"),
         (lambda: [[IterTimerHook()]], "'list' object has no attribute 'on_exception'"),
         (OldHook, "'OldHook' object is not iterable"),
-        (lambda: [EMAHook(), EMAHook()], "Found more than one stateful callback of type"),
+        (lambda: [Stateful(), Stateful()], "Found more than one stateful callback of type"),
         (lambda: [CheckpointHook()], "found `ModelCheckpoint` in callbacks list"),
     ],
 )

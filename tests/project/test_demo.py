@@ -106,7 +106,7 @@ def test_resuming_equals_not_stopping_bit_for_bit(
 
 def test_the_checkpoints_hold_weights_average_and_optimizer(uninterrupted: Path) -> None:
     checkpoint = load(uninterrupted / "epoch_3.pth")
-    weights, average = checkpoint["state_dict"], checkpoint["ema_state_dict"]
+    average, weights = checkpoint["state_dict"], checkpoint["current_model_state"]
     assert average.keys() == weights.keys()
     assert not torch.equal(weights["net.0.weight"], average["net.0.weight"])
     assert torch.equal(weights["net.1.running_mean"], average["net.1.running_mean"])

@@ -22,7 +22,7 @@ FLOORS = (
     ("engine.points", "engine.priority", "engine.registry"),
     ("engine.error_notes", "engine.usage_errors"),
     ("engine.participant",),
-    ("engine.hook_order",),
+    ("engine.hook_order", "engine.hook_states"),
     ("engine.hook_list",),
     ("engine.lightning_api",),
     ("engine.runner",),

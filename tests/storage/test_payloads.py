@@ -72,7 +72,7 @@ def fit(folder: Path, *hooks: Any, **arguments: Any) -> Any:
 
 def forge(path: Path, fired: Path) -> None:
     content = torch.load(path, weights_only=True) if path.exists() else {}
-    content = {**content, "ema_state_dict": Payload(fired), "batch": Payload(fired)}
+    content = {**content, "current_model_state": Payload(fired), "batch": Payload(fired)}
     torch.save(content, path)
     directory = str(path.parent)
     size, crc32 = path.stat().st_size, checksum(str(path))

@@ -120,6 +120,19 @@ def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
+def raw_in(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Return the weights with which training goes on from a checkpoint."""
+    raw: dict[str, Any] = checkpoint.get("current_model_state", checkpoint["state_dict"])
+    return raw
+
+
+def averages_in(checkpoint: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the averages in a checkpoint, in the order of the hooks."""
+    entries = checkpoint["lightning_hooks"]["averages"]
+    own = (one["state_dict"] for one in entries)
+    return [checkpoint["state_dict"] if state is None else state for state in own]
+
+
 class Probe(Callback):
     """Notes the weights that each event sees."""
 

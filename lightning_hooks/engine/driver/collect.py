@@ -15,7 +15,14 @@ from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.default_logger import default_logger
 
-__all__ = ["HostedHooks", "callbacks_of", "make_runner", "participants_of", "work_dir_of"]
+__all__ = [
+    "HostedHooks",
+    "callbacks_of",
+    "hooks_of",
+    "make_runner",
+    "participants_of",
+    "work_dir_of",
+]
 
 
 def callbacks_of(trainer: L.Trainer) -> list[Callback]:
@@ -26,6 +33,15 @@ def callbacks_of(trainer: L.Trainer) -> list[Callback]:
 def participants_of(trainer: L.Trainer) -> list[Participant]:
     """Return the callbacks that bring hooks into the Trainer."""
     return [callback for callback in callbacks_of(trainer) if isinstance(callback, Participant)]
+
+
+def hooks_of(trainer: L.Trainer) -> list[Any]:
+    """Return the hooks of all participants in the order given, in an adapter or not."""
+    found: dict[int, Any] = {}
+    for participant in participants_of(trainer):
+        for hook, _ in participant.entries():
+            found.setdefault(id(hook), hook)
+    return [*found.values()]
 
 
 def make_runner(trainer: L.Trainer, module: L.LightningModule, options: RunnerOptions) -> Runner:

@@ -16,6 +16,7 @@ from typing import Any
 import lightning as L
 import torch
 
+from lightning_hooks.engine.driver.resume import adopt
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.utils.fsdp import state_here
 
@@ -30,10 +31,17 @@ class HookBuffers:
         self._load_patch: MethodPatch | None = None
         self._save_patch: MethodPatch | None = None
 
-    def patch(self, module: L.LightningModule) -> None:
+    def patch(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Take the keys out when a checkpoint is loaded into the module."""
         self.remove_load_patch()
-        self._load_patch = MethodPatch(module, "on_load_checkpoint", partial(self._sort, module))
+        load = partial(self._load, trainer, module)
+        self._load_patch = MethodPatch(module, "on_load_checkpoint", load)
+
+    def _load(
+        self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        adopt(trainer, checkpoint)  # first: it may replace the state dict
+        self._sort(module, checkpoint)
 
     def remove_load_patch(self) -> None:
         """Restore the module's ``on_load_checkpoint``; a second call changes nothing."""

@@ -114,7 +114,7 @@ class DriverLifecycle(Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Collect the hooks of all participants and get ready for a fit."""
-        self._buffers.patch(pl_module)
+        self._buffers.patch(trainer, pl_module)
         require = partial(verification.require_lightnings, trainer)
         self._reading = MethodPatch(trainer.strategy, "load_checkpoint", after=require)
         hosted = self._hosted

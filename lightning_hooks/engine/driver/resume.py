@@ -5,17 +5,28 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.train_data import resume_warning
+from lightning_hooks.engine.hook_states import (
+    Identity,
+    adopt_states,
+    has_no_owner,
+    saved_identities,
+)
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.plain_types import plain_groups
 
-__all__ = ["KEY", "ResumeState", "write"]
+__all__ = ["KEY", "ResumeState", "adopt", "write"]
 
 KEY = "lightning_hooks"
 
@@ -36,6 +47,8 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     log_buffer     the values of steps that are still to be averaged
     text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
     buffers        buffers that hooks have added to the model (see ``hook_buffers.py``)
+    hooks          classes and arguments of the hooks that may have a state (``hook_states.py``)
+    averages       averages of the weights (:mod:`lightning_hooks.hooks.averaging.base`)
     =============  =======================================================================
 
     Args:
@@ -64,7 +77,30 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
         "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
+        "hooks": saved_identities(hooks_of(trainer)),
     }
+
+
+def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
+    """Give each hook its own state, and the module the weights with which training goes on.
+
+    A warning names each state that no hook takes, and each hook that finds none.
+
+    Args:
+        trainer: The Trainer that loads the checkpoint.
+        checkpoint: Lightning's dict, changed.
+    """
+    entry = checkpoint.get(KEY) or {}
+    warnings = adopt_states(checkpoint, entry.get("hooks"), hooks_of(trainer))
+    if trainer.state.fn != TrainerFn.FITTING:
+        return
+    # those that a hook averages on with are gone by now; one without tensors had not begun
+    averages = [one for one in entry.pop("averages", ()) if one["state_dict"] != {}]
+    left = [Identity(one["class"], one["arguments"]) for one in averages]
+    if restore_raw_weights(trainer, checkpoint) and not left:
+        left = [Identity("EMAWeightAveraging", {})]  # of Lightning
+    for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
+        rank_zero_warn(warning)
 
 
 class ResumeState:

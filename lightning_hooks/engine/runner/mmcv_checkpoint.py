@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.engine.lightning_api.weight_averaging import has_average, raw_weights
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizer_steps import start_at
 from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
@@ -154,8 +155,9 @@ class MmcvCheckpoints:
     ) -> dict[str, Any]:
         """Load the weights of a file into the runner's model and return the whole checkpoint.
 
-        Keys may have the prefix ``module.`` (a wrapped model) or ``model.`` (a LightningModule's
-        attribute) where the model's own have none, or the other way round.
+        Of a run with an average these are the average, which was validated. Keys may have the
+        prefix ``module.`` (a wrapped model) or ``model.`` (a LightningModule's attribute) where
+        the model's own have none, or the other way round.
 
         Raises:
             RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
@@ -194,6 +196,9 @@ class MmcvCheckpoints:
         """Go on from an mmcv or Lightning checkpoint: weights, meta, counters and optimizers."""
         where = "cpu" if map_location == "default" else map_location
         found = self.load_checkpoint(checkpoint, map_location=where)
+        if has_average(found):  # which is loaded now
+            model = unwrap(self.model)
+            model.load_state_dict(with_keys_of(model, raw_weights(found)), strict=False)
         meta = found.get("meta")
         if meta is None:
             raise ValueError(

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from functools import partial
 from typing import Any, Literal
 
 import lightning as L
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_hooks.engine.driver.collect import hooks_of
+from lightning_hooks.engine.driver.resume import KEY
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_states import Identity, finds_none, pair
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
 from lightning_hooks.engine.runner import mmcv_checkpoint
-from lightning_hooks.hooks.averaging.checkpoint_keys import (
-    read_average,
-    restore_raw_weights,
-    write_average,
-)
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.saved_average import (
+    SavedAverage,
+    read_averages,
+    write_averages,
+)
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
 
-__all__ = ["AveragingHook"]
+__all__ = ["AveragingHook", "averages_of", "find_averages"]
 
 
 class AveragingHook(Hook):
@@ -34,21 +40,30 @@ class AveragingHook(Hook):
     ``predict``; after an error or an interrupt it has the raw ones. Of several such hooks in a
     Trainer the first is evaluated with.
 
-    =====================  ===================================================================
-    key in a checkpoint    value
-    =====================  ===================================================================
-    state_dict             the raw weights, always
-    ema_state_dict         the same keys with the average; of a second such hook under
-                           ``ema_state_dicts[state_key]``
-    =====================  ===================================================================
+    =======================  =================================================================
+    key in a checkpoint      value
+    =======================  =================================================================
+    ``state_dict``           the average that is evaluated with, so that ``ckpt_path`` and
+                             ``load_from_checkpoint`` give the validation's score
+    ``current_model_state``  the raw weights, with which a resumed run goes on
+    ``averaging_state``      ``n_averaged``, the number of updates
+    ``lightning_hooks``      ``averages``: class, arguments, ``steps`` and ``updates`` of each
+                             average, and the ``state_dict`` of each but the first
+    =======================  =================================================================
+
+    The first three are those of Lightning's ``WeightAveraging``: files of either serve the other.
+    A resumed run finds each average again by class and order among the averages of that class,
+    where these differ by arguments, by them; see :mod:`lightning_hooks.engine.hook_states`. It
+    trains on with the raw weights also if it has no such hook, but has another one of ours.
 
     A subclass starts the average (``start``) and updates it.
 
-    With ``ModelParallelStrategy`` each rank averages its shards. ``ema_state_dict`` of a checkpoint
-    is the whole average then, gathered on rank 0's CPU; of a directory it is in ``meta.pt``, which
-    every rank reads when it resumes. ``FSDPStrategy`` and ``DeepSpeedStrategy`` are refused: the
-    slices of FSDP have names and shapes only while every rank holds the whole model, and DeepSpeed
-    keeps the trained weights in its engine, partitioned and in another precision.
+    With ``ModelParallelStrategy`` each rank averages its shards. In a checkpoint that is one file
+    all of them are whole, gathered on rank 0's CPU; of a directory the ``state_dict`` is in shards
+    and the rest is whole, in ``meta.pt``, which every rank reads when it resumes. ``FSDPStrategy``
+    and ``DeepSpeedStrategy`` are refused: the slices of FSDP have names and shapes only while every
+    rank holds the whole model, and DeepSpeed keeps the trained weights in its engine, partitioned
+    and in another precision.
 
     Raises:
         ValueError: at the start of a fit, for a strategy that flattens or partitions the
@@ -61,8 +76,9 @@ class AveragingHook(Hook):
     check: Literal["sample", "all"] = "sample"
     device: str | None = None
     _average: ModuleAverage | None = None
-    _steps = 0
-    _loaded: dict[str, Any] | None = None  # from a checkpoint, until the average is made
+    _steps = _updates = 0
+    _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
+    _is_evaluated: bool | None = None  # None: if it is the first
     _patches: tuple[MethodPatch, ...] = ()
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
@@ -78,10 +94,11 @@ class AveragingHook(Hook):
         if loaded is None and goes_on and old is not None and old.is_of(module):
             old.follow()
             return old
-        if not loaded:
-            self._steps = 0
+        start = {} if loaded is None else loaded.tensors
+        if not start:
+            self._steps = self._updates = 0
         self._average = ModuleAverage(
-            module, loaded, self.buffers, self.swap == "copy", self.check == "all", self.device
+            module, start, self.buffers, self.swap == "copy", self.check == "all", self.device
         )
         return self._average
 
@@ -95,8 +112,8 @@ class AveragingHook(Hook):
         Raises:
             RuntimeError: if there is no average before the first fit.
         """
-        if self._loaded:  # but not trained with: the run that was to go on is over
-            return dict(self._loaded)
+        if self._loaded is not None and self._loaded.tensors:
+            return dict(self._loaded.tensors)  # not trained with: the run to go on with is over
         if self._average is None:
             name = type(self).__name__
             raise RuntimeError(f"{name} has no average yet: it starts with Trainer.fit()")
@@ -151,13 +168,18 @@ class AveragingHook(Hook):
     on_test_end = on_predict_end = on_train_epoch_end = on_validation_end
 
     def _swap_in(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        if self._loaded:  # evaluated without a fit, from a checkpoint
+        if self._loaded is not None and self._loaded.tensors:  # evaluated without a fit
             self._check_strategy(trainer)
             self.start(module, goes_on=False)
         average = self._average if self._loaded is None else None
-        if average is not None and average.module is module and self.name_in_file(trainer) is None:
+        if average is not None and average.module is module and self._evaluates_in(trainer):
             self._repair()
             average.swap_in()
+
+    def _evaluates_in(self, trainer: L.Trainer) -> bool:
+        if self._is_evaluated is not None:  # as it was in the checkpoint that is evaluated
+            return self._is_evaluated
+        return averages_of(trainer)[0] is self
 
     def _swap_out(self) -> None:
         if self._average is not None:
@@ -174,37 +196,50 @@ class AveragingHook(Hook):
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    def name_in_file(self, trainer: L.Trainer) -> str | None:
-        """Return the key of this average in checkpoints; None for the first in a Trainer."""
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        first = next((c for c in callbacks if isinstance(c, AveragingHook)), self)
-        return None if first is self else self.state_key
-
     def _save(
         self, trainer: L.Trainer, checkpoint: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        state = checkpoint.get("state_dict", {})
-        saved, average = self._loaded, self._average
-        if saved is None and average is not None and average.module is trainer.lightning_module:
-            self._repair()
-            if average.swap.is_in:
-                restore_raw_weights(state, average)
-            saved = dtensors.gathered(average.state_dict())
-            saved = {key: value for key, value in saved.items() if key in state}
-        if saved:  # perhaps one that was loaded and not started: a tuner saves before the run
-            write_average(checkpoint, saved, self.name_in_file(trainer))
+        """Save the averages of all hooks, at the event of the first of them."""
+        hooks = averages_of(trainer)
+        if hooks and hooks[0] is self:
+            averages = [hook._saved(trainer) for hook in hooks]
+            evaluated = next((h for h in hooks if h._evaluates_in(trainer)), self)
+            write_averages(checkpoint, averages, evaluated._raw_state_dict(trainer))
+
+    def _saved(self, trainer: L.Trainer) -> SavedAverage:
+        of, evaluated = Identity.of(self), self._evaluates_in(trainer)
+        if self._loaded is not None:  # and not started: a tuner saves before the run
+            return dataclasses.replace(self._loaded, of=of, is_validated=evaluated)
+        average = self._average
+        if average is None or average.module is not trainer.lightning_module:
+            return SavedAverage(of)
+        self._repair()
+        return SavedAverage(of, average.state_dict(), self._steps, self._updates, evaluated)
+
+    def _raw_state_dict(self, trainer: L.Trainer) -> dict[str, Any]:
+        module, average = trainer.lightning_module, self._average
+        if average is not None and average.module is module:
+            return average.raw_state_dict()
+        return module.state_dict()
 
     def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
-        self._loaded, self._steps = read_average(checkpoint, self.name_in_file(trainer))
+        """Load the averages of all hooks, at the event of the first of them."""
+        hooks = averages_of(trainer)
+        if not hooks or hooks[0] is not self:
+            return
+        found = find_averages(trainer, checkpoint)
+        for hook, saved in zip(hooks, found, strict=True):
+            hook._take(saved, for_fit=trainer.state.fn == TrainerFn.FITTING)
+        if any(saved is not None and saved.is_validated for saved in found):
+            restore_raw_weights(trainer, checkpoint)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the number of optimizer steps since averaging began."""
-        return {"steps": self._steps}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the number of steps, if their average was loaded."""
-        if self._loaded and state_dict:
-            self._steps = state_dict["steps"]
+    def _take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
+        """Go on with what a checkpoint has of this average, None for nothing."""
+        if saved is None and for_fit:
+            rank_zero_warn(finds_none("no average", Identity.of(self)))
+        self._loaded = loaded = saved or SavedAverage()
+        self._steps, self._updates = loaded.steps or 0, loaded.updates or 0
+        self._is_evaluated = None if for_fit else loaded.is_validated
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy is a hook of the same arguments: the state of a run stays with it
@@ -218,6 +253,7 @@ class AveragingHook(Hook):
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             self._check_strategy(trainer)
+            self._is_evaluated = None
         self._remove_patches()
         self._patches = (
             MethodPatch(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
@@ -253,3 +289,24 @@ class AveragingHook(Hook):
         for patch in self._patches:
             patch.remove()
         self._patches = ()
+
+
+def averages_of(trainer: L.Trainer) -> list[AveragingHook]:
+    """Return the hooks of a Trainer that average, in the order given."""
+    return [hook for hook in hooks_of(trainer) if isinstance(hook, AveragingHook)]
+
+
+def find_averages(trainer: L.Trainer, checkpoint: dict[str, Any]) -> list[SavedAverage | None]:
+    """Return what a checkpoint has of each average of a Trainer, and take that out of its entry.
+
+    Args:
+        trainer: The Trainer, which has at least one average.
+        checkpoint: Lightning's dict.
+    """
+    present = [Identity.of(hook) for hook in averages_of(trainer)]
+    saved = read_averages(checkpoint, trainer.lightning_module)
+    found = pair([one.of or present[0] for one in saved], present)
+    entries = (checkpoint.get(KEY) or {}).get("averages")
+    if entries:
+        entries[:] = [one for i, one in enumerate(entries) if i not in found.values()]
+    return [saved[found[i]] if i in found else None for i in range(len(present))]

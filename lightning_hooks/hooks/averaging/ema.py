@@ -48,7 +48,8 @@ class EMAHook(StepAverageHook):
         batches, and not those that a gradient scaler skips (but of fused optimizers, see
         :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`); the update is a lerp,
         closer to the exact value; a step to NaN is left out; after the run the model holds the
-        raw weights, as all checkpoints do; the average is no buffer of the model.
+        raw weights (in checkpoints ``state_dict`` is the average, as in mmcv); the average is no
+        buffer of the model.
     """
 
     momentum = 0.0002

@@ -40,7 +40,7 @@ class BaseEMAHook(StepAverageHook):
         Departures from mmdetection: optimizer steps are counted, not batches; the update is a
         lerp; a step to NaN is left out; integer buffers are always the model's (there the
         average has those of the start of the run); after the run the model holds the raw
-        weights, as all checkpoints do; the average is no buffer of the model.
+        weights; the average is no buffer of the model.
     """
 
     momentum = 0.0002

@@ -38,7 +38,7 @@ class MomentumAnnealingEMAHook(StepAverageHook):
 
     Note:
         Departures from MMEngine: optimizer steps are counted, not batches; iterations and epochs
-        before the beginning are counted from 0; ``state_dict`` in a checkpoint is the raw weights.
+        before the beginning are counted from 0.
     """
 
     momentum = 0.0002
@@ -73,7 +73,7 @@ class StochasticWeightAverageHook(StepAverageHook):
     """Keeps the mean of the models of all updates so far and validates with it (SWA).
 
     ``average = (1 - m) * average + m * parameter`` after an optimizer step, with
-    ``m = 1 / (step // interval + 1)``: the first update copies the model.
+    ``m = 1 / (updates + 1)``: the first update copies the model.
 
     Args:
         interval: Optimizer steps from one model of the mean to the next.
@@ -95,4 +95,4 @@ class StochasticWeightAverageHook(StepAverageHook):
 
     def get_momentum(self, runner: Any) -> float:
         """Return the weight at this step."""
-        return equal_share(self.steps, self.interval)
+        return equal_share(self.updates)

@@ -8,8 +8,9 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
-from lightning_hooks.hooks.averaging.base import AveragingHook
+from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of, find_averages
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.saved_average import SavedAverage
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
@@ -108,6 +109,19 @@ class StepAverageHook(AveragingHook):
         """Optimizer steps since averaging began."""
         return self._steps
 
+    @property
+    def updates(self) -> int:
+        """Updates of the average since averaging began."""
+        return self._updates
+
+    def _take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
+        """Count steps in a file of Lightning's, updates in an older one of ours."""
+        if saved is not None and saved.steps is None:
+            saved.steps = (saved.updates or 0) * self.interval
+        if saved is not None and saved.updates is None:
+            saved.updates = sum(map(self.updates_at, range(saved.steps or 0)))
+        super()._take(saved, for_fit=for_fit)
+
     def state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two hooks of the class."""
         arguments = {name: getattr(self, name) for name in self.distinguishing}
@@ -136,10 +150,11 @@ class StepAverageHook(AveragingHook):
         if self.resume_from is not None and self._loaded is None and runner.iter == 0:
             runner.resume(self.resume_from)
             checkpoint = torch_files.load_torch(self.resume_from)
-            self._load(trainer, checkpoint)
-            self.load_state_dict(checkpoint.get("callbacks", {}).get(self.state_key, {}))
+            place = averages_of(trainer).index(self)
+            self._take(find_averages(trainer, checkpoint)[place], for_fit=True)
         average = self.start(runner.module, goes_on=runner.iter > 0)
-        if not self._begins(runner.iter, trainer.current_epoch):
+        begins = self._begins(runner.iter, trainer.current_epoch)
+        if not begins and not self._steps:  # one that has begun goes on
             average.tracks = True
         elif average.tracks:  # the fit before ended before averaging began
             self._begin(average)
@@ -166,6 +181,7 @@ class StepAverageHook(AveragingHook):
         elif self._counted != counted:
             if self.updates_at(self._steps):
                 average.update(self.get_momentum(runner))
+                self._updates += 1
             self._steps += 1
 
     def _begins(self, iterations: int, epoch: int) -> bool:
@@ -173,7 +189,7 @@ class StepAverageHook(AveragingHook):
 
     def _begin(self, average: ModuleAverage) -> None:
         average.begin()
-        self._steps = 0
+        self._steps = self._updates = 0
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the optimizers."""

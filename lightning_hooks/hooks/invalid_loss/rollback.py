@@ -14,8 +14,8 @@ import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
-from lightning_hooks.hooks.averaging.base import AveragingHook
-from lightning_hooks.hooks.averaging.checkpoint_keys import KEY, read_average
+from lightning_hooks.engine.lightning_api.weight_averaging import raw_weights
+from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of, find_averages
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
@@ -137,23 +137,22 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
     if trainer.is_global_zero:
         try:
             checkpoint = verification.load(path)
-            wanted = ("state_dict", "optimizer_states", KEY, f"{KEY}s", scaler)
-            found = {key: checkpoint[key] for key in wanted if key in checkpoint}
+            averages = find_averages(trainer, checkpoint) if averages_of(trainer) else []
+            found = {
+                "weights": raw_weights(checkpoint),
+                "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
+                "averages": [average and average.tensors for average in averages],
+                "precision": checkpoint.get(scaler, {}),
+            }
         except Exception as error:  # the others wait for the broadcast
             found = f"the last good checkpoint {path} cannot be read: {error!r}"
     found = trainer.strategy.broadcast(found)
     if isinstance(found, str):
         raise RuntimeError(found)
     module = trainer.lightning_module
-    module.load_state_dict(found["state_dict"], strict=module.strict_loading)
-    state = {
-        "optimizers": [optimizer["state"] for optimizer in found["optimizer_states"]],
-        "averages": {
-            id(hook): read_average(found, hook.name_in_file(trainer))[0]
-            for hook in _callbacks(trainer, AveragingHook)
-        },
-        "precision": found.get(scaler, {}),
-    }
+    module.load_state_dict(found["weights"], strict=module.strict_loading)
+    hooks = map(id, averages_of(trainer))
+    state = {**found, "averages": dict(zip(hooks, found["averages"], strict=True))}
     _restore_rest(trainer, state)
 
 

@@ -85,7 +85,7 @@ def check_exact(tmp_path: Path, *hooks: Hook, by_epoch: bool, workers: int = 0) 
     for start in (6, 8, 10, 18):  # 6 and 18: a log's interval has begun; 10: an epoch is over
         # the files of the whole run, as if it had been killed at its end
         part = run(tmp_path / "a", loader(), *hooks, by_epoch=by_epoch, ckpt=file(tmp_path, start))
-        for key in ("state_dict", "ema_state_dict", "optimizer_states", "loops"):
+        for key in ("state_dict", "current_model_state", "optimizer_states", "loops"):
             assert same(part[key], whole[key]), (start, key)
         assert read_logs(tmp_path / "a") == (rows, lines)
     assert len(list((tmp_path / "a").glob("*.log.json"))) == 1

@@ -19,7 +19,7 @@ from lightning_hooks.hooks.averaging.ema import EMAHook, ema_momentum
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
 from lightning_hooks.hooks.averaging.weight_swap import WeightSwap
 from support.golden import recorded
-from support.probes import Probe, equal, weights
+from support.probes import Probe, averages_in, equal, weights
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
 GOLDEN = recorded("training")["cases"]
@@ -131,7 +131,7 @@ def test_departure_counts_optimizer_steps(tmp_path):
     ema, reference = EMAHook(momentum=0.1, warm_up=5), Reference(0.1, 5)
     trainer = make_trainer(tmp_path, ema, reference, max_epochs=3, accumulate_grad_batches=2)
     trainer.fit(TinyModule(), make_loader(5))
-    assert ema.state_dict() == {"steps": 9}
+    assert ema.steps == 9
     reference.check(ema.ema_state_dict())
 
 
@@ -373,7 +373,7 @@ class SaveEverywhere(Callback):
 
 @hosted
 @pytest.mark.parametrize("name", ["full", "weights"])
-def test_departure_a_checkpoint_has_the_raw_weights_and_the_average_also_while_swapped(
+def test_departure_a_checkpoint_has_the_average_and_the_raw_weights_also_while_swapped(
     tmp_path, host, name
 ):
     ema, save = EMAHook(momentum=0.1), SaveEverywhere(tmp_path)
@@ -381,13 +381,13 @@ def test_departure_a_checkpoint_has_the_raw_weights_and_the_average_also_while_s
     trainer = make_trainer(tmp_path, host(ema), save, num_sanity_val_steps=0)
     trainer.fit(module, make_loader(), make_loader(1))
     checkpoint = torch.load(tmp_path / f"{name}.ckpt", weights_only=True)
-    assert equal(checkpoint["state_dict"], save.raw)
-    assert equal(checkpoint["ema_state_dict"], save.swapped)
+    assert equal(checkpoint["state_dict"], save.swapped)
+    assert equal(checkpoint["current_model_state"], save.raw)
     assert not equal(save.raw, save.swapped)
     trainer.save_checkpoint(tmp_path / "after.ckpt", weights_only=False)
     after = torch.load(tmp_path / "after.ckpt", weights_only=True)
-    assert equal(after["state_dict"], weights(module))
-    assert equal(after["ema_state_dict"], ema.ema_state_dict())
+    assert equal(after["state_dict"], ema.ema_state_dict())
+    assert equal(after["current_model_state"], weights(module))
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
 
 
@@ -406,13 +406,15 @@ def test_a_file_of_weights_saved_after_the_fit_has_the_average(tmp_path, host):
         trainer.fit(module, make_loader())
         for weights_only in (True, False):
             file = saved(weights_only)
-            assert equal(file["state_dict"], weights(module))
-            assert equal(file["ema_state_dict"], ema.ema_state_dict())
-            assert equal(file["ema_state_dicts"][swa.state_key], swa.ema_state_dict())
+            assert equal(file["state_dict"], ema.ema_state_dict())
+            assert equal(file["current_model_state"], weights(module))
+            assert equal(averages_in(file)[1], swa.ema_state_dict())
     trainer.validate(module, make_loader(1), verbose=False)
-    assert equal(saved()["ema_state_dict"], ema.ema_state_dict())
-    trainer.validate(TinyNormModule(seed=3), make_loader(1), verbose=False)
-    assert "ema_state_dict" not in saved()  # of another module
+    assert equal(saved()["state_dict"], ema.ema_state_dict())
+    other = TinyNormModule(seed=3)
+    trainer.validate(other, make_loader(1), verbose=False)
+    assert equal(saved()["state_dict"], weights(other))  # the average is of another module
+    assert "current_model_state" not in saved()
 
 
 def test_what_listens_after_the_fit_stays_out_of_copies(tmp_path):
@@ -427,7 +429,7 @@ def test_what_listens_after_the_fit_stays_out_of_copies(tmp_path):
     other.fit(TinyModule(seed=1), make_loader())  # the hook goes with the new run
     assert "save_checkpoint" not in trainer.strategy.__dict__
     trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=True)
-    assert "ema_state_dict" not in torch.load(tmp_path / "a.ckpt", weights_only=True)
+    assert "current_model_state" not in torch.load(tmp_path / "a.ckpt", weights_only=True)
 
 
 @hosted
@@ -443,7 +445,7 @@ def test_resume_is_bit_equal(tmp_path, host):
     ema, again, _ = fit(4, ckpt_path=tmp_path / "a.ckpt")
     assert equal(weights(again), weights(module))
     assert equal(ema.ema_state_dict(), whole.ema_state_dict())
-    assert ema.state_dict() == whole.state_dict()
+    assert ema.steps == whole.steps
 
 
 def test_a_checkpoint_without_an_average_is_started_from(tmp_path):
@@ -458,8 +460,11 @@ def test_a_checkpoint_without_an_average_is_started_from(tmp_path):
 
     ema = EMAHook(momentum=0.1)
     trainer = make_trainer(tmp_path, ema, Look(), max_epochs=2)
-    trainer.fit(TinyModule(seed=5), make_loader(), ckpt_path=tmp_path / "a.ckpt")
-    assert ema.state_dict() == {"steps": 4}
+    with pytest.warns(
+        UserWarning, match=r"EMAHook\(momentum=0.1, .*\) finds no average of its own"
+    ):
+        trainer.fit(TinyModule(seed=5), make_loader(), ckpt_path=tmp_path / "a.ckpt")
+    assert ema.steps == 4
 
 
 def test_evaluating_a_checkpoint_uses_its_average(tmp_path):
@@ -479,8 +484,8 @@ def test_evaluating_a_checkpoint_uses_its_average(tmp_path):
         fresh = make_trainer(tmp_path, EMAHook(momentum=0.1))
         fresh.validate(module, make_loader(1), ckpt_path=path, verbose=False)
         saved = torch.load(path, weights_only=True)
-        assert equal(module.seen, saved["ema_state_dict"])
-        assert equal(weights(module), saved["state_dict"])
+        assert equal(module.seen, saved["state_dict"])
+        assert equal(weights(module), saved["current_model_state"])
 
 
 def test_resume_from(tmp_path):
@@ -507,9 +512,9 @@ def test_several_coexist(tmp_path):
     trainer.fit(module, make_loader(), make_loader(1))
     trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=False)
     checkpoint = torch.load(tmp_path / "a.ckpt", weights_only=True)
-    assert equal(checkpoint["state_dict"], weights(module))
-    assert equal(checkpoint["ema_state_dict"], slow.ema_state_dict())
-    assert equal(checkpoint["ema_state_dicts"][fast.state_key], fast.ema_state_dict())
+    assert equal(checkpoint["current_model_state"], weights(module))
+    assert equal(checkpoint["state_dict"], slow.ema_state_dict())
+    assert equal(averages_in(checkpoint)[1], fast.ema_state_dict())
     assert not equal(slow.ema_state_dict(), fast.ema_state_dict())
     again = [EMAHook(momentum=0.01, warm_up=0), EMAHook(momentum=0.3, warm_up=0)]
     module = TinyModule(seed=4)
@@ -518,7 +523,7 @@ def test_several_coexist(tmp_path):
     )
     assert equal(again[0].ema_state_dict(), slow.ema_state_dict())
     assert equal(again[1].ema_state_dict(), fast.ema_state_dict())
-    assert equal(weights(module), checkpoint["state_dict"])
+    assert equal(weights(module), checkpoint["current_model_state"])
 
 
 @hosted
@@ -531,18 +536,17 @@ def test_of_several_the_first_is_evaluated_with_and_training_sees_none(tmp_path,
     trainer.fit(module, make_loader(), make_loader(1))
     for name in ("full", "weights"):
         checkpoint = torch.load(tmp_path / f"{name}.ckpt", weights_only=True)
-        assert equal(checkpoint["state_dict"], save.raw)
-        assert equal(checkpoint["ema_state_dict"], slow.ema_state_dict())
-        assert equal(checkpoint["ema_state_dicts"][fast.state_key], fast.ema_state_dict())
+        assert equal(checkpoint["current_model_state"], save.raw)
+        assert equal(checkpoint["state_dict"], slow.ema_state_dict())
+        assert equal(averages_in(checkpoint)[1], fast.ema_state_dict())
     assert all(equal(a, b) for a, b in zip(plain.train, probe.train, strict=True))
     assert equal(probe.val[-1], slow.ema_state_dict())
     assert equal(weights(module), plain.val[-1])
 
 
-def test_two_equal_ones_are_refused_unless_hosted(tmp_path):
-    with pytest.raises(RuntimeError, match="state_key"):
-        make_trainer(tmp_path, EMAHook(), EMAHook())
-    make_trainer(tmp_path, HookAdapter([EMAHook(), EMAHook()])).fit(TinyModule(), make_loader())
+def test_two_equal_ones_coexist(tmp_path):
+    for hooks in ([EMAHook(), EMAHook()], [HookAdapter([EMAHook(), EMAHook()])]):
+        make_trainer(tmp_path, *hooks).fit(TinyModule(), make_loader())
 
 
 # -- the rest ----------------------------------------------------------------------------------
@@ -592,14 +596,14 @@ def test_fits_twice_as_one_fit(tmp_path):
     make_trainer(tmp_path, whole, max_epochs=4).fit(TinyNormModule(), make_loader())
     module, trainer = TinyNormModule(), make_trainer(tmp_path, ema, max_epochs=2)
     trainer.fit(module, make_loader())
-    between = ema.state_dict()
+    between = ema.steps
     trainer.fit_loop.max_epochs = 4
     trainer.fit(module, make_loader())
-    assert between == {"steps": 8}
-    assert ema.state_dict() == whole.state_dict() == {"steps": 16}
+    assert between == 8
+    assert ema.steps == whole.steps == 16
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
     make_trainer(tmp_path, ema).fit(TinyModule(), make_loader())  # another run starts anew
-    assert ema.state_dict() == {"steps": 4}
+    assert ema.steps == 4
 
 
 def test_a_copy_has_the_arguments_and_no_run(tmp_path):

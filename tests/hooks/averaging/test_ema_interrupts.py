@@ -41,5 +41,5 @@ def test_a_signal_leaves_the_raw_weights_everywhere(broken_off: Any, case: Any) 
     # written swapped, and by callbacks before and after the hook when it broke off
     for name in ("full", "weights", "before", "after", "last", "broken"):
         checkpoint = torch.load(out / f"{name}.ckpt", weights_only=True)
-        assert equal(checkpoint["state_dict"], found["raw"]), name
-        assert equal(checkpoint["ema_state_dict"], found["ema"]), name
+        assert equal(checkpoint["current_model_state"], found["raw"]), name
+        assert equal(checkpoint["state_dict"], found["ema"]), name

@@ -107,16 +107,18 @@ def test_a_resumed_run_is_bit_equal(found: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FILES)
-def test_a_checkpoint_has_the_whole_average(runs: Any, found: Any, kind: str, name: str) -> None:
+def test_a_checkpoint_has_whole_averages_and_raw_weights(
+    runs: Any, found: Any, kind: str, name: str
+) -> None:
     file, one = checkpoint(runs, kind, name), checkpoint_of_one(runs, name)
-    averages = [file["ema_state_dict"], *file["ema_state_dicts"].values()]
-    expected = [one["ema_state_dict"], *one["ema_state_dicts"].values()]
-    for average, want in zip(averages, expected, strict=True):
-        torch.testing.assert_close(average, want, rtol=1e-6, atol=1e-9)
+    parts = ["current_model_state", *(["state_dict"] if kind == "file" else [])]
+    for part in parts:  # of a directory Lightning reads the state_dict, below
+        torch.testing.assert_close(file[part], one[part], rtol=1e-6, atol=1e-9)
+    second, want = (f["lightning_hooks"]["averages"][1]["state_dict"] for f in (file, one))
+    torch.testing.assert_close(second, want, rtol=1e-6, atol=1e-9)
     if name.startswith("after"):
-        same(averages, found[kind][0]["fit"]["averages"])
-    if kind == "file":  # of a directory Lightning reads them, below
-        torch.testing.assert_close(file["state_dict"], one["state_dict"], rtol=1e-6, atol=1e-9)
+        same(second, found[kind][0]["fit"]["averages"][1])
+        same(file["current_model_state"], found[kind][0]["applied"])  # the module's, at that time
 
 
 def checkpoint_of_one(runs: dict[str, Path], name: str) -> dict[str, Any]:
@@ -130,9 +132,11 @@ def test_a_checkpoint_is_evaluated_with_its_average(
     runs: Any, found: Any, kind: str, name: str
 ) -> None:
     for rank in found[kind]:
-        same(rank[name]["val"][-1], checkpoint(runs, kind, name)["ema_state_dict"])
-        raw = checkpoint_of_one(runs, name)["state_dict"]  # of files written swapped, too
-        torch.testing.assert_close(rank[name]["raw"], raw, rtol=1e-6, atol=1e-9)
+        one = checkpoint_of_one(runs, name)  # of files written swapped, too
+        torch.testing.assert_close(rank[name]["val"][-1], one["state_dict"], rtol=1e-6, atol=1e-9)
+        same(rank[name]["raw"], checkpoint(runs, kind, name)["current_model_state"])
+        if name.startswith("after"):
+            same(rank[name]["val"][-1], rank["fit"]["averages"][0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,7 +158,9 @@ def test_an_error_in_validation_leaves_the_raw_weights(runs: Any, found: Any, ki
         assert equal(run["val"][-1], run["averages"][0])
         assert not equal(run["raw"], run["averages"][0])
     file = checkpoint(runs, kind, "broken_weights")  # written after the error
-    same(file["ema_state_dict"], found[kind][0]["broken"]["averages"][0])
+    same(file["current_model_state"], found[kind][0]["broken"]["raw"])
+    if kind != "directory":
+        same(file["state_dict"], found[kind][0]["broken"]["averages"][0])
 
 
 @pytest.mark.parametrize("kind", ["whole", *KINDS])

@@ -326,7 +326,7 @@ def test_after_an_average_it_gives_that_its_own_statistics(tmp_path: Path, buffe
     # validation sees the average, the end of the epoch the weights
     assert look.found == [("val", True), ("end", True)] * 2
     saved = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
-    for state_dict in (saved["state_dict"], saved["ema_state_dict"], average.ema_state_dict()):
+    for state_dict in (saved["current_model_state"], saved["state_dict"], average.ema_state_dict()):
         module = TinyNormModule()
         module.load_state_dict(state_dict)
         look.look("saved", module)

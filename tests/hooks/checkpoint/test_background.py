@@ -70,7 +70,7 @@ def test_the_files_are_those_of_the_other_way(tmp_path, host):
     for name in ours:
         a, b = (torch.load(files[name], weights_only=True) for files in (ours, others))
         assert a.keys() == b.keys()
-        for part in ("state_dict", "ema_state_dict"):
+        for part in ("state_dict", "current_model_state"):
             assert all(torch.equal(a[part][k], b[part][k]) for k in b[part])
         assert str(a["optimizer_states"]) == str(b["optimizer_states"])
         assert a["loops"] == b["loops"]

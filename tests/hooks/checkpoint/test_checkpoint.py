@@ -400,8 +400,8 @@ def test_without_the_optimizer_it_is_a_file_of_weights(tmp_path):
     checkpoint = load(tmp_path / "epoch_2.pth")
     assert "optimizer_states" not in checkpoint
     assert checkpoint["meta"]["iter"] == 8
-    same(checkpoint["state_dict"], trainer.lightning_module.state_dict())
-    same(checkpoint["ema_state_dict"], ema.ema_state_dict())
+    same(checkpoint["current_model_state"], trainer.lightning_module.state_dict())
+    same(checkpoint["state_dict"], ema.ema_state_dict())
     with pytest.raises(KeyError, match="checkpoint contains only the model"):
         run(tmp_path, CheckpointHook(), ckpt_path=tmp_path / "epoch_2.pth")
 
@@ -421,7 +421,7 @@ def test_files_hold_raw_weights_whatever_validates(tmp_path, host):
         tmp_path, *hooks, raw, max_epochs=1, val_check_interval=4, num_sanity_val_steps=0
     )
     trainer.fit(TinyModule(), make_loader(), make_loader(1))
-    same(load(tmp_path / "iter_4.pth")["state_dict"], raw.raw)
+    same(load(tmp_path / "iter_4.pth")["current_model_state"], raw.raw)
 
 
 # -- killed ------------------------------------------------------------------------------------
@@ -495,10 +495,10 @@ def test_a_train_step_modules_file_has_the_bare_models_keys(tmp_path):
     )
     checkpoint = load(tmp_path / "epoch_1.pth")
     assert checkpoint["state_dict"].keys() == model.state_dict().keys()
-    assert checkpoint["ema_state_dict"].keys() == model.state_dict().keys()
+    assert checkpoint["current_model_state"].keys() == model.state_dict().keys()
     assert {"epoch", "iter", "hook_msgs"} <= checkpoint["meta"].keys()
     bare = job.make_model(5, "conv")
-    bare.load_state_dict(checkpoint["state_dict"])
+    bare.load_state_dict(checkpoint["current_model_state"])
     same(bare.state_dict(), model.state_dict())
 
 

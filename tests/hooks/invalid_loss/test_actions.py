@@ -58,7 +58,7 @@ def assert_files_are_good(directory: Path, at_least: int = 1) -> None:
     assert len(found) >= at_least
     for path in found:
         whole = torch.load(path, weights_only=True)
-        keys = ("state_dict", "ema_state_dict", "optimizer_states")
+        keys = ("state_dict", "current_model_state", "optimizer_states")
         waiting: list[Any] = [whole.get(key) for key in keys]
         while waiting:
             value = waiting.pop()
@@ -214,11 +214,11 @@ def test_restore_from_a_file_has_its_weights_optimizer_and_average(tmp_path: Pat
     trainer.fit(module)
     saved = torch.load(tmp_path / "epoch_1.pth", weights_only=True)
     weights, optimizer, average = look.state
-    assert_equal(weights, saved["state_dict"])
+    assert_equal(weights, saved["current_model_state"])
     assert_equal(optimizer, saved["optimizer_states"][0]["state"])
     # the hook of the average has taken in the weights put back, at the end of this very batch
     parameters = dict(module.named_parameters())
-    for key, value in saved["ema_state_dict"].items():
+    for key, value in saved["state_dict"].items():
         mean = torch.lerp(value, weights[key], 0.5) if key in parameters else value
         torch.testing.assert_close(average[key], mean, rtol=1e-6, atol=1e-7)
     assert look.lr == pytest.approx(0.05 * 0.9**6)  # learning rates go on
@@ -290,7 +290,7 @@ def test_restore_in_a_resumed_run_has_the_average_of_the_file(tmp_path: Path) ->
 
     fit(batches(4), 1)
     saved = torch.load(tmp_path / "epoch_1.pth", weights_only=True)
-    raw, mean = (saved[key]["net.weight"] for key in ("state_dict", "ema_state_dict"))
+    raw, mean = (saved[key]["net.weight"] for key in ("current_model_state", "state_dict"))
     ema = fit(batches(4, {0: INPUT}), 2, tmp_path / "epoch_1.pth")
     average = ema.ema_state_dict()["net.weight"]
     assert (average - mean).abs().max() < 0.2 * (raw - mean).abs().max()

@@ -41,9 +41,9 @@ def test_both_stop_and_leave_no_file_with_the_bad_step(job: Any) -> None:
     assert [rank["stop"]["seen"] for rank in job[0]] == [4, 4]
     assert any("at iter 2" in t and "training stops" in t for t in job[0][0]["stop"]["said"])
     saved = torch.load(job[1] / "stop" / "epoch_1.pth", weights_only=True)
-    for name in ("state_dict", "ema_state_dict"):
+    for name in ("state_dict", "current_model_state"):
         assert all(value.isfinite().all() for value in saved[name].values())
-    assert saved["state_dict"]["net.0.weight"].tolist() == job[0][1]["stop"]["weights"][0]
+    assert saved["current_model_state"]["net.0.weight"].tolist() == job[0][1]["stop"]["weights"][0]
 
 
 def test_both_restore_from_a_file_that_one_reads(job: Any) -> None:

@@ -246,7 +246,7 @@ def last_of(directory: Path) -> dict[str, Any]:
     for part in ("values", "counts", "output"):
         for name in ("time", "data_time"):
             log_buffer[part].pop(name, None)
-    parts = ("state_dict", "ema_state_dict", "optimizer_states", "loops")
+    parts = ("state_dict", "current_model_state", "optimizer_states", "loops")
     return flatten({"log_buffer": log_buffer, **{part: checkpoint[part] for part in parts}})
 
 

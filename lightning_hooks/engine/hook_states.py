@@ -1,0 +1,170 @@
+"""Find the state of each hook in a checkpoint again, wherever the hook stands now.
+
+A state belongs to a hook of a class. Of several hooks of a class each gets the state whose
+arguments differ least from its own, in the order given where they differ equally. So hooks may be
+added, removed, reordered, moved into an adapter or given other arguments when a run is resumed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks.utils.plain_types import plain
+
+__all__ = [
+    "Identity",
+    "adopt_states",
+    "finds_none",
+    "has_no_owner",
+    "pair",
+    "saved_identities",
+]
+
+
+class Identity(NamedTuple):
+    """The class of a hook and the arguments that distinguish it."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, hook: Any) -> Identity:
+        """Return that of a hook."""
+        return cls(type(hook).__qualname__, plain(hook.state_arguments()))
+
+    @classmethod
+    def parse(cls, key: str) -> Identity | None:
+        """Return that in a state key of a file without a table of hooks; None for another key.
+
+        >>> Identity.parse("EMAHook{'momentum': 0.1}[2]")
+        Identity(name='EMAHook', arguments={'momentum': 0.1})
+        >>> Identity.parse("EMAHook")
+        Identity(name='EMAHook', arguments={})
+        """
+        found = re.fullmatch(r"([\w.<>]+)(\{.*\})?(\[\d+\])?", key, re.DOTALL)
+        if found is None:
+            return None
+        try:
+            return cls(found[1], ast.literal_eval(found[2] or "{}"))
+        except (SyntaxError, ValueError):
+            return None
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{self.name}({given})"
+
+
+def pair(saved: Sequence[Identity], present: Sequence[Identity]) -> dict[int, int]:
+    """Return the place of a saved identity for the place of each present one that has one.
+
+    >>> slow, fast = Identity("EMAHook", {"momentum": 0.1}), Identity("EMAHook", {"momentum": 0.5})
+    >>> pair([slow, fast], [fast, slow])
+    {0: 1, 1: 0}
+    >>> pair([slow, fast], [Identity("EMAHook", {"momentum": 0.2}), fast])
+    {1: 1, 0: 0}
+    >>> pair([slow], [Identity("StochasticWeightAverageHook", {})])
+    {}
+    """
+    candidates = sorted(
+        (_differences(one.arguments, other.arguments), abs(i - j), i, j)
+        for i, one in enumerate(present)
+        for j, other in enumerate(saved)
+        if one.name == other.name
+    )
+    found: dict[int, int] = {}
+    for _, _, i, j in candidates:
+        if i not in found and j not in found.values():
+            found[i] = j
+    return found
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    return sum(
+        name not in one or name not in other or one[name] != other[name]
+        for name in one.keys() | other.keys()
+    )
+
+
+def has_no_owner(what: str, identity: object) -> str:
+    """Return the warning for what a checkpoint has of a hook that the Trainer does not have.
+
+    >>> has_no_owner("the average", Identity("EMAHook", {"momentum": 0.1}))[:64]
+    'the checkpoint has the average of EMAHook(momentum=0.1), and no '
+    """
+    return (
+        f"the checkpoint has {what} of {identity}, and no hook of this Trainer takes it. Give "
+        f"the Trainer {identity} to go on with it; without, it is lost from the next checkpoint on"
+    )
+
+
+def finds_none(what: str, identity: object) -> str:
+    """Return the warning for a hook of which a checkpoint has nothing."""
+    return (
+        f"{identity} finds {what} of its own in the checkpoint, and begins anew. If it is not new "
+        "in this run, resume from a checkpoint that was written with it"
+    )
+
+
+def _stateful(hooks: Iterable[Any]) -> list[Any]:
+    return [
+        hook
+        for hook in hooks
+        if isinstance(hook, Callback)
+        and hasattr(hook, "state_arguments")
+        and type(hook).state_dict is not Callback.state_dict
+    ]
+
+
+def _has_state(hook: Any) -> bool:
+    try:
+        return bool(hook.state_dict())
+    except Exception:  # it has one in a run
+        return True
+
+
+def saved_identities(hooks: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the table of hooks for a checkpoint: also of those that have no state at present."""
+    table = []
+    for hook in _stateful(hooks):
+        name, arguments = Identity.of(hook)
+        table.append({"class": name, "arguments": arguments, "key": hook.state_key})
+    return table
+
+
+def adopt_states(
+    checkpoint: dict[str, Any], table: Sequence[Mapping[str, Any]] | None, hooks: Iterable[Any]
+) -> list[str]:
+    """Put each hook's state where Lightning looks for it; return what was left over.
+
+    Args:
+        checkpoint: Lightning's dict, whose ``callbacks`` are changed.
+        table: That of :func:`saved_identities`; None in files of before there was one.
+        hooks: The hooks of the Trainer, in the order given.
+
+    Returns:
+        A warning for each hook with a state that finds none, and each state that no hook takes.
+    """
+    states: dict[str, Any] = checkpoint.get("callbacks") or {}
+    present = _stateful(hooks)
+    if table is None:
+        names = {type(hook).__qualname__ for hook in present}
+        parsed = {key: Identity.parse(key) for key in states}
+        known = {key: one for key, one in parsed.items() if one is not None and one.name in names}
+    else:
+        known = {one["key"]: Identity(one["class"], one["arguments"]) for one in table}
+    keys, found = [*known], pair([*known.values()], [*map(Identity.of, present)])
+    own = {key: states.pop(key) for key in keys if key in states}
+    warnings = []
+    for place, hook in enumerate(present):
+        if place in found:
+            state = own.pop(keys[found[place]], None)
+            if state is not None:
+                states[hook.state_key] = state
+        elif _has_state(hook):
+            warnings.append(finds_none("no state", Identity.of(hook)))
+    return warnings + [has_no_owner("the state", known[key]) for key in own]

@@ -1,0 +1,114 @@
+"""Lightning's layout of checkpoints with an average: ``WeightAveraging`` writes and reads it.
+
+=======================  ====================================================================
+key in a checkpoint      value
+=======================  ====================================================================
+``state_dict``           the average: the weights that were validated
+``current_model_state``  the raw weights, with which training goes on
+``averaging_state``      ``n_averaged``, the number of updates
+=======================  ====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.strategies import ModelParallelStrategy
+
+from lightning_hooks.utils import dtensors
+
+__all__ = [
+    "average_in",
+    "has_average",
+    "put_average",
+    "raw_weights",
+    "restore_raw_weights",
+    "updates_in",
+]
+
+RAW, STATE = "current_model_state", "averaging_state"
+
+
+def has_average(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether the checkpoint's ``state_dict`` is an average, with the raw weights beside it."""
+    return RAW in checkpoint and STATE in checkpoint
+
+
+def put_average(
+    checkpoint: dict[str, Any], average: Mapping[str, Any], raw: Mapping[str, Any], updates: int
+) -> None:
+    """Make an average the ``state_dict`` of a checkpoint.
+
+    Args:
+        checkpoint: Lightning's dict, changed.
+        average: The average, by the keys of the state dict.
+        raw: The raw weights.
+        updates: The number of updates that the average has had.
+    """
+    checkpoint["state_dict"], checkpoint[RAW] = dict(average), dict(raw)
+    checkpoint[STATE] = {"n_averaged": torch.tensor(updates)}
+
+
+def updates_in(checkpoint: Mapping[str, Any]) -> int:
+    """Return the number of updates of the average in a checkpoint."""
+    return int(checkpoint[STATE].get("n_averaged", 0))
+
+
+def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the weights with which training goes on.
+
+    >>> raw_weights({"state_dict": {"w": 1.5}, "current_model_state": {"w": 2.0},
+    ...              "averaging_state": {"n_averaged": 3}})
+    {'w': 2.0}
+    >>> raw_weights({"state_dict": {"w": 2.0}})
+    {'w': 2.0}
+    """
+    return dict(checkpoint[RAW] if has_average(checkpoint) else checkpoint["state_dict"])
+
+
+def average_in(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
+    """Return the average in a checkpoint that is being loaded.
+
+    Args:
+        checkpoint: Lightning's dict.
+        module: The module, which holds it already where a strategy that shards has loaded it.
+    """
+    if "state_dict" in checkpoint:
+        return dict(checkpoint["state_dict"])
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
+    """Have the module load the raw weights in place of the average; a second call does nothing.
+
+    A callback of Lightning's that averages does that itself.
+
+    Args:
+        trainer: The Trainer, which is loading the checkpoint.
+        checkpoint: Lightning's dict, changed.
+
+    Returns:
+        Whether there was an average.
+
+    Raises:
+        ValueError: where the strategy has loaded the average into parameters of its own.
+    """
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    if not has_average(checkpoint) or any(isinstance(c, WeightAveraging) for c in callbacks):
+        return False
+    raw = checkpoint.pop(RAW)
+    if "state_dict" in checkpoint:
+        checkpoint["state_dict"] = raw
+    elif isinstance(trainer.strategy, ModelParallelStrategy):
+        dtensors.load_whole(trainer.lightning_module, raw)
+    else:
+        raise ValueError(
+            f"the checkpoint's 'state_dict' is an average, which {type(trainer.strategy).__name__} "
+            "has loaded for the weights. Fit from it with the strategy 'ddp' and without a hook "
+            "that averages, and resume from what that saves"
+        )
+    return True

@@ -1,0 +1,131 @@
+"""``SavedAverage``: an average as checkpoints have it: steps, rule, arguments and tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from lightning_hooks.engine.driver.resume import KEY
+from lightning_hooks.engine.hook_states import Identity
+from lightning_hooks.engine.lightning_api import weight_averaging
+from lightning_hooks.utils import dtensors
+
+__all__ = ["SavedAverage", "read_averages", "write_averages"]
+
+OLD = "ema_state_dict"
+"""The key of the first average in files whose ``state_dict`` is always the raw weights."""
+
+
+@dataclasses.dataclass
+class SavedAverage:
+    """An average, with all that it takes to go on with it.
+
+    Args:
+        of: The class of its hook, which is its rule, and the arguments; None if any may take it.
+        tensors: Its values by the keys of the state dict; empty before it has any.
+        steps: Optimizer steps since averaging began; None if only ``updates`` is known.
+        updates: Updates since then; None if only ``steps`` is known.
+        is_validated: Whether it is the one that the run validated with.
+    """
+
+    of: Identity | None = None
+    tensors: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    steps: int | None = 0
+    updates: int | None = 0
+    is_validated: bool = False
+
+    def entry(self, tensors: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the form that it has in files.
+
+        Args:
+            tensors: Its values, gathered; None if they are the checkpoint's ``state_dict``.
+        """
+        assert self.of is not None
+        name, arguments = self.of
+        counts = {"steps": self.steps, "updates": self.updates}
+        return {"class": name, "arguments": arguments, **counts, "state_dict": tensors}
+
+
+def write_averages(
+    checkpoint: dict[str, Any], averages: Iterable[SavedAverage], raw: Mapping[str, Any]
+) -> None:
+    """Put averages into a checkpoint: the one that was validated becomes its ``state_dict``.
+
+    Args:
+        checkpoint: Lightning's dict, changed.
+        averages: The averages of the Trainer.
+        raw: The live raw weights by the keys of the state dict.
+    """
+    state = checkpoint.get("state_dict", {})
+    is_spread = dtensors.any_sharded(state.values())  # over the files of a directory
+
+    def in_file(tensors: Mapping[str, Any], spread: bool = False) -> dict[str, Any]:
+        if spread:
+            tensors = {dtensors.uncompiled_key(key): value for key, value in tensors.items()}
+        else:
+            tensors = dtensors.gathered(tensors)
+        return {key: value for key, value in tensors.items() if key in state}
+
+    entries = []
+    for average in averages:
+        if average.is_validated and average.tensors:
+            weight_averaging.put_average(
+                checkpoint, in_file(average.tensors, is_spread), in_file(raw), average.updates or 0
+            )
+            entries.append(average.entry(None))
+        else:
+            entries.append(average.entry(in_file(average.tensors)))
+    checkpoint.setdefault(KEY, {})["averages"] = entries
+
+
+def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> list[SavedAverage]:
+    """Return the averages in a checkpoint of ours, or of Lightning's ``WeightAveraging``.
+
+    Args:
+        checkpoint: Lightning's dict.
+        module: The module that loads it.
+    """
+    entries = (checkpoint.get(KEY) or {}).get("averages")
+    if entries is not None:
+        return [_of_entry(entry, checkpoint, module) for entry in entries]
+    if weight_averaging.has_average(checkpoint):
+        tensors = weight_averaging.average_in(checkpoint, module)
+        updates = weight_averaging.updates_in(checkpoint)
+        return [SavedAverage(None, tensors, None, updates, is_validated=True)]
+    return _of_older_file(checkpoint)
+
+
+def _of_entry(
+    entry: Mapping[str, Any], checkpoint: Mapping[str, Any], module: torch.nn.Module
+) -> SavedAverage:
+    tensors, is_validated = entry["state_dict"], entry["state_dict"] is None
+    if is_validated:
+        tensors = weight_averaging.average_in(checkpoint, module)
+    of = Identity(entry["class"], entry["arguments"])
+    return SavedAverage(of, tensors, entry["steps"], entry["updates"], is_validated)
+
+
+def _of_older_file(checkpoint: Mapping[str, Any]) -> list[SavedAverage]:
+    """Return the averages of a file whose ``state_dict`` is the raw weights.
+
+    There the steps are in the hook's state, by a key of class and arguments.
+    """
+    others: Mapping[str, Any] = checkpoint.get(f"{OLD}s") or {}
+    states = checkpoint.get("callbacks") or {}
+    counts = {
+        key: state["steps"]
+        for key, state in states.items()
+        if isinstance(state, dict) and [*state] == ["steps"]
+    }
+    first = next((key for key in counts if key not in others), None)
+    found = []
+    if checkpoint.get(OLD):
+        of = None if first is None else Identity.parse(first)
+        steps = counts.get(first, 0) if first is not None else 0
+        found.append(SavedAverage(of, checkpoint[OLD], steps, None, is_validated=True))
+    for key, tensors in others.items():
+        found.append(SavedAverage(Identity.parse(key), tensors, counts.get(key, 0), None))
+    return found
