@@ -199,7 +199,9 @@ class DriverLifecycle(Callback):
         """Write the run's counters, mmcv's meta and the random states."""
         if self._has_runner:
             in_epoch = self._had_fit and self._cycle.in_epoch
-            resume.write(checkpoint, self._runner, in_epoch=in_epoch, alone=self._failed)
+            hooks = [hook for hook, _ in self._entries]
+            hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
+            resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=self._failed)
             self._buffers.take_out(pl_module, checkpoint)  # here too: it may be after the fit
 
     def on_load_checkpoint(

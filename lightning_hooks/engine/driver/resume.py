@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -31,7 +32,14 @@ __all__ = ["KEY", "ResumeState", "adopt", "write"]
 KEY = "lightning_hooks"
 
 
-def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: bool) -> None:
+def write(
+    checkpoint: dict[str, Any],
+    runner: Runner,
+    hooks: Sequence[Any],
+    *,
+    in_epoch: bool,
+    alone: bool,
+) -> None:
     """Add mmcv's ``meta`` and our own entry to a checkpoint, of types that any loader reads.
 
     =============  =======================================================================
@@ -54,6 +62,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
     Args:
         checkpoint: Lightning's dict, changed.
         runner: Where the run stands.
+        hooks: The hooks of the Trainer, in the order given.
         in_epoch: See above.
         alone: Whether this rank writes without the others, after an error.
     """
@@ -77,7 +86,7 @@ def write(checkpoint: dict[str, Any], runner: Runner, *, in_epoch: bool, alone: 
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
         "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
-        "hooks": saved_identities(hooks_of(trainer)),
+        "hooks": saved_identities(hooks),
     }
 
 

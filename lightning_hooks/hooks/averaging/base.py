@@ -14,22 +14,21 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
-from lightning_hooks.engine.driver.resume import KEY
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_states import Identity, finds_none, pair
+from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
-    read_averages,
+    find_averages,
     write_averages,
 )
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
 
-__all__ = ["AveragingHook", "averages_of", "find_averages"]
+__all__ = ["AveragingHook", "averages_of"]
 
 
 class AveragingHook(Hook):
@@ -227,7 +226,7 @@ class AveragingHook(Hook):
         hooks = averages_of(trainer)
         if not hooks or hooks[0] is not self:
             return
-        found = find_averages(trainer, checkpoint)
+        found = find_averages(checkpoint, trainer.lightning_module, hooks)
         for hook, saved in zip(hooks, found, strict=True):
             hook._take(saved, for_fit=trainer.state.fn == TrainerFn.FITTING)
         if any(saved is not None and saved.is_validated for saved in found):
@@ -294,19 +293,3 @@ class AveragingHook(Hook):
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:
     """Return the hooks of a Trainer that average, in the order given."""
     return [hook for hook in hooks_of(trainer) if isinstance(hook, AveragingHook)]
-
-
-def find_averages(trainer: L.Trainer, checkpoint: dict[str, Any]) -> list[SavedAverage | None]:
-    """Return what a checkpoint has of each average of a Trainer, and take that out of its entry.
-
-    Args:
-        trainer: The Trainer, which has at least one average.
-        checkpoint: Lightning's dict.
-    """
-    present = [Identity.of(hook) for hook in averages_of(trainer)]
-    saved = read_averages(checkpoint, trainer.lightning_module)
-    found = pair([one.of or present[0] for one in saved], present)
-    entries = (checkpoint.get(KEY) or {}).get("averages")
-    if entries:
-        entries[:] = [one for i, one in enumerate(entries) if i not in found.values()]
-    return [saved[found[i]] if i in found else None for i in range(len(present))]

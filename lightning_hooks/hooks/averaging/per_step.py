@@ -8,9 +8,9 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
-from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of, find_averages
+from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
-from lightning_hooks.hooks.averaging.saved_average import SavedAverage
+from lightning_hooks.hooks.averaging.saved_average import SavedAverage, find_averages
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
@@ -150,8 +150,9 @@ class StepAverageHook(AveragingHook):
         if self.resume_from is not None and self._loaded is None and runner.iter == 0:
             runner.resume(self.resume_from)
             checkpoint = torch_files.load_torch(self.resume_from)
-            place = averages_of(trainer).index(self)
-            self._take(find_averages(trainer, checkpoint)[place], for_fit=True)
+            hooks = averages_of(trainer)
+            found = find_averages(checkpoint, runner.module, hooks)
+            self._take(found[hooks.index(self)], for_fit=True)
         average = self.start(runner.module, goes_on=runner.iter > 0)
         begins = self._begins(runner.iter, trainer.current_epoch)
         if not begins and not self._steps:  # one that has begun goes on

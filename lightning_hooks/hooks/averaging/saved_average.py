@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from lightning_hooks.engine.driver.resume import KEY
-from lightning_hooks.engine.hook_states import Identity
+from lightning_hooks.engine.hook_states import Identity, pair
 from lightning_hooks.engine.lightning_api import weight_averaging
 from lightning_hooks.utils import dtensors
 
-__all__ = ["SavedAverage", "read_averages", "write_averages"]
+__all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
 
 OLD = "ema_state_dict"
 """The key of the first average in files whose ``state_dict`` is always the raw weights."""
@@ -96,6 +96,25 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
         updates = weight_averaging.updates_in(checkpoint)
         return [SavedAverage(None, tensors, None, updates, is_validated=True)]
     return _of_older_file(checkpoint)
+
+
+def find_averages(
+    checkpoint: dict[str, Any], module: torch.nn.Module, hooks: Sequence[Any]
+) -> list[SavedAverage | None]:
+    """Return what a checkpoint has of each hook's average, and take that out of its entry.
+
+    Args:
+        checkpoint: Lightning's dict.
+        module: The module that loads it.
+        hooks: The hooks of a Trainer that average, in the order given.
+    """
+    present = [Identity.of(hook) for hook in hooks]
+    saved = read_averages(checkpoint, module)
+    found = pair([one.of or present[0] for one in saved], present) if present else {}
+    entries = (checkpoint.get(KEY) or {}).get("averages")
+    if entries:
+        entries[:] = [one for i, one in enumerate(entries) if i not in found.values()]
+    return [saved[found[i]] if i in found else None for i in range(len(present))]
 
 
 def _of_entry(

@@ -15,7 +15,8 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
 from lightning_hooks.engine.lightning_api.weight_averaging import raw_weights
-from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of, find_averages
+from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
+from lightning_hooks.hooks.averaging.saved_average import find_averages
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
@@ -137,7 +138,7 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
     if trainer.is_global_zero:
         try:
             checkpoint = verification.load(path)
-            averages = find_averages(trainer, checkpoint) if averages_of(trainer) else []
+            averages = find_averages(checkpoint, trainer.lightning_module, averages_of(trainer))
             found = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
