@@ -10,11 +10,13 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.hooks.updaters.conflicts import warn_of_conflicts
 from lightning_hooks.hooks.updaters.counting import CountedHook
 from lightning_hooks.hooks.updaters.param_groups import (
     DistinctBases,
     Values,
+    adopt_new_groups,
     map_values,
     optimizers_of,
 )
@@ -34,7 +36,8 @@ class Updater(CountedHook):
     """The base of the hooks for learning rates and for momenta.
 
     A value is computed from the group's base, the counters and the length of the run. Nothing else
-    is stored, so it is right after any resume, and when ``max_epochs`` changes.
+    is stored, so it is right after any resume, and when ``max_epochs`` changes. A group that is
+    added during the run is set from the next epoch on, as it would be from the start.
 
     With ``by_step`` an iteration is an optimizer step, wherever iterations are counted: under
     ``Trainer(accumulate_grad_batches=4)``, or with ``GradientCumulativeOptimizerHook``, four
@@ -208,6 +211,14 @@ class Updater(CountedHook):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of what else sets the same values, when every hook has its bases."""
         warn_of_conflicts(self, trainer)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Set the values of parameter groups that were added in the epoch before, too."""
+        runner = Driver.of(trainer).runner
+        if adopt_new_groups(self, runner) and self.by_epoch:
+            runner = self.as_counted(runner)
+            self.regular = self.regular_values(runner)
+            self.set_values(runner, self.regular)
 
     # -- the warm-up -------------------------------------------------------------------------
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.utils.arguments import is_finite
 
 __all__ = [
     "DistinctBases",
     "Values",
+    "adopt_new_groups",
     "check_per_group",
     "describe_groups",
     "describe_optimizers",
@@ -29,6 +32,9 @@ Values = Sequence[Any] | dict[str, Sequence[Any]]
 
 MANY = 16
 """With more distinct bases than this, one array is faster than one base after the other."""
+
+SHOWN = 5
+"""The number of parameters that a line names."""
 
 
 def map_values(function: Callable[[Any], Any], values: Values) -> Values:
@@ -151,3 +157,55 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
         where = describe_groups(name, optimizer)
         raise ValueError(f"{argument} has {len(value)} values, not one for each of {where}")
     return list(value)
+
+
+def adopt_new_groups(hook: Any, runner: Any) -> bool:
+    """Read the bases of groups that were added, by ``optimizer.add_param_group`` or a callback.
+
+    Args:
+        hook: An :class:`~lightning_hooks.hooks.updaters.base.Updater` in a run.
+        runner: Its runner.
+
+    Returns:
+        Whether there are any.
+    """
+    found = False
+    for name, optimizer in optimizers_of(runner.optimizer):
+        known = hook.base.get(name) if isinstance(hook.base, dict) else hook.base
+        if known is None or len(known) == len(optimizer.param_groups):
+            continue
+        try:
+            bases = hook.bases_of(name, optimizer)
+        except ValueError as error:
+            rank_zero_warn(
+                f"{class_name(hook)} leaves the {hook.quantity} of added groups as it is: {error}"
+            )
+            continue
+        new = range(len(known), len(bases))
+        for group in new:
+            runner.logger.info(
+                "%s also sets the %s of %s from now on, with the base %s: %s",
+                class_name(hook),
+                hook.quantity,
+                describe_groups(name, optimizer, group),
+                bases[group],
+                _names(runner.module, optimizer.param_groups[group]["params"]),
+            )
+        # where groups are gone, the others have moved up
+        bases = [*known, *bases[len(known) :]] if new else list(bases)
+        hook.base = {**hook.base, name: bases} if isinstance(hook.base, dict) else bases
+        found = True
+    return found
+
+
+def _names(module: Any, parameters: Sequence[Any]) -> str:
+    """Name parameters of a module, the first few of them."""
+    names = [*_of(module, parameters)]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _of(module: Any, parameters: Sequence[Any]) -> Iterator[str]:
+    known = {id(parameter): name for name, parameter in module.named_parameters()}
+    for parameter in parameters:
+        yield known.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}")
