@@ -134,7 +134,7 @@ def _send(
     writer: Writer, records: Sequence[Record], on_sent: Callable[[int, int], None] | None
 ) -> None:
     for start in range(0, len(records), writer.batch):
-        writer.write(records[start : start + writer.batch])
+        writer.write([*map(writer.new_points, records[start : start + writer.batch])])
         if on_sent is not None:
             on_sent(min(start + writer.batch, len(records)), len(records))
     writer.flush()

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.utils.suggestions import suggest
+from lightning_hooks.utils.suggestions import closest, suggest
 
 __all__ = [
     "LARGEST",
@@ -109,9 +109,14 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     >>> check_choice("swap", "move", ["auto", "copy"])
     Traceback (most recent call last):
     ValueError: swap must be one of auto, copy, got 'move'
+    >>> check_choice("resume", "nevr", ["allow", "never"])
+    Traceback (most recent call last):
+    ValueError: resume must be one of allow, never, got 'nevr'; did you mean 'never'?
     """
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        close = closest(value, allowed) if isinstance(value, str) else None
+        hint = "" if close is None else f"; did you mean {close!r}?"
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{hint}")
 
 
 def check_dict(name: str, value: object) -> dict[str, Any] | None:

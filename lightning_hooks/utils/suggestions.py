@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["UnknownNameError", "suggest"]
+__all__ = ["UnknownNameError", "closest", "suggest"]
 
 
 class UnknownNameError(KeyError, ValueError):
@@ -18,6 +18,17 @@ class UnknownNameError(KeyError, ValueError):
         return str(self.args[0])  # KeyError would show the repr
 
 
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like a wrong one, if any is.
+
+    >>> closest("nevr", ["allow", "never"]), closest("zzz", ["allow", "never"])
+    ('never', None)
+    """
+    folded = {n.lower(): n for n in known}
+    found = difflib.get_close_matches(name.lower(), folded, n=1)
+    return folded[found[0]] if found else None
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the closest known name, and all of them, for a message.
 
@@ -27,9 +38,8 @@ def suggest(name: str, known: Iterable[str]) -> str:
     'known: EMAHook'
     """
     names = sorted(known)
-    folded = {n.lower(): n for n in names}
-    close = difflib.get_close_matches(name.lower(), folded, n=1)
+    close = closest(name, names)
     listing = ", ".join(names) or "none"
-    if close:
-        return f"did you mean {folded[close[0]]!r}? Known: {listing}"
+    if close is not None:
+        return f"did you mean {close!r}? Known: {listing}"
     return f"known: {listing}"

@@ -54,6 +54,7 @@ def write(
     timestamp      the run's name in the names of its files
     log_buffer     the values of steps that are still to be averaged
     text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
+    trackers       the runs of trackers, by backend (:mod:`lightning_hooks.loggers.trackers.base`)
     buffers        buffers that hooks have added to the model (see ``hook_buffers.py``)
     hooks          classes and arguments of the hooks that may have a state (``hook_states.py``)
     averages       averages of the weights (:mod:`lightning_hooks.hooks.averaging.base`)

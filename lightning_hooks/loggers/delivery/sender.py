@@ -162,7 +162,7 @@ class Sender:
         """Send records; return the number that the backend has certainly received."""
         before = self.sent
         for start in range(0, len(records), writer.batch):
-            batch = records[start : start + writer.batch]
+            batch = [*map(writer.new_points, records[start : start + writer.batch])]
             if not self._attempt("written to", functools.partial(writer.write, batch)):
                 return self.sent - before if _error_of(writer.flush) is None else 0
             self.sent += len(batch)

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
-from lightning_hooks.loggers.delivery.spool import Spool
+from lightning_hooks.loggers.delivery.spool import Spool, discard
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
 from lightning_hooks.loggers.delivery.unsent import replay_command, unsent_records
 from lightning_hooks.loggers.delivery.writer import Writer
 
@@ -34,6 +36,7 @@ class Session:
         logger: The logger of the messages.
         owner: The name at the beginning of messages.
         linger: Seconds in which records gather before they are sent.
+        run: The run in the backend. What a killed process has not sent to it is sent first.
     """
 
     def __init__(
@@ -45,12 +48,18 @@ class Session:
         logger: logging.Logger,
         owner: str,
         linger: float = LINGER,
+        run: TrackedRun | None = None,
     ) -> None:
+        self._run = run or TrackedRun()
         self._backend = writer_class.name
         self._logger, self._owner = logger, owner
         self._has_warned = self._has_reported_disk = self._failed = False
         self._note = ""  # the writer's last one
-        unsent = unsent_records(os.path.dirname(path), self._backend)
+        self._taken: set[tuple[str, int]] = set()  # points that a killed process has left
+        folder = os.path.dirname(path)
+        left = take_over(folder, self._backend, self._run)
+        unsent = unsent_records(folder, self._backend)
+        unsent = {name: count for name, count in unsent.items() if name not in left}
         if unsent:
             self._log(
                 logging.WARNING,
@@ -58,7 +67,10 @@ class Session:
                 f"not taken; to send them: {replay_command([*unsent])}",
             )
         head = {"writer": self._backend, "arguments": arguments, "format": 1}
-        self._spool = Spool(path, head)
+        self._spool = Spool(path, {**head, "key": self._run.key})
+        for name, records in left.items():
+            self._take(records)
+            discard(name)
         self.sender = Sender(
             *(writer_class, connect, self._spool),
             on_error=self.report,
@@ -73,8 +85,23 @@ class Session:
 
     # -- the run ---------------------------------------------------------------------------
 
+    def entry(self) -> dict[str, Any]:
+        """Return the run for a checkpoint, with the backend's id as soon as there is one."""
+        writer = self.sender.writer
+        return self._run.entry({} if writer is None else writer.resume())
+
+    def _take(self, records: Sequence[Record]) -> None:
+        """Add what another process has logged, as of its time."""
+        for record in records:
+            values = {name: getattr(record, name) for name in ("scalars", "images", "texts")}
+            self._spool.append(record.time, record.step, **values, params=record.params)
+            self._taken.update((name, record.step) for name in record.scalars)
+
     def append(self, step: int, **values: Any) -> None:
         """Add the values of a step: ``scalars``, ``texts``, ``images`` or ``params``."""
+        if self._taken:
+            found = values.get("scalars", {})
+            values["scalars"] = {k: v for k, v in found.items() if (k, step) not in self._taken}
         self._spool.append(time.time(), step, **values)
         self.sender.wake()
         if self._spool.error is not None and not self._has_reported_disk:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.storage.files import acquire, locked, release
 
-__all__ = ["Spool", "exclusive", "read_spool"]
+__all__ = ["Spool", "discard", "exclusive", "read_spool"]
 
 _MAX_IN_MEMORY = 10_000  # records, when the disk is full: a megabyte or two
 _BLOCK = 1 << 20
@@ -150,13 +150,17 @@ class Spool:
         for file in (self._file, self._reader):
             if file is not None:
                 file.close()
-        if keep or not made:
-            return
-        for path in (self.path, f"{self.path}.ack"):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        with contextlib.suppress(OSError):  # other spools may be there
-            os.rmdir(os.path.dirname(self.path))
+        if made and not keep:
+            discard(self.path)
+
+
+def discard(path: str) -> None:
+    """Remove a spool, and its folder if there is no other one."""
+    for name in (path, f"{path}.ack"):
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
 
 
 def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:

@@ -8,15 +8,25 @@ import os
 import shlex
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 from lightning_hooks.loggers.delivery.spool import exclusive, read_spool
+from lightning_hooks.storage.files import is_local, join
 
-__all__ = ["replay_command", "shared_folder", "unsent_records"]
+__all__ = ["replay_command", "shared_folder", "spool_path", "unsent_records"]
 
 
 def shared_folder() -> str:
     """Return the folder for spools of runs without a local work dir; all programs share it."""
     return os.path.join(tempfile.gettempdir(), "lightning_hooks")
+
+
+def spool_path(runner: Any, backend: str) -> str:
+    """Return the path of a run's spool, on this machine."""
+    work_dir = runner.work_dir.removeprefix("file://")
+    if not is_local(work_dir):  # nothing can be appended there
+        work_dir = shared_folder()
+    return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")
 
 
 def replay_command(paths: Sequence[str]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
@@ -40,6 +42,9 @@ class Writer:
     batch: int = 1
     """The largest number of records that ``write`` gets at once."""
 
+    stored: Mapping[str, Collection[int]] = MappingProxyType({})
+    """Steps that a continued run has by now, by the backend's names: they are not sent again."""
+
     def __init__(self, run: Any = None, *, owned: bool = True) -> None:
         self.run = run
         self._owned = owned
@@ -65,6 +70,37 @@ class Writer:
 
     def log(self, record: Record) -> None:
         """Store the values of a step; steps do not decrease within a run."""
+
+    def stored_name(self, name: str) -> str:
+        """Return the backend's name for a number."""
+        return name
+
+    def keep_stored(self, stored: Mapping[str, Collection[int]], after: int) -> None:
+        """Leave the points that a continued run has after its checkpoint as they are.
+
+        Args:
+            stored: Their steps, by the backend's names.
+            after: The last step of the checkpoint.
+        """
+        self.stored = stored
+        last = max((max(steps, default=0) for steps in stored.values()), default=0)
+        if last > after + 1:  # the validation that ended the epoch has that number
+            self.note = (
+                f"{self.name} has points of this run up to step {last}, from a process that went "
+                f"beyond the checkpoint at step {after}: they stay, and new values for their steps "
+                'are left out (resume="never" begins a run of its own)'
+            )
+
+    def new_points(self, record: Record) -> Record:
+        """Return a record without the numbers that the run has by now."""
+        if not self.stored:
+            return record
+        scalars = {
+            name: value
+            for name, value in record.scalars.items()
+            if record.step not in self.stored.get(self.stored_name(name), ())
+        }
+        return dataclasses.replace(record, scalars=scalars)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters of the run."""

@@ -8,11 +8,15 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
+
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.loggers.base import LoggerHook, by_group, peak_memory
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
-from lightning_hooks.loggers.delivery.unsent import shared_folder
+from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
+from lightning_hooks.loggers.delivery.unsent import spool_path
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.inputs import (
     check_run,
@@ -21,14 +25,13 @@ from lightning_hooks.loggers.trackers.inputs import (
     without_secrets,
 )
 from lightning_hooks.loggers.trackers.packages import (
-    check_arguments,
-    import_all,
+    check_client,
+    import_clients,
     require,
     tolerant,
 )
 from lightning_hooks.loggers.values import by_kind
-from lightning_hooks.storage.files import is_local, join
-from lightning_hooks.utils.arguments import check_bool, check_number
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["TrackerHook"]
@@ -37,45 +40,32 @@ __all__ = ["TrackerHook"]
 class TrackerHook(LoggerHook):
     """The base of loggers with a :class:`Writer`: set ``writer_class``, override ``target``.
 
-    Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``, which takes
-    some ten microseconds; a thread brings them from there to the backend. A backend that is slow,
-    hangs, raises or is down costs a warning and slows no step. Records that it has not taken when
-    the run ends, or is killed, stay in that file, and ``lightning-hooks replay FILE`` sends them
-    later: the next run in the same work dir prints the command. Otherwise the file is removed.
+    Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``; a thread brings
+    them to the backend. One that is slow, hangs, raises or is down costs a warning and slows no
+    step. Records that it has not taken when the run ends, or is killed, stay in that file, and
+    ``lightning-hooks replay FILE`` sends them later: the next run prints the command.
 
-    A process that resumes a run begins a run of its own in the tracker, at the checkpoint's
-    iteration: the run before keeps what was sent to it, also for iterations that were lost. Where
-    both runs write to one place:
-
-    ===============  =========================================================================
-    TensorBoard      one folder: the points after the checkpoint are taken back (``purge_step``)
-    DVCLive          one folder: rows are appended, those after the checkpoint are there twice
-    Visdom           one window for each name: the lines go back and are drawn over
-    MLflow, W&B      with ``run=``: both values of a step are kept, MLflow shows the later one;
-                     W&B has ``global_step`` as a value there, since its own steps never go back
-    W&B, same id     ``init_kwargs=dict(id=..., resume="allow")``: W&B drops rows up to its last
-                     step; with ``with_step=False`` it keeps them
-    any              records that the killed process has not sent are in its spool, up to its last
-                     log; replay it before the run is resumed, or leave it
-    ===============  =========================================================================
+    A process that resumes from a checkpoint continues its run in the backend. Values of later steps
+    that the backend has by now stay, and are not stored twice; what a killed process has left in
+    its spool is sent first, as far as the checkpoint goes.
 
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
     Args:
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         run: An open run, of the client or of a Lightning ``Logger``; it is used and left open.
-        timeout: Seconds after the last iteration in which the backend must take the rest; it
-            has one more for each megabyte of files.
+        timeout: Seconds at the end in which the backend must take the rest, and one more for each
+            megabyte of files.
         strict: Whether an undelivered record is an error, for tests.
-        all_groups: Whether the learning rate and momentum of every parameter group are sent, under
-            its name or number, beside those of the first.
-        timings: Whether ``time`` and ``data_time`` are sent too, in seconds, and ``memory``, the
-            most that torch has allocated on a device, in MiB.
+        resume: ``"allow"`` continues the run of the checkpoint, ``"never"`` begins a new one.
+        all_groups: Whether the rates of every parameter group are sent, by its name or number.
+        timings: Whether ``time`` and ``data_time`` (seconds) and the peak of the device's
+            ``memory`` (MiB) are sent too.
 
     Raises:
-        ValueError: if ``timeout`` is negative.
-        TypeError: if ``run`` is no run of the backend's, or an argument has a wrong type; when the
-            run begins, if the client has no argument of a name that was passed.
+        ValueError: if ``timeout`` is negative, or ``resume`` another word.
+        TypeError: if ``run`` is no run of the backend's, an argument has a wrong type, or, when the
+            run begins, is none of the client's.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
@@ -98,10 +88,13 @@ class TrackerHook(LoggerHook):
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait until the client is there and has all records."""
 
-    transient = ("_session", "_peers")
+    transient = ("_session", "_peers", "_tracked", "_restored")
     timeout = 10.0
     strict = all_groups = timings = False
+    resume = "allow"
     _client_run: Any = None
+    _tracked = TrackedRun()
+    _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
     _session: Session | None = None
     _peers: Sequence[TrackerHook] = ()
 
@@ -115,23 +108,36 @@ class TrackerHook(LoggerHook):
         run: Any = None,
         timeout: float = 10.0,
         strict: bool = False,
+        resume: str = "allow",
         all_groups: bool = False,
         timings: bool = False,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         check_number("timeout", timeout, 0)
+        check_choice("resume", resume, RESUME)
         check_bool(strict=strict, all_groups=all_groups, timings=timings)
         self._client_run = check_run(run, self.run_attribute, type(self).__name__)
         self.timeout = timeout
         self.strict = strict
+        self.resume = resume
         self.all_groups = all_groups
         self.timings = timings
-
-    # -- overridden for a backend ----------------------------------------------------------
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the arguments of ``writer_class.connect``, in types that JSON has."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return further arguments of ``connect``: they begin a run, or continue it.
+
+        Args:
+            run: The run; ``opened`` has what the writer's ``resume`` has returned for it.
+        """
+        return dict(run.opened)
+
+    def last_step(self, runner: Any) -> int:
+        """Return the last step of the checkpoint with which the run begins."""
+        return int(runner.iter)
 
     def require_client(self) -> None:
         """Check that the client is installed; it is imported when it is first read.
@@ -166,7 +172,7 @@ class TrackerHook(LoggerHook):
 
         Args:
             runner: The runner.
-            folder: A temporary folder for files that are made here.
+            folder: A temporary folder for new files.
         """
         return []
 
@@ -186,22 +192,18 @@ class TrackerHook(LoggerHook):
     def before_run(self, runner: Any) -> None:
         """Open the session with the backend."""
         super().before_run(runner)
+        restored, self._restored = self._restored, None
+        self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
         self._session = None
         if runner.rank == 0 and runner.writes_files:
             if self in self._peers[:1]:
-                _import_clients(self._peers, runner)
-            self._check_client_arguments()
+                import_clients(self._peers, runner)
+            if self._client_run is None:
+                check_client(self)
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.settle(self.timeout)
-
-    def _check_client_arguments(self) -> None:
-        call = None
-        with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
-            call = self.client_call()
-        if call is not None and self._client_run is None:
-            check_arguments(*call, type(self).__name__)
 
     def _open_session(self, runner: Any) -> Session:
         target: dict[str, Any] = {}
@@ -209,15 +211,16 @@ class TrackerHook(LoggerHook):
         run = None
         try:
             with tolerant():
-                target = self.target(runner)
+                target = {**self.target(runner), **self.run_arguments(self._tracked)}
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
         except Exception as error:
             connect = functools.partial(_fail, error)
         session = Session(
-            *(self.writer_class, connect, _spool_path(runner, self.writer_class.name)),
+            *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
             *(without_secrets(plain(target)), runner.logger, type(self).__name__),
             linger=0.0 if self.synchronous else LINGER,
+            run=self._tracked,
         )
         params = self.parameters(runner, own=run is None)
         if params:
@@ -256,6 +259,19 @@ class TrackerHook(LoggerHook):
         """Close the run as a failed one."""
         self._close_all()
 
+    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
+        """Add the run to the checkpoint."""
+        if self._session is not None:
+            runs_in(checkpoint, self.writer_class.name).append(self._session.entry())
+
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
+        """Read the run from the checkpoint: that of the tracker in the same place."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            name, hooks = self.writer_class.name, trainer.callbacks  # type: ignore[attr-defined]
+            same = [h for h in hooks if isinstance(h, TrackerHook) and h.writer_class.name == name]
+            runs = zip(same, runs_in(checkpoint, name), strict=False)
+            self._restored = next((run for hook, run in runs if hook is self), None)
+
     def _close_all(self, runner: Any = None) -> list[Exception]:
         """Close the sessions of all trackers together, so that they share the time to wait.
 
@@ -280,21 +296,5 @@ class TrackerHook(LoggerHook):
         return [error for peer, error in errors if peer.strict and error is not None]
 
 
-def _import_clients(peers: Sequence[TrackerHook], runner: Any) -> None:
-    """Import the clients of all trackers: an import in a thread holds up each step."""
-    names: list[str] = []
-    for peer in peers:
-        with contextlib.suppress(Exception):  # a broken client is reported later
-            names += peer.modules(runner)
-    import_all(names)
-
-
 def _fail(error: Exception) -> Writer:
     raise error
-
-
-def _spool_path(runner: Any, name: str) -> str:
-    work_dir = runner.work_dir.removeprefix("file://")
-    if not is_local(work_dir):  # nothing can be appended there
-        work_dir = shared_folder()
-    return join(work_dir, "spool", f"{runner.timestamp}-{name}.jsonl")

@@ -10,6 +10,8 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.stored_steps import in_clearml
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -42,6 +44,8 @@ class ClearMLWriter(PointWriter):
         init: Mapping[str, Any] | None = None,
         offline: bool = False,
         folder: str | None = None,
+        task_id: str | None = None,
+        after: int | None = None,
     ) -> ClearMLWriter:
         """Start a task, or take an open one.
 
@@ -50,6 +54,8 @@ class ClearMLWriter(PointWriter):
             init: Arguments of ``Task.init``.
             offline: Whether no server is used.
             folder: The folder of offline tasks, unless the environment names one.
+            task_id: A task to continue.
+            after: The last step of the checkpoint after which it goes on.
         """
         from clearml import Task
         from clearml.config import config_obj
@@ -62,8 +68,14 @@ class ClearMLWriter(PointWriter):
             config_obj.set_overrides({"sdk": {"development": {"report_use_subprocess": False}}})
         if offline:
             Task.set_offline(True)
+        arguments = dict(init or {})
+        if task_id is not None:  # 0 is added to our iterations
+            arguments.update(reuse_last_task_id=task_id, continue_last_task=0)
         with environment(**({"CLEARML_CACHE_DIR": folder} if folder else {})):
-            return cls(Task.init(**init or {}))
+            writer = cls(Task.init(**arguments))
+        if after is not None and offline:
+            writer.keep_stored(in_clearml(writer.run.get_offline_mode_folder()), after)
+        return writer
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Report a number or an image."""
@@ -89,6 +101,10 @@ class ClearMLWriter(PointWriter):
             self.run.mark_failed(status_reason="the training has failed")
         self.run.close()
 
+    def resume(self) -> dict[str, Any]:
+        """Return the task's id."""
+        return {"task_id": self.run.id}
+
 
 @HOOKS.register_module()
 class ClearMLLoggerHook(ClientTrackerHook):
@@ -112,8 +128,8 @@ class ClearMLLoggerHook(ClientTrackerHook):
     Note:
         Departures from mmcv: the task is offline when no server is configured. Frameworks,
         arguments, output and hardware are captured only with arguments in ``init_kwargs``, and
-        each run is a new task. The program's current task is used and left open. The client
-        reports from a thread, not from a fork of the training process.
+        a run is a new task unless it resumes one. The program's current task is used and left open.
+        The client reports from a thread, not from a fork of the training process.
     """
 
     package = "clearml"
@@ -137,6 +153,11 @@ class ClearMLLoggerHook(ClientTrackerHook):
     def active_run(self) -> Any:
         """Return the program's current task."""
         return self.clearml.Task.current_task()
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return the task's id, unless the user has chosen one."""
+        chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        return {**({} if chosen else run.opened), "after": run.after}
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         """Return the function that starts the client and its arguments."""

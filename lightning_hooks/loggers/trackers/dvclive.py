@@ -10,6 +10,8 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.stored_steps import in_dvclive
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Paths, check_run
@@ -32,7 +34,12 @@ class DvcliveWriter(PointWriter):
 
     @classmethod
     def connect(
-        cls, *, run: Any = None, options: Mapping[str, Any] | None = None, resume: bool = False
+        cls,
+        *,
+        run: Any = None,
+        options: Mapping[str, Any] | None = None,
+        resume: bool = False,
+        after: int | None = None,
     ) -> DvcliveWriter:
         """Begin a folder, or take an open one.
 
@@ -40,6 +47,7 @@ class DvcliveWriter(PointWriter):
             run: An open ``Live``.
             options: Arguments of ``Live``.
             resume: Whether the content of the folder is kept.
+            after: The last step at the checkpoint after which the run goes on.
         """
         if run is not None:
             return cls(run, owned=False)
@@ -47,7 +55,14 @@ class DvcliveWriter(PointWriter):
 
         resumed = {"resume": True} if resume else {}
         with environment(DVC_NO_ANALYTICS="1"):
-            return cls(Live(**{**(options or {}), **resumed}))
+            writer = cls(Live(**{**(options or {}), **resumed}))
+        if after is not None:
+            writer.keep_stored(in_dvclive(os.path.join(writer.run.plots_dir, "metrics")), after)
+        return writer
+
+    def stored_name(self, name: str) -> str:
+        """Return the path of a number's file."""
+        return self._paths.of(inner_path(name))
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
@@ -90,6 +105,7 @@ class DvcliveLoggerHook(TrackerHook):
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         dvclive: A ``Live`` that is used and left open; the same as ``run``.
         run: A ``Live``, or DVCLive's logger for Lightning, which is used and left open.
+        resume: See ``TrackerHook``; or a bool, the argument of ``Live``.
         timeout, strict, all_groups, timings: See ``TrackerHook``.
         **live_options: Arguments of ``Live``.
 
@@ -125,6 +141,7 @@ class DvcliveLoggerHook(TrackerHook):
         run: Any = None,
         timeout: float = 10.0,
         strict: bool = False,
+        resume: str | bool = "allow",
         all_groups: bool = False,
         timings: bool = False,
         **live_options: Any,
@@ -133,11 +150,14 @@ class DvcliveLoggerHook(TrackerHook):
             if run is not None:
                 raise TypeError("dvclive and run are the same thing: pass one of them")
             run = check_run(dvclive, self.run_attribute, f"{type(self).__name__}(dvclive=...)")
+        if isinstance(resume, bool):
+            live_options["resume"], resume = resume, "allow"
         super().__init__(
             *(interval, ignore_last, reset_flag, by_epoch),
             run=run,
             timeout=timeout,
             strict=strict,
+            resume=resume,
             all_groups=all_groups,
             timings=timings,
         )
@@ -165,11 +185,22 @@ class DvcliveLoggerHook(TrackerHook):
             "report": None,
             "monitor_system": False,
             "dvcyaml": None,
-            "resume": runner.iter > 0,
+            "resume": runner.iter > 0 and not self._tracked.apart,
         }
         if is_local(runner.work_dir):
             defaults["dir"] = os.path.join(runner.work_dir, "dvclive")
-        return {"options": {**defaults, **self.live_options}}
+        options = {**defaults, **self.live_options}
+        if self._tracked.apart and "dir" in options:
+            options["dir"] += f"-{self._tracked.key}"
+        return {"options": options}
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return the last step at the checkpoint; the folder is the run."""
+        return {**run.opened, "after": run.after}
+
+    def last_step(self, runner: Any) -> int:
+        """The iterations done, or the epochs if the run is counted in epochs."""
+        return int(runner.epoch) if self.by_epoch else super().last_step(runner)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
         """The number of the iteration, or of the epoch if the run is counted in epochs."""

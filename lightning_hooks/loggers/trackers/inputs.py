@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
+    "MLFLOW_TAG",
     "Paths",
     "check_run",
     "experiment",
     "flatten_params",
     "is_lightning_logger",
+    "metric_key",
+    "mlflow_experiment",
+    "mlflow_run",
     "without_secrets",
 ]
+
+MLFLOW_TAG = "lightning_hooks.run"
 
 
 def is_lightning_logger(run: Any) -> bool:
@@ -126,3 +135,39 @@ class Paths:
 def _groups(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy in which each number is None."""
     return {k: _groups(v) if isinstance(v, Mapping) else None for k, v in tree.items()}
+
+
+def mlflow_run(client: Any, run_id: str | None, label: str | None) -> str | None:
+    """Return the id of a run to continue, None if the store has none."""
+    from mlflow.exceptions import MlflowException
+
+    if run_id is not None:
+        try:
+            info = client.get_run(run_id).info
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+        return str(info.run_id) if info.lifecycle_stage == "active" else None
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    found = client.search_runs(experiments, f"tags.`{MLFLOW_TAG}` = '{label}'") if label else []
+    return str(found[0].info.run_id) if found else None
+
+
+def mlflow_experiment(client: Any, name: str | None, artifacts: str | None) -> str:
+    """Return the id of an experiment, created if there is none; MLflow's default without name."""
+    if name is None:
+        return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
+    existing = client.get_experiment_by_name(name)
+    if existing is None:
+        return str(client.create_experiment(name, artifact_location=artifacts))
+    return str(existing.experiment_id)
+
+
+def metric_key(name: str) -> str:
+    """Return a key that MLflow accepts: its characters, 250 at most, no path out of a folder.
+
+    >>> metric_key("val/AP@50")
+    'val/AP_50'
+    """
+    return re.sub(r"[^\w/. :-]", "_", inner_path(name), flags=re.ASCII)[:250]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,11 +13,18 @@ import torch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.stored_steps import in_mlflow
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
+from lightning_hooks.loggers.trackers.inputs import (
+    MLFLOW_TAG,
+    is_lightning_logger,
+    metric_key,
+    mlflow_experiment,
+    mlflow_run,
+)
 from lightning_hooks.loggers.trackers.packages import Package, environment
-from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
 
@@ -44,6 +50,7 @@ class MlflowWriter(Writer):
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
         super().__init__(run_id, owned=owned)
         self.client = client
+        self._params: dict[str, str] = {}  # of a continued run
 
     @classmethod
     def connect(
@@ -55,8 +62,10 @@ class MlflowWriter(Writer):
         artifacts: str | None = None,
         tags: Mapping[str, str] | None = None,
         run_id: str | None = None,
+        label: str | None = None,
+        after: int | None = None,
     ) -> MlflowWriter:
-        """Create a run, or take an open one.
+        """Create a run, or take an existing one.
 
         Args:
             run: The store and the id of an open run.
@@ -65,19 +74,38 @@ class MlflowWriter(Writer):
             artifacts: The location of files of a new experiment.
             tags: Tags of the run.
             run_id: A run to continue.
+            label: A tag of the run, by which it is found where its id is not known.
+            after: The iterations done at the checkpoint after which the run goes on.
         """
         from mlflow import MlflowClient
 
+        tags = {**(tags or {}), **({MLFLOW_TAG: label} if label and run is None else {})}
         with environment(**_SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
-            existing = run_id if run is None else run[1]
-            if existing is not None:
-                for name, value in (tags or {}).items():
-                    client.set_tag(existing, name, value)
-                return cls(client, existing, owned=run is None)
-            experiment_id = _experiment_id(client, experiment, artifacts)
-            created = client.create_run(experiment_id, tags=dict(tags or {}))
-            return cls(client, created.info.run_id, owned=True)
+            found = run_id if run is None else run[1]
+            if run is None and after is not None:
+                found = mlflow_run(client, found, label)
+            if found is None:
+                experiment_id = mlflow_experiment(client, experiment, artifacts)
+                created = client.create_run(experiment_id, tags=tags)
+                return cls(client, created.info.run_id, owned=True)
+            for name, value in tags.items():
+                client.set_tag(found, name, value)
+            writer = cls(client, found, owned=run is None)
+            if after is not None:
+                writer.go_on(after)
+            return writer
+
+    def go_on(self, after: int) -> None:
+        """Find what the run has after a checkpoint: it is not stored twice."""
+        if self._owned:
+            self.client.update_run(self.run, status="RUNNING")
+        self.keep_stored(in_mlflow(self.client, self.run), after)
+        self._params = dict(self.client.get_run(self.run).data.params)
+
+    def stored_name(self, name: str) -> str:
+        """Return MLflow's key."""
+        return metric_key(name)
 
     def write(self, records: Sequence[Record]) -> None:
         """Store numbers in few batches: a server takes as long for one as for a thousand."""
@@ -104,6 +132,13 @@ class MlflowWriter(Writer):
         from mlflow.entities import Param
 
         texts = [Param(metric_key(str(name)), str(value)) for name, value in params.items()]
+        changed = [p.key for p in texts if self._params.get(p.key, p.value) != p.value]
+        if changed:
+            self.note = (
+                f"MLflow keeps the first value of a parameter: {', '.join(changed)} of the "
+                "continued run stays as it was"
+            )
+        texts = [p for p in texts if p.key not in changed]
         for batch in _batches(texts, _MAX_BATCH[1]):
             self.client.log_batch(self.run, params=batch)
 
@@ -137,24 +172,6 @@ class MlflowWriter(Writer):
 def _batches(values: list[Any], size: int) -> Iterator[list[Any]]:
     for start in range(0, len(values), size):
         yield values[start : start + size]
-
-
-def _experiment_id(client: Any, name: str | None, artifacts: str | None) -> str:
-    if name is None:
-        return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
-    existing = client.get_experiment_by_name(name)
-    if existing is None:
-        return str(client.create_experiment(name, artifact_location=artifacts))
-    return str(existing.experiment_id)
-
-
-def metric_key(name: str) -> str:
-    """Return a key that MLflow accepts: its characters, 250 at most, no path out of a folder.
-
-    >>> metric_key("val/AP@50")
-    'val/AP_50'
-    """
-    return re.sub(r"[^\w/. :-]", "_", inner_path(name), flags=re.ASCII)[:250]
 
 
 @HOOKS.register_module()
@@ -260,6 +277,10 @@ class MlflowLoggerHook(TrackerHook):
         else:
             target["uri"] = self.mlflow.get_tracking_uri()
         return {**target, "experiment": name}
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return the run's id, and the tag by which it is found without."""
+        return {**run.opened, "label": run.key, "after": run.after}
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""

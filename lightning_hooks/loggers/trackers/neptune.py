@@ -12,6 +12,7 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.inputs import Paths
@@ -56,6 +57,7 @@ class NeptuneWriter(PointWriter):
         init: Mapping[str, Any] | None = None,
         folder: str | None = None,
         with_step: bool = True,
+        custom_run_id: str | None = None,
     ) -> NeptuneWriter:
         """Start a run, offline if no server answers; or take an open one.
 
@@ -64,12 +66,13 @@ class NeptuneWriter(PointWriter):
             init: Arguments of ``neptune.init_run``.
             folder: The folder of offline files, unless the environment names one.
             with_step: Whether points have a step.
+            custom_run_id: A name under which a server finds the run again.
         """
         import neptune
 
         if run is not None:
             return cls(run, owned=False, with_step=with_step)
-        init = dict(init or {})
+        init = {"custom_run_id": custom_run_id, **(init or {})}
         note = "Neptune's hosted service closed in March 2026: "
         with environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})):
             if init.get("mode", "offline") == "offline":
@@ -184,6 +187,13 @@ class NeptuneLoggerHook(ClientTrackerHook):
     def modules(self, runner: Any) -> Sequence[str]:
         """Return the client, and IPython, which it looks for."""
         return "neptune", "IPython"
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return the name under which a server finds the run, unless the user has chosen one."""
+        is_chosen = {"with_id", "custom_run_id"} & self.init_kwargs.keys()
+        if is_chosen or "NEPTUNE_CUSTOM_RUN_ID" in os.environ:
+            return {}
+        return {"custom_run_id": run.key}
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return a folder in the work dir; offline unless another mode is configured."""

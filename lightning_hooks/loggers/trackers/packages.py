@@ -15,7 +15,16 @@ from typing import Any
 
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["Package", "check_arguments", "environment", "import_all", "require", "tolerant"]
+__all__ = [
+    "Package",
+    "check_arguments",
+    "check_client",
+    "environment",
+    "import_all",
+    "import_clients",
+    "require",
+    "tolerant",
+]
 
 
 class Package:
@@ -56,6 +65,15 @@ def import_all(names: Iterable[str]) -> None:
                 gc.collect()
 
 
+def import_clients(hooks: Iterable[Any], runner: Any) -> None:
+    """Import the clients of tracker hooks: an import in a thread holds up each step."""
+    names: list[str] = []
+    for hook in hooks:
+        with contextlib.suppress(Exception):  # a broken client is reported later
+            names += hook.modules(runner)
+    import_all(names)
+
+
 def require(package: str, user: str, extra: str | None = None) -> None:
     """Check that a package is installed; it is not imported.
 
@@ -92,6 +110,16 @@ def check_arguments(function: Callable[..., Any], names: Iterable[str], user: st
         if name not in parameters:
             known = suggest(name, parameters)
             raise TypeError(f"{user}: {function.__name__} has no argument {name!r}; {known}")
+
+
+def check_client(hook: Any) -> None:
+    """Check that a tracker hook's client takes the arguments that the user has given for it."""
+    call = None
+    with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
+        call = hook.client_call()
+    if call is not None:
+        function, given = call
+        check_arguments(function, given, type(hook).__name__)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.storage.files import join
@@ -127,8 +128,14 @@ class TensorboardLoggerHook(TrackerHook):
         """Return the folder and, for a resumed run, the step to purge from."""
         default = join(runner.work_dir, "tf_logs")
         target: dict[str, Any] = {"log_dir": default if self.log_dir is None else self.log_dir}
+        if self._tracked.apart:
+            target["log_dir"] = join(target["log_dir"], self._tracked.key)
         if runner.iter > 0:
             # an epoch's validation was logged with the number of the iteration after it
             validated = self.by_epoch and not progress.is_resuming_mid_epoch(runner.trainer)
             target["purge_step"] = runner.iter + 1 + validated
         return target
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return nothing: the folder is the run."""
+        return {}

@@ -8,6 +8,8 @@ from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.stored_steps import in_visdom
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.packages import Package
@@ -31,22 +33,27 @@ class VisdomWriter(Writer):
         self._drawn: dict[str, int] = {}  # name: number of the last record
 
     @classmethod
-    def connect(cls, *, run: Any = None, init: Mapping[str, Any] | None = None) -> VisdomWriter:
+    def connect(
+        cls, *, run: Any = None, init: Mapping[str, Any] | None = None, after: int | None = None
+    ) -> VisdomWriter:
         """Connect to a server, or to a file.
 
         Args:
             run: A connected client.
             init: Arguments of ``visdom.Visdom``.
+            after: The last step of the checkpoint after which the run goes on.
         """
+        path = (init or {}).get("log_to_filename")
         if run is None:
             import visdom
 
-            init = dict(init or {})
-            path = init.get("log_to_filename")
             if path:
                 os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            run = visdom.Visdom(**init)
-        return cls(run)
+            run = visdom.Visdom(**(init or {}))
+        writer = cls(run)
+        if after is not None:
+            writer.keep_stored(in_visdom(run, path), after)
+        return writer
 
     def write(self, records: Sequence[Record]) -> None:
         """Extend each line by the points of all records at once: a call takes milliseconds."""
@@ -118,11 +125,16 @@ class VisdomLoggerHook(ClientTrackerHook):
         """Return the function that starts the client and its arguments."""
         return self.visdom.Visdom, self.init_kwargs
 
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return the last step of the checkpoint; the windows are the run."""
+        return {"after": run.after}
+
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the server of ``init_kwargs``, or a file in the work dir."""
         init: dict[str, Any] = {"raise_exceptions": True, "use_incoming_socket": False}
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         if not named and is_local(runner.work_dir):
-            path = os.path.join(runner.work_dir, "visdom", f"{runner.timestamp}.log")
+            part = f"-{self._tracked.key}" if self._tracked.apart else ""
+            path = os.path.join(runner.work_dir, "visdom", f"{runner.timestamp}{part}.log")
             init.update(offline=True, log_to_filename=path)
         return {"init": {**init, **self.init_kwargs}}

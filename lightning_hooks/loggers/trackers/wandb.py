@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.packages import Package
@@ -49,6 +51,7 @@ class WandbWriter(Writer):
         commit: bool = True,
         summaries: Mapping[str, str] | None = None,
         run_id: str | None = None,
+        after: int | None = None,
     ) -> WandbWriter:
         """Start a run, or take an open one.
 
@@ -58,7 +61,8 @@ class WandbWriter(Writer):
             with_step: Whether the iteration is W&B's step.
             commit: Whether a log without step ends one of W&B's.
             summaries: ``min``, ``max``, ``mean``, ``best``, ``last`` or ``none`` by metric.
-            run_id: The run to continue.
+            run_id: The run to begin or to continue.
+            after: The iterations done at the checkpoint after which the run goes on.
         """
         import wandb
 
@@ -68,10 +72,16 @@ class WandbWriter(Writer):
             arguments["settings"] = wandb.Settings(**arguments.get("settings", {}))
             if run_id is not None:
                 arguments.update(id=run_id, resume="allow")
+            elif after is not None:
+                arguments.setdefault("resume", "allow")
+            earlier = [] if after is None else wandb_files(arguments)
             run = wandb.init(**arguments)
         for metric, summary in (summaries or {}).items():
             run.define_metric(metric, summary=summary)
-        return cls(run, owned=owned, with_step=with_step, commit=commit)
+        writer = cls(run, owned=owned, with_step=with_step, commit=commit)
+        if owned and after is not None and run.offline:
+            writer.keep_stored(in_wandb(earlier), after)
+        return writer
 
     def log(self, record: Record) -> None:
         """Log a row, or the next values of one."""
@@ -237,6 +247,12 @@ class WandbLoggerHook(ClientTrackerHook):
             "commit": self.commit,
             "summaries": self.define_metric_cfg,
         }
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return the run's id, which is chosen here unless the user has chosen one."""
+        if "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ:
+            return {"after": run.after}
+        return {"run_id": run.key, **run.opened, "after": run.after}
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         """Return the text files of the run."""

@@ -30,6 +30,7 @@ __all__ = [
     "exit_code",
     "fit",
     "history",
+    "inspect_wandb",
     "points",
     "quiet",
     "read_clearml",
@@ -66,6 +67,11 @@ def fit(work: Path, *hooks: Any, module: Any = TinyModule, epochs: int = 2) -> T
 
 def read_wandb(work: Path) -> list[dict[str, Any]]:
     (file,) = work.glob("wandb/offline-run-*/run-*.wandb")
+    return inspect_wandb(file)
+
+
+def inspect_wandb(file: Path) -> list[dict[str, Any]]:
+    """The records of an offline run's file."""
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
     lines = subprocess.check_output(command, text=True).splitlines()
     return [json.loads(line) for line in lines]

@@ -1,0 +1,98 @@
+"""``TrackedRun``: the run in a backend that a process begins, or continues after a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from lightning_hooks.engine.driver.resume import KEY
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.spool import exclusive, read_spool
+from lightning_hooks.utils.plain_types import plain
+
+__all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
+
+RESUME = "allow", "never"
+"""Whether a run that was restored from a checkpoint continues its run in the backend."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run in a backend, as a checkpoint describes it.
+
+    Args:
+        key: Its name here, which is known before the backend has started and given an id.
+        opened: The arguments of the writer's ``connect`` that open it again; empty until then.
+        after: The last step of the checkpoint after which it goes on; None for a new run.
+        apart: Whether it was begun beside an earlier run, whose folder it must not share.
+    """
+
+    key: str = field(default_factory=lambda: uuid4().hex[:12])
+    opened: Mapping[str, Any] = field(default_factory=dict)
+    after: int | None = None
+    apart: bool = False
+
+    @classmethod
+    def restored(cls, entry: Mapping[str, Any] | None, resume: str, after: int) -> TrackedRun:
+        """Return the run of a checkpoint's entry; a new one without entry, or if that is wanted.
+
+        >>> TrackedRun.restored({"key": "1f", "opened": {"run_id": "a"}}, "allow", 8)
+        TrackedRun(key='1f', opened={'run_id': 'a'}, after=8, apart=False)
+        >>> TrackedRun.restored({"key": "1f"}, "never", 8).apart
+        True
+        """
+        if not entry or "key" not in entry:
+            return cls()
+        if resume == "never":
+            return cls(apart=True)
+        return cls(entry["key"], entry.get("opened", {}), after, entry.get("apart", False))
+
+    def entry(self, opened: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entry of a checkpoint, in types that any loader reads.
+
+        Args:
+            opened: The arguments that open the run again, as far as they are known by now.
+        """
+        return {"key": self.key, "opened": plain({**self.opened, **opened}), "apart": self.apart}
+
+
+def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
+    """Return the entries of a checkpoint for a backend's trackers, in their order, to be extended.
+
+    >>> runs_in({"lightning_hooks": {"trackers": {"mlflow": [{"key": "1f"}]}}}, "mlflow")
+    [{'key': '1f'}]
+    """
+    trackers = checkpoint.setdefault(KEY, {}).setdefault("trackers", {})
+    return trackers.setdefault(backend, [])  # type: ignore[no-any-return]
+
+
+def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, list[Record]]:
+    """Return what a killed process has not sent to the run, by the file that holds it.
+
+    Records after the checkpoint are left out: the process that resumes the run logs them anew. The
+    validation that ended the checkpoint's epoch has the number of the iteration after it.
+
+    Args:
+        folder: The folder of the spools.
+        backend: The name of the backend.
+        run: The run; there is nothing for one that begins.
+    """
+    found: dict[str, list[Record]] = {}
+    if run.after is None:
+        return found
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
+        with contextlib.suppress(OSError, ValueError), exclusive(path):  # its process has ended
+            head, records, _ = read_spool(path, rest=True)
+            if (head.get("writer"), head.get("key")) == (backend, run.key):
+                found[path] = [r for r in records if _belongs(r, run.after)]
+    return found
+
+
+def _belongs(record: Record, done: int) -> bool:
+    is_validation = any(name.startswith("val/") for name in record.scalars)
+    return record.step <= done + is_validation
