@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api import progress, validation
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.runner.log_buffer import MAX_HISTORY
 from lightning_hooks.loggers import values
+from lightning_hooks.loggers.tags import as_tags
 from lightning_hooks.utils.arguments import check_bool, check_int
 
-__all__ = ["LoggerHook", "by_group", "first_group", "peak_memory"]
+__all__ = ["LoggerHook", "line_length"]
 
 
 class LoggerHook(Hook):
-    """The base of hooks that log: it calls ``log(runner)`` when averages are ready.
+    """The base of hooks that log: it calls ``log(runner)`` with a line's values as the output.
 
-    Every ``interval`` iterations the last ``interval`` values of each key are averaged into
-    ``runner.log_buffer.output``; after validation all values of a key are. Values that other
-    hooks put there, such as the results of an evaluation, are logged unchanged.
+    A line at iteration ``t`` averages the values of the iterations ``t - interval + 1`` to ``t``,
+    whatever the intervals of other loggers; a key without values there is absent. A validation is
+    a line of its own with the averages over its batches. What other hooks put into
+    ``runner.log_buffer.output``, such as the results of an evaluation, is logged unchanged, once by
+    each logger: at once if they set ``log_buffer.ready``, else in its next line.
 
     Args:
-        interval: Iterations between two logs, counted in the epoch or, with ``by_epoch=False``,
+        interval: Iterations between two lines, counted in the epoch or, with ``by_epoch=False``,
             in the run; 0 logs nothing within the epoch.
         ignore_last: Whether the last iterations of an epoch are not logged when they are fewer
-            than ``interval``.
-        reset_flag: Whether the averages are cleared after this hook has logged them. A run sets
+            than ``interval``; if the epoch has no other line, they are.
+        reset_flag: Whether the output is cleared after this hook has logged it. A run sets
             it: true for its last logger and false for all others.
         by_epoch: Whether the run is counted in epochs.
 
@@ -37,10 +42,16 @@ class LoggerHook(Hook):
     Source: mmcv's ``LoggerHook``.
 
     Note:
-        Departures from mmcv: a run without ``IterTimerHook`` logs its training values as
-        ``train`` (mmcv: ``val``). Validation within an epoch is logged with the number of that
-        epoch, and its values are not averaged into the training that goes on. Only the last
-        logger clears the averages, so that all see an evaluation's results; a next run sets
+        Departures from mmcv: a line averages the values of its iterations (mmcv: the last
+        ``interval`` values of each key, also where some iterations have none), and each logger
+        has its own interval (in mmcv each logs whenever one does). An epoch, or a run by iteration,
+        that is shorter than the interval has one line, at its end. By iteration a window reaches
+        back into the epoch before. A run without ``IterTimerHook`` logs its training values as
+        ``train`` (mmcv: ``val``). A validation has a log buffer of its own: nothing of it is
+        averaged into the training, nor the other way round. Where the Trainer validates within
+        epochs, the line of a validation has the epoch and the training iteration at which it ran;
+        so has an evaluation by a hook within an epoch (mmcv: the number of its batches). Only the
+        last logger clears the output, so that all see an evaluation's results; a next run sets
         ``reset_flag`` anew. ``eval_iter_num`` is no tag. A name that begins with the mode already
         (``val/acc``) does not get it again. 0-d tensors are scalars (mmcv raises TypeError). A run
         without optimizer has no learning rate to log (mmcv raises).
@@ -72,9 +83,14 @@ class LoggerHook(Hook):
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
+    # of a run
+    _others: Sequence[LoggerHook] = ()
+    _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
+    _line_at: int | None = None  # the iteration of the last line
+
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in self.transient}
+        left_out = (*self.transient, "_others", "_results", "_line_at")
+        return {name: v for name, v in super().__getstate__().items() if name not in left_out}
 
     def log(self, runner: Any) -> Any:
         """Log the values of ``runner.log_buffer.output``."""
@@ -83,41 +99,106 @@ class LoggerHook(Hook):
     # -- schedule --------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Let the last logger of the run clear the averages, and no other."""
-        loggers = [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
+        """Let the last logger of the run clear the output, and no other."""
+        loggers = [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
         for hook in loggers:
             hook.reset_flag = hook is loggers[-1]
+        self._others = [hook for hook in loggers if isinstance(hook, LoggerHook)]
+        self._results, self._line_at = {}, None
 
     def before_epoch(self, runner: Any) -> None:
-        """Clear the values of the epoch before."""
-        runner.log_buffer.clear()
+        """Forget the values of the epoch before, but for windows that reach back into it."""
+        reach = [hook.interval for hook in self._others if not hook.by_epoch]
+        runner.log_buffer.keep_window(max(reach, default=1))
 
     def after_train_iter(self, runner: Any) -> None:
-        """Average and log every ``interval`` iterations."""
+        """Log the averages of the last iterations every ``interval`` iterations."""
+        buffer = runner.log_buffer
         done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
         is_due = self.interval > 0 and done % self.interval == 0
-        if is_due or (not self.ignore_last and self.end_of_epoch(runner)):
-            runner.log_buffer.average(self.interval)
-        if runner.log_buffer.ready:
-            self.log(runner)
-            if self.reset_flag:
-                runner.log_buffer.clear_output()
+        if is_due or buffer.output or buffer.ready or not self.ignore_last:
+            # an evaluation inside an epoch is logged with its iteration, not its number of batches
+            self._collect_results(runner, leave_out="eval_iter_num")
+            self._log_in_epoch(runner, done)
+            self._clear_output(runner)
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Log the values that other hooks have put into the output."""
-        if runner.log_buffer.ready:
-            self.log(runner)
-            if self.reset_flag:
-                runner.log_buffer.clear_output()
+        """Log an epoch that is shorter than the interval, and the results of other hooks."""
+        self._collect_results(runner)
+        self._log_end_of_epoch(runner)
+        self._clear_output(runner)
+
+    def after_epoch(self, runner: Any) -> None:
+        """Log a run that is counted in iterations and shorter than the interval."""
+        if not self.by_epoch:
+            self._log_if_short(runner, runner.iter)
+
+    def _log_in_epoch(self, runner: Any, done: int) -> None:
+        ends = not self.ignore_last and self.end_of_epoch(runner)
+        length = line_length(done, self.interval, ends=ends)
+        if length:
+            self._log_averages(runner, runner.log_buffer.window(length))
+        self._log_results(runner)
+
+    def _log_end_of_epoch(self, runner: Any) -> None:
+        if self.by_epoch:
+            self._log_if_short(runner, runner.inner_iter + 1)
+        self._log_results(runner)
+
+    def _log_if_short(self, runner: Any, done: int) -> None:
+        """Log the ``done`` iterations of an epoch, or run, that has ended before its first line."""
+        if 0 < done < self.interval:
+            averages = runner.log_buffer.window(done + 1)  # the next iteration is one of them
+            runner._iter -= 1  # the line is that of the last iteration, which is counted by now
+            try:
+                self._log_averages(runner, averages, alone=runner.log_buffer.ready)
+            finally:
+                runner._iter += 1
+
+    def _log_averages(
+        self, runner: Any, averages: dict[str, float], *, alone: bool = False
+    ) -> None:
+        if self._line_at != runner.iter:
+            self._line_at = runner.iter
+            self._write(runner, averages, alone=alone)
+            runner.log_buffer.trim(max(MAX_HISTORY, self.interval))
+
+    def _log_results(self, runner: Any) -> None:
+        if self._results and runner.log_buffer.ready:
+            self._write(runner, {})
 
     def after_val_epoch(self, runner: Any) -> None:
-        """Average and log the validation."""
+        """Log the averages of a validation."""
         runner.log_buffer.average()
         self.log(runner)
-        if self.reset_flag and runner.fills_log_buffer:
-            runner.log_buffer.clear_output()  # the workflow's next epoch clears the rest
-        elif self.reset_flag:
-            runner.log_buffer.clear()
+
+    def _collect_results(self, runner: Any, leave_out: str | None = None) -> None:
+        """Pass what other hooks have put into the output on to every logger of the run."""
+        if runner.log_buffer.output:
+            results = runner.log_buffer.take_results()
+            results.pop(leave_out, None)
+            for hook in self._others or (self,):
+                hook._results = {**hook._results, **results}
+
+    def _write(self, runner: Any, averages: dict[str, float], *, alone: bool = False) -> None:
+        """Log averages of training steps, with the results that this logger has not logged yet.
+
+        Args:
+            runner: The runner.
+            averages: The averages.
+            alone: Whether the results wait for a line of their own.
+        """
+        results, self._results = ({}, self._results) if alone else (self._results, {})
+        with runner.log_buffer.showing(averages, results):
+            self.log(runner)
+
+    def _clear_output(self, runner: Any) -> None:
+        """Clear the output when all loggers have seen it, in an iteration that has a line."""
+        buffer = runner.log_buffer
+        if self.reset_flag and (
+            buffer.ready or any(hook._line_at == runner.iter for hook in self._others)
+        ):
+            buffer.clear_output()
 
     # -- names and numbers -----------------------------------------------------------------
 
@@ -128,10 +209,8 @@ class LoggerHook(Hook):
         if runner.mode == "val":
             return "val"
         _check_mode(runner)
-        output, steps = runner.log_buffer.output, runner.log_buffer.val_history
-        if "time" in steps:  # the steps are timed, so their averages have it
-            return "train" if "time" in output else "val"
-        return "train" if "time" in output or output.keys() <= steps.keys() else "val"
+        buffer = runner.log_buffer
+        return "train" if buffer.averages or not buffer.output else "val"
 
     def get_epoch(self, runner: Any) -> int:
         """The number of the epoch, from 1."""
@@ -143,25 +222,30 @@ class LoggerHook(Hook):
         return int(runner.epoch if trainer is None else trainer.current_epoch + 1)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
-        """The number of the iteration, from 1; with ``inner_iter`` its number in the epoch."""
-        if runner.mode == "val" and not self.by_epoch:
-            return int(runner.iter)  # the validation comes after the iteration that it belongs to
+        """The number of the iteration, from 1; with ``inner_iter`` its number in the epoch.
+
+        For a validation it is that of the last training iteration, where there may be several in
+        an epoch; else, as in mmcv, the next one or, in the epoch, the number of batches.
+        """
         inner = self.by_epoch and inner_iter
+        if runner.mode == "val" and (not self.by_epoch or _validates_within_epochs(runner)):
+            return progress.batch_idx(runner.trainer) + 1 if inner else int(runner.iter)
         return int(runner.inner_iter if inner else runner.iter) + 1
 
     def get_step(self, runner: Any) -> int:
-        """The epoch for validation when the run is counted in epochs, else the iteration."""
-        if self.get_mode(runner) == "val" and self.by_epoch:
+        """The iteration; the epoch for a validation at its end, if the run is counted in epochs."""
+        at_end = not (runner.mode == "val" and _validates_within_epochs(runner))
+        if self.by_epoch and at_end and self.get_mode(runner) == "val":
             return self.get_epoch(runner)
         return self.get_iter(runner)
 
     def get_lr_tags(self, runner: Any) -> dict[str, float]:
         """``learning_rate`` of the first group; of each optimizer by name if there are several."""
-        return _as_tags("learning_rate", runner, runner.current_lr)
+        return as_tags("learning_rate", runner, runner.current_lr)
 
     def get_momentum_tags(self, runner: Any) -> dict[str, float]:
         """``momentum`` of the first group; of each optimizer by name if there are several."""
-        return _as_tags("momentum", runner, runner.current_momentum)
+        return as_tags("momentum", runner, runner.current_momentum)
 
     def get_loggable_tags(
         self,
@@ -173,13 +257,13 @@ class LoggerHook(Hook):
     ) -> dict[str, Any]:
         """Return the values to log by name.
 
-        ======================================  ==============================================
+        ======================================  =======================================
         key                                     value
-        ======================================  ==============================================
+        ======================================  =======================================
         ``train/<name>``, ``val/<name>``        each value of the output
         ``learning_rate``, ``momentum``         of the first group
         ``learning_rate/<optimizer>``, ...      of each optimizer, if there are several
-        ======================================  ==============================================
+        ======================================  =======================================
 
         Args:
             runner: The runner.
@@ -201,61 +285,29 @@ class LoggerHook(Hook):
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
 
+def line_length(done: int, interval: int, *, ends: bool) -> int:
+    """Return how many of the last iterations a line averages; 0 where there is no line.
+
+    Args:
+        done: The number of iterations done, in the epoch or in the run.
+        interval: Iterations between two lines; 0 for none of them.
+        ends: Whether this is a last iteration, which has a line anyway.
+
+    >>> [line_length(done, 3, ends=done == 7) for done in range(1, 8)]
+    [0, 0, 3, 0, 0, 3, 3]
+    >>> line_length(2, 3, ends=True), line_length(7, 0, ends=True)
+    (2, 7)
+    """
+    if interval and done % interval == 0:
+        return interval
+    return min(done, interval or done) if ends else 0
+
+
+def _validates_within_epochs(runner: Any) -> bool:
+    trainer = getattr(runner, "trainer", None)
+    return trainer is not None and validation.validates_within_epochs(trainer)
+
+
 def _check_mode(runner: Any) -> None:
     if runner.mode not in ("train", "val"):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
-
-
-def first_group(rates: Any) -> Any:
-    """Return the value of the first parameter group, or of each optimizer's first one.
-
-    >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
-    (0.1, {'generator': 0.1, 'critic': 0.3})
-    """
-    if isinstance(rates, dict):
-        return {name: of_groups[0] for name, of_groups in rates.items()}
-    return rates[0] if rates else None
-
-
-def _as_tags(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
-    value = None if runner.optimizer is None else first_group(read())
-    if isinstance(value, dict):
-        return {f"{tag}/{name}": each for name, each in value.items()}
-    return {} if value is None else {tag: value}
-
-
-def by_group(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
-    """Return what ``read()`` returns for every parameter group, by the group's name or number.
-
-    ``learning_rate/backbone``, ``learning_rate/1``; with several optimizers the name of the
-    optimizer comes before it: ``learning_rate/generator/0``.
-    """
-    optimizer = runner.optimizer
-    if optimizer is None:
-        return {}
-    found = read()
-    if isinstance(optimizer, dict):
-        parts = [(f"{tag}/{key}/", each, found[key]) for key, each in optimizer.items()]
-    else:
-        parts = [(f"{tag}/", optimizer, found)]
-    return {
-        f"{prefix}{group.get('name', index)}": value
-        for prefix, each, of_groups in parts
-        for index, (group, value) in enumerate(zip(each.param_groups, of_groups, strict=True))
-    }
-
-
-def peak_memory(runner: Any) -> int | None:
-    """Return the most that torch has allocated on the module's device, in MiB.
-
-    With several ranks it is their maximum, so all ranks must call this. None without CUDA.
-    """
-    device = runner.module.device
-    if device.type != "cuda":
-        return None
-    mib = torch.cuda.max_memory_allocated(device) // 2**20
-    if runner.world_size == 1:
-        return mib  # without a collective nothing is read from the device
-    of_all = torch.tensor([mib], device=device)
-    torch.distributed.all_reduce(of_all, op=torch.distributed.ReduceOp.MAX)
-    return int(of_all.item())

@@ -16,8 +16,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.base import LoggerHook, first_group, peak_memory
+from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.log_file import LogFile
+from lightning_hooks.loggers.tags import first_group, peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
 from lightning_hooks.loggers.upload import check_suffix, copy_files
 from lightning_hooks.loggers.values import is_image
@@ -216,7 +217,7 @@ class TextLoggerHook(LoggerHook):
     def _log_info(self, log_dict: dict[str, Any], runner: Any) -> None:
         """Print a record."""
         if log_dict["mode"] == "train" and "time" in log_dict:
-            self.time_sec_tot += log_dict["time"] * self.interval
+            self.time_sec_tot += log_dict["time"] * min(self.interval, log_dict["iter"])
         trainer = runner.trainer
         if not trainer.is_global_zero:
             return

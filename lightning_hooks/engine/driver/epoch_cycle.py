@@ -11,9 +11,10 @@ import torch
 from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import is_ours, trains_like_mmcv
 from lightning_hooks.engine.driver.resume import ResumeState
-from lightning_hooks.engine.driver.step_capture import log_validation, trim_log_buffer
+from lightning_hooks.engine.driver.step_capture import trim_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.lightning_api import data, progress, validation
+from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import state_here
 
@@ -108,6 +109,7 @@ class EpochCycle:
         if not runner.validates_again:  # else it is that of the validation before, as in mmcv
             runner._inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
+        runner.open_val_log()
         self._calls.at_border("before_val_epoch")
         if runner._new_val_loader is not None:
             self._val_data = validation.replace_val_loader(trainer, runner._new_val_loader)
@@ -118,6 +120,7 @@ class EpochCycle:
         self.restore_val_data()
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
         self._calls.at_border("after_val_epoch")
+        runner.close_val_log()
         if self.in_epoch:
             runner.mode = "train"
             runner._inner_iter = None
@@ -216,13 +219,19 @@ class IterCycle(EpochCycle):
     def begin_validation(self) -> None:
         """Switch the mode; no point is called here."""
         self._runner.mode = "val"
+        self._runner.open_val_log()
 
     def end_validation(self) -> None:
         """Pass the values that the module logged to the loggers."""
         runner = self._runner
         self.restore_val_data()
         runner.last_val_iter = runner.iter
-        log_validation(runner, self._calls.at("after_val_epoch"))
+        runner.log_buffer.update(validation.val_metrics(runner.trainer))
+        if runner.log_buffer.output or {*runner.log_buffer.val_history} - {"time", "data_time"}:
+            for hook, method in self._calls.at("after_val_epoch"):
+                if is_family(hook, "LoggerHook"):
+                    method(runner)
+        runner.close_val_log()
 
 
 def cycle_of(

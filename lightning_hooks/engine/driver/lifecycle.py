@@ -186,6 +186,7 @@ class DriverLifecycle(Callback):
         self._train_data.unwatch(trainer)
         if self._had_fit:
             self._cycle.restore_val_data()
+            self._runner.close_val_log()
             self._step.remove()
             self._model.unguard()
             self._ownership.release()

@@ -83,7 +83,7 @@ def write(
         "in_epoch": in_epoch,
         "run": runner.run_id,
         "timestamp": runner.timestamp,
-        "log_buffer": runner.log_buffer.state_dict(),
+        "log_buffer": runner.train_log.state_dict(),
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": states,
         "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from lightning_hooks.engine.driver.calls import Calls
-from lightning_hooks.engine.driver.ownership import Call, Ownership, reads_step
-from lightning_hooks.engine.lightning_api import logged_values, validation
+from lightning_hooks.engine.driver.ownership import Ownership, reads_step
+from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import OrphanLoss
-from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "StepCapture",
     "feed_log_buffer",
-    "log_validation",
     "trim_log_buffer",
     "with_undivided_loss",
 ]
@@ -145,23 +142,3 @@ def trim_log_buffer(runner: Runner) -> None:
     """Drop old values from a log buffer that no logger clears."""
     if not any(is_family(hook, "LoggerHook") for hook in runner.hooks):
         runner.log_buffer.trim(10_000)
-
-
-def log_validation(runner: Runner, calls: Sequence[Call]) -> None:
-    """Call the loggers for what the module has logged in a validation of a run by iteration.
-
-    The values of the training steps around it stay in their own buffer.
-
-    Args:
-        runner: The runner.
-        calls: Hooks with their ``after_val_epoch``; those that are loggers are called.
-    """
-    values = validation.val_metrics(runner.trainer)
-    if not values:
-        return
-    training, runner.log_buffer = runner.log_buffer, LogBuffer()
-    runner.log_buffer.update(values)
-    for hook, method in calls:
-        if is_family(hook, "LoggerHook"):
-            method(runner)
-    runner.log_buffer = training

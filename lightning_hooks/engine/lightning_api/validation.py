@@ -16,6 +16,7 @@ __all__ = [
     "run_validation",
     "train_as_before_validation",
     "val_metrics",
+    "validates_within_epochs",
 ]
 
 
@@ -79,3 +80,13 @@ def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
                 suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
                 found[item.meta.name + suffix] = value.detach()
     return found
+
+
+def validates_within_epochs(trainer: L.Trainer) -> bool:
+    """Whether the Trainer validates at other places than the ends of epochs."""
+    every = trainer.val_check_batch
+    return bool(
+        trainer.check_val_every_n_epoch is None
+        or every is None  # by time
+        or every < trainer.num_training_batches
+    )

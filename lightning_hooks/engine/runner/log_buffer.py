@@ -1,15 +1,18 @@
-"""``LogBuffer``: mmcv's buffer of logged values, which reads tensors once per average."""
+"""``LogBuffer``: mmcv's buffer of logged values, each with the iteration that it belongs to."""
 
 from __future__ import annotations
 
+import contextlib
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping
-from numbers import Integral, Real
-from operator import attrgetter
+from collections.abc import Iterator, Mapping
+from numbers import Real
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
+
+from lightning_hooks.utils.averages import averageable, packed, read_numbers, weighted_mean
 
 __all__ = ["LogBuffer"]
 
@@ -24,32 +27,48 @@ class LogBuffer:
     """The values of the steps since the last ``clear``, and their averages.
 
     ``average(n)`` gives ``sum(value * count) / sum(count)`` over the last ``n`` updates of each
-    key (all of them for ``n=0``), as mmcv computes it, to the last bit.
+    key (all of them for ``n=0``), as mmcv computes it, to the last bit. ``window(n)`` gives it over
+    the last ``n`` iterations, for a logger with an interval of its own.
+
+    ``output`` is where hooks leave results for the loggers: ``take_results()`` gives them once.
+
+    Args:
+        progress: An object whose ``completed`` is the number of iterations done: each value is kept
+            with the number at which it came.
 
     Note:
         Departures from mmcv: a value may be a tensor. It is kept detached, on its device, until
         an average needs it; then all tensors needed are stacked and copied to the host at once.
         Without averages this is done every 10,000 values, for they take device memory.
+        A value that is no number raises when it is put in (in mmcv when it is averaged).
         Checkpoints include the values, so that a resumed run has the same averages.
         ``average(n)`` removes all but the last 100,000 values of a key, or ``n`` if that is more
         (in mmcv memory grows with the epoch, or with the run if it is counted in iterations).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Any = None) -> None:
         self.val_history: OrderedDict[str, list[Any]] = OrderedDict()
         self.n_history: OrderedDict[str, list[int]] = OrderedDict()
         self.output: OrderedDict[str, Any] = OrderedDict()
         self.ready = False
+        self.averages: dict[str, float] = {}
+        """The averages in ``output``, which are no results of other hooks."""
+        self._iterations: dict[str, list[int]] = {}
+        self._progress = SimpleNamespace(completed=0) if progress is None else progress
+        self._taken: dict[str, Any] = {}
 
     def clear(self) -> None:
         """Remove the values and the averages."""
         self.val_history.clear()
         self.n_history.clear()
+        self._iterations.clear()
         self.clear_output()
 
     def clear_output(self) -> None:
         """Remove the averages."""
         self.output.clear()
+        self.averages = {}
+        self._taken.clear()
         self.ready = False
 
     def update(self, vars: Mapping[str, Any], count: int = 1) -> None:
@@ -58,21 +77,32 @@ class LogBuffer:
         Args:
             vars: A number or a 0-d tensor by key.
             count: The weight of the step, usually its number of samples.
+
+        Raises:
+            TypeError: if a value is no number.
+            OverflowError: if a value is too large for a float.
         """
         # this runs in each step: the usual types have a short way
         if type(vars) is not dict and not isinstance(vars, Mapping):
             raise TypeError(f"vars must be a dict, got {vars!r}")
+        now = self._progress.completed
         for key, value in vars.items():
+            is_tensor = type(value) is not float and isinstance(value, torch.Tensor)
+            if not is_tensor and type(value) is not float:
+                value = averageable(key, value)
             try:
                 values, counts = self.val_history[key], self.n_history[key]
+                iterations = self._iterations[key]
             except KeyError:
+                averageable(key, value)
                 values = self.val_history.setdefault(key, [])
                 counts = self.n_history.setdefault(key, [])
-            is_tensor = type(value) is not float and isinstance(value, torch.Tensor)
+                iterations = self._iterations.setdefault(key, [])
             values.append(value.detach() if is_tensor and value.requires_grad else value)
             counts.append(count)
+            iterations.append(now)
             if is_tensor and len(values) % MAX_UNREAD == 0:
-                self._read(0)
+                self._read({key: len(values) for key, values in self.val_history.items()})
 
     def replace(self, vars: Mapping[str, Any]) -> None:
         """Replace all values of these keys by new ones, which then are their averages.
@@ -84,38 +114,85 @@ class LogBuffer:
         >>> dict(buffer.output)
         {'skipped_steps': 2.0}
         """
-        for history in (self.val_history, self.n_history):
-            for key in vars:
-                history.pop(key, None)
+        for key in vars:
+            self._keep_last(0, key)
         self.update(vars)
 
     def trim(self, n: int) -> None:
         """Remove all but the last ``n`` values of each key."""
-        for history in (self.val_history, self.n_history):
-            for values in history.values():
-                del values[:-n]
+        for key in [*self.val_history]:
+            self._keep_last(n, key)
+
+    def keep_window(self, n: int) -> None:
+        """Remove the values that are older than ``window(n)``."""
+        for key, length in self._lengths(n).items():
+            self._keep_last(length, key)
 
     def average(self, n: int = 0) -> None:
         """Average the last ``n`` values of each key, or all, into ``output``."""
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
-        self._read(n)
-        for key, values in self.val_history.items():
-            counts = self.n_history[key][-n:]
-            if counts:
-                self.output[key] = _mean(values[-n:], counts)
+        averages = self._means({key: n or len(v) for key, v in self.val_history.items()})
+        self.averages.update(averages)
+        self.output.update(averages)
         self.ready = True
         if n:
             self.trim(max(n, MAX_HISTORY))
 
+    def window(self, n: int) -> dict[str, float]:
+        """Return the averages over the last ``n`` iterations, of the keys that have values there.
+
+        The last one is that which runs; between iterations it is the next.
+
+        >>> progress = SimpleNamespace(completed=0)
+        >>> buffer = LogBuffer(progress)
+        >>> for progress.completed in range(10):
+        ...     buffer.update({"loss": progress.completed})
+        ...     if progress.completed % 5 == 0:
+        ...         buffer.update({"rare": progress.completed})
+        >>> buffer.window(6), buffer.window(2)
+        ({'loss': 6.5, 'rare': 5.0}, {'loss': 8.5})
+        """
+        return self._means(self._lengths(n))
+
+    # -- results of other hooks --------------------------------------------------------------
+
+    def take_results(self) -> dict[str, Any]:
+        """Return what hooks have put into ``output`` since the last call, or since it was cleared.
+
+        >>> buffer = LogBuffer()
+        >>> buffer.output["acc"] = 0.5
+        >>> buffer.take_results(), buffer.take_results()
+        ({'acc': 0.5}, {})
+        """
+        known, new = {**self.averages, **self._taken}, object()
+        found = {k: v for k, v in self.output.items() if known.get(k, new) is not v}
+        self._taken.update(found)
+        return found
+
+    @contextlib.contextmanager
+    def showing(self, averages: dict[str, float], results: Mapping[str, Any]) -> Iterator[None]:
+        """Show ``averages`` and ``results`` as the output, within the block."""
+        before = self.output, self.averages, self.ready
+        self.output = OrderedDict({**results, **averages})
+        self.averages, self.ready = averages, True
+        try:
+            yield
+        finally:
+            self.output, self.averages, self.ready = before
+
+    # -- checkpoints -------------------------------------------------------------------------
+
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers, for a checkpoint; other values are left out."""
-        self._read(0)
+        self._read({key: len(values) for key, values in self.val_history.items()})
         keys = [k for k, v in self.val_history.items() if all(isinstance(x, Real) for x in v)]
         return {
-            "values": {key: _pack(self.val_history[key]) for key in keys},
-            "counts": {key: _pack(self.n_history[key]) for key in keys},
+            "values": {key: packed(self.val_history[key]) for key in keys},
+            "counts": {key: packed(self.n_history[key]) for key in keys},
+            "iterations": {key: packed(self._iterations.get(key, [])) for key in keys},
             "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
+            "averages": [key for key in self.averages if key in self.output],
             "ready": self.ready,
         }
 
@@ -124,54 +201,50 @@ class LogBuffer:
         self.clear()
         self.val_history.update({key: v.tolist() for key, v in state["values"].items()})
         self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
+        done = self._progress.completed
+        for key, values in self.val_history.items():
+            if "iterations" in state:
+                self._iterations[key] = state["iterations"][key].tolist()
+            else:  # a file of version 0.1: one value in each iteration
+                self._iterations[key] = [*range(done - len(values), done)]
         self.output.update(state["output"])
+        self.averages = {k: self.output[k] for k in state.get("averages", []) if k in self.output}
         self.ready = state["ready"]
 
-    def _read(self, n: int) -> None:
-        """Replace the tensors among the last ``n`` values by numbers, with one copy per device."""
+    # -- windows -----------------------------------------------------------------------------
+
+    def _lengths(self, n: int) -> dict[str, int]:
+        """Return how many of each key's last values belong to the last ``n`` iterations."""
+        first = self._progress.completed + 1 - n
+        found = {key: self._iterations.get(key, []) for key in self.val_history}
+        return {key: len(each) - bisect_left(each, first) for key, each in found.items()}
+
+    def _means(self, lengths: Mapping[str, int]) -> dict[str, float]:
+        """Return the averages of so many last values, of the keys that have some."""
+        self._read(lengths)
+        return {
+            key: weighted_mean(self.val_history[key][-length:], self.n_history[key][-length:])
+            for key, length in lengths.items()
+            if length and self.n_history[key]
+        }
+
+    def _keep_last(self, length: int, key: str) -> None:
+        for history in (self.val_history, self.n_history, self._iterations):
+            if length and key in history:
+                del history[key][:-length]
+            else:
+                history.pop(key, None)
+
+    def _read(self, lengths: Mapping[str, int]) -> None:
+        """Replace the tensors among the last values by numbers, with one copy per device."""
         places = [
             (values, index)
-            for values in self.val_history.values()
-            for index in range(max(len(values) - n, 0) if n else 0, len(values))
+            for key, length in lengths.items()
+            for values in (self.val_history[key],)
+            for index in range(max(len(values) - length, 0), len(values))
             if type(values[index]) is not float and isinstance(values[index], torch.Tensor)
         ]
         if places:
-            numbers = _numbers([values[index] for values, index in places])
+            numbers = read_numbers([values[index] for values, index in places])
             for (values, index), number in zip(places, numbers, strict=True):
                 values[index] = number
-
-
-def _numbers(tensors: list[torch.Tensor]) -> list[float]:
-    """Return the number in each tensor, or their mean, with one copy per device."""
-    kinds = {*map(attrgetter("device", "dtype", "ndim"), tensors)}
-    if len(kinds) == 1 and not tensors[0].ndim:  # nearly always
-        return torch.stack(tensors).tolist()
-    numbers = [0.0] * len(tensors)
-    for device in dict.fromkeys(tensor.device for tensor in tensors):
-        here = [index for index, tensor in enumerate(tensors) if tensor.device == device]
-        scalars = [_scalar(tensors[index]) for index in here]
-        if len({scalar.dtype for scalar in scalars}) > 1:
-            # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
-            wide = torch.float64 if device.type != "mps" else torch.float32
-            scalars = [scalar.to(wide) for scalar in scalars]
-        for index, number in zip(here, torch.stack(scalars).tolist(), strict=True):
-            numbers[index] = number
-    return numbers
-
-
-def _scalar(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(()) if tensor.numel() == 1 else tensor.float().mean()
-
-
-def _mean(values: list[Any], counts: list[int]) -> float:
-    """Return mmcv's average, to the last bit."""
-    # the usual case takes a third of the time; a weight of 1 changes nothing of a float
-    if counts.count(1) == len(counts) and {*map(type, values)} == {float}:
-        return float(np.add.reduce(values) / len(counts))  # np.sum's own way, without its checks
-    weights = np.array(counts)
-    return float(np.sum(np.array(values) * weights) / np.sum(weights))
-
-
-def _pack(numbers: list[Any]) -> torch.Tensor:
-    is_integral = all(isinstance(number, Integral) for number in numbers)
-    return torch.tensor(numbers, dtype=torch.int64 if is_integral else torch.float64)

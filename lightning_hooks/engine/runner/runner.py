@@ -87,10 +87,10 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
         self.mode: str | None = None
         self.run_id = uuid4().hex[:12]
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
-        self.log_buffer = LogBuffer()
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
         self._watch(trainer)
+        self.log_buffer = self.train_log = LogBuffer(self._counts)
         self._stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags that ``model`` had when a hook switched it to evaluation."""
@@ -205,6 +205,14 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
             self._new_val_loader = value
         else:
             self._new_data_loader = value
+
+    def open_val_log(self) -> None:
+        """Give a validation a log buffer of its own; ``train_log`` waits until it ends."""
+        self.train_log, self.log_buffer = self.log_buffer, LogBuffer()
+
+    def close_val_log(self) -> None:
+        """Go back to the log buffer of the training; a second call changes nothing."""
+        self.log_buffer = self.train_log
 
     # -- hooks -----------------------------------------------------------------------------
 

@@ -75,9 +75,11 @@ class TimedEvaluation(BestCheckpoints):
         if self.by_epoch or self.dataloader is None or not self._should_evaluate(runner):
             return
         if not self._at_start:
-            for hook in _loggers(runner):
+            loggers = _loggers(runner)
+            for hook in loggers:
                 hook.after_train_iter(runner)
-            runner.log_buffer.clear()
+            if any(_averages_as_mmcv(hook) for hook in loggers):
+                runner.log_buffer.clear()  # else they would log the training's values twice
         self._evaluate(runner)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -152,9 +154,10 @@ class TimedEvaluation(BestCheckpoints):
         if runner.log_buffer.ready and not self.by_epoch:
             for hook in _loggers(runner):  # now: the first iteration's values are another line
                 hook.after_train_epoch(runner)
-        elif runner.log_buffer.ready:  # the loggers clear it when the epoch begins
+        elif runner.log_buffer.ready:
             scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
             runner.logger.info("Evaluated before training: %s", scores)
+            runner.log_buffer.clear_output()
         if self._due is not None:  # now: the first step changes the weights
             self._write(runner.trainer)
 
@@ -166,6 +169,11 @@ class TimedEvaluation(BestCheckpoints):
 
 def _loggers(runner: Any) -> list[Any]:
     return [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
+
+
+def _averages_as_mmcv(logger: Any) -> bool:
+    """Whether a logger averages the last values of the buffer, rather than those of a window."""
+    return not logger.after_train_iter.__module__.startswith("lightning_hooks.")
 
 
 @contextlib.contextmanager

@@ -12,12 +12,13 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.loggers.base import LoggerHook, by_group, peak_memory
+from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
 from lightning_hooks.loggers.delivery.unsent import spool_path
 from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.tags import by_group, peak_memory
 from lightning_hooks.loggers.trackers.inputs import (
     check_run,
     experiment,

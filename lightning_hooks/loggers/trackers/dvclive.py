@@ -206,27 +206,20 @@ class DvcliveLoggerHook(TrackerHook):
         """The number of the iteration, or of the epoch if the run is counted in epochs."""
         return self.get_epoch(runner) if self.by_epoch else super().get_iter(runner, inner_iter)
 
-    def after_train_iter(self, runner: Any) -> None:
-        """Log every ``interval`` iterations, unless the run is counted in epochs."""
-        if not self.by_epoch:
-            super().after_train_iter(runner)
-
     def after_train_epoch(self, runner: Any) -> None:
-        """Save the model, and log the epoch's average with the values of other hooks."""
+        """Save the model; log the results of other hooks, by epoch with the epoch's averages."""
         if self.model_file is not None and runner.rank == 0:
             folder, name = os.path.split(os.path.abspath(self.model_file))
             runner.save_checkpoint(folder, filename_tmpl=name, create_symlink=False)
+        super().after_train_epoch(runner)
+
+    def _log_in_epoch(self, runner: Any, done: int) -> None:
         if not self.by_epoch:
-            super().after_train_epoch(runner)
-            return
-        buffer = runner.log_buffer
-        output, ready = dict(buffer.output), buffer.ready
-        buffer.average()
-        buffer.output.update(output if ready else {})
-        self.log(runner)
-        # the next logger gets the output that this one got
-        buffer.output.clear()
-        buffer.output.update(output)
-        buffer.ready = ready
-        if self.reset_flag and ready:
-            buffer.clear_output()
+            super()._log_in_epoch(runner, done)
+
+    def _log_end_of_epoch(self, runner: Any) -> None:
+        if self.by_epoch:
+            length = runner.inner_iter + 1
+            self._write(runner, runner.log_buffer.window(length + 1))  # up to the next iteration
+        else:
+            super()._log_end_of_epoch(runner)

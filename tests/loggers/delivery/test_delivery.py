@@ -21,12 +21,12 @@ import torch
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.base import peak_memory
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
 from lightning_hooks.loggers.delivery.spool import Spool, read_spool
 from lightning_hooks.loggers.replay import read, replay
+from lightning_hooks.loggers.tags import peak_memory
 from support import training
 from support.device_reads import Reads
 from support.logs.kept import KeepHook, Kept, broken

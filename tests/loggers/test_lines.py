@@ -1,0 +1,237 @@
+"""A line of a logger at iteration t, with interval n, averages the iterations (t - n, t]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from torch import nn
+
+from lightning_hooks import Hook, HookAdapter, OptimizerHook
+from lightning_hooks.loggers.base import LoggerHook
+from support.training import make_loader
+
+
+class Counting(L.LightningModule):
+    """Logs ``i``, the number of the step from 0, and ``rare``, every fifth step's number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 1)
+        self.count = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        step, self.count = self.count, self.count + 1
+        self.log("i", float(step))
+        if step % 5 == 0:
+            self.log("rare", float(step))
+        return self.net(batch[0]).mean()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("acc", 0.5)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Lines(LoggerHook):
+    """Keeps the step and the values of each line."""
+
+    def log(self, runner: Any) -> None:
+        lines: list[Any] = vars(self).setdefault("lines", [])
+        lines.append((self.get_iter(runner), self.get_loggable_tags(runner)))
+
+    def of(self, key: str) -> list[tuple[int, float]]:
+        return [(step, tags[key]) for step, tags in self.lines if key in tags]
+
+
+HOW = pytest.mark.parametrize(("hosted", "by_epoch"), [(False, True), (True, True), (True, False)])
+
+
+def fit(
+    tmp_path: Path,
+    *hooks: Any,
+    batches: int = 20,
+    epochs: int = 2,
+    hosted: bool = False,
+    by_epoch: bool = True,
+    module: Any = None,
+    val: int = 0,
+    **arguments: Any,
+) -> Any:
+    for hook in hooks:
+        if isinstance(hook, LoggerHook):
+            hook.by_epoch = by_epoch
+    callbacks = [HookAdapter([*hooks], by_epoch=by_epoch)] if hosted else [*hooks]
+    module = module or Counting()
+    trainer = L.Trainer(
+        callbacks=callbacks,
+        max_epochs=epochs,
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        limit_val_batches=val,
+        **arguments,
+    )
+    trainer.fit(module, make_loader(batches), make_loader(max(val, 1)))
+    return module
+
+
+@HOW
+def test_a_value_of_every_fifth_step_is_averaged_over_the_interval(
+    tmp_path: Path, hosted: bool, by_epoch: bool
+) -> None:
+    log = Lines(interval=10)
+    fit(tmp_path, log, hosted=hosted, by_epoch=by_epoch)
+    assert log.of("train/rare") == [(10, 2.5), (20, 12.5), (30, 22.5), (40, 32.5)]
+    assert log.of("train/i") == [(10, 4.5), (20, 14.5), (30, 24.5), (40, 34.5)]
+
+
+@HOW
+def test_the_gradients_norm_under_accumulation(
+    tmp_path: Path, hosted: bool, by_epoch: bool
+) -> None:
+    class Ramp(Counting):
+        """The norm of the gradient is the mean of the numbers of the steps."""
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.count += 1
+            return self.net.bias.sum() * (self.count - (self.count - 1) % 5 + 2) * 2
+
+    log = Lines(interval=10)
+    options = {"accumulate_grad_batches": 5, "module": Ramp()}
+    optimizer = OptimizerHook({"max_norm": 1e9})
+    fit(tmp_path, optimizer, log, hosted=hosted, by_epoch=by_epoch, **options)
+    # of the steps 1..5 it is 2 * 3, of 6..10 2 * 8, and so on
+    found = [(step, round(value, 4)) for step, value in log.of("train/grad_norm")]
+    assert found == [(10, 11.0), (20, 31.0), (30, 51.0), (40, 71.0)]
+
+
+@HOW
+def test_a_value_logged_once_appears_once(tmp_path: Path, hosted: bool, by_epoch: bool) -> None:
+    class Once(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.iter == 3:
+                runner.log_buffer.update({"once": 7})
+
+    log = Lines(interval=5)
+    fit(tmp_path, Once(), log, hosted=hosted, by_epoch=by_epoch)
+    assert log.of("train/once") == [(5, 7.0)]
+
+
+@pytest.mark.filterwarnings("ignore:.*training_step. returned .None")
+@HOW
+def test_steps_that_return_none_do_not_shift_the_loss(
+    tmp_path: Path, hosted: bool, by_epoch: bool
+) -> None:
+    class Skips(Counting):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            step, self.count = self.count, self.count + 1
+            return None if step % 3 else self.net.bias.sum() * 0 + step
+
+    log = Lines(interval=10)
+    fit(tmp_path, log, hosted=hosted, by_epoch=by_epoch, module=Skips(), batches=40, epochs=1)
+    assert log.of("train/loss") == [(10, 4.5), (20, 15.0), (30, 24.0), (40, 34.5)]
+
+
+@HOW
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_logger_has_its_own_interval(
+    tmp_path: Path, hosted: bool, by_epoch: bool, order: int
+) -> None:
+    often, rarely = Lines(interval=2), Lines(interval=10)
+    fit(tmp_path, *(often, rarely)[::order], hosted=hosted, by_epoch=by_epoch)
+    assert rarely.of("train/i") == [(10, 4.5), (20, 14.5), (30, 24.5), (40, 34.5)]
+    assert often.of("train/i") == [(t, t - 1.5) for t in range(2, 41, 2)]
+
+
+@HOW
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_hooks_put_into_the_output_reaches_every_logger_once(
+    tmp_path: Path, hosted: bool, by_epoch: bool, order: int
+) -> None:
+    class Results(Hook):
+        priority = "LOW"
+
+        def after_train_iter(self, runner: Any) -> None:
+            output = runner.log_buffer.output
+            output["steady"] = 1  # the same object in every iteration
+            if runner.iter == 4:
+                output["quiet"] = 0.25
+            if runner.iter == 12:
+                output["score"] = 0.75
+                runner.log_buffer.ready = True
+
+    often, rarely = Lines(interval=2), Lines(interval=10)
+    fit(tmp_path, Results(), *(often, rarely)[::order], hosted=hosted, by_epoch=by_epoch)
+    assert often.of("train/quiet") == [(6, 0.25)]
+    assert rarely.of("train/quiet") == [(10, 0.25)]
+    assert often.of("val/score") == rarely.of("val/score") == [(13, 0.75)]
+    assert [step for step, _ in often.of("train/steady")] == [*range(2, 41, 2)]
+    assert [step for step, _ in rarely.of("train/steady")] == [10, 20, 30, 40]
+
+
+def test_by_iteration_a_window_reaches_back_into_the_epoch_before(tmp_path: Path) -> None:
+    log = Lines(interval=10)
+    fit(tmp_path, log, by_epoch=False, batches=7, epochs=3)
+    assert log.of("train/i") == [(10, 4.5), (20, 14.5)]
+
+
+@HOW
+def test_a_validation_inside_an_epoch_leaves_the_window_alone(
+    tmp_path: Path, hosted: bool, by_epoch: bool
+) -> None:
+    log = Lines(interval=10)
+    how = {"hosted": hosted, "by_epoch": by_epoch}
+    fit(tmp_path, log, val=2, val_check_interval=9, epochs=1, **how)
+    assert log.of("train/i") == [(10, 4.5), (20, 14.5)]
+    assert log.of("val/acc") == [(9, 0.5), (18, 0.5)]
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_an_epoch_shorter_than_the_interval_has_one_line(tmp_path: Path, hosted: bool) -> None:
+    log, last = Lines(interval=10), Lines(interval=10, ignore_last=False)
+    fit(tmp_path, log, last, hosted=hosted, batches=7)
+    assert log.of("train/i") == last.of("train/i") == [(7, 3.0), (14, 10.0)]
+
+
+def test_a_run_by_iteration_shorter_than_the_interval_has_one_line(tmp_path: Path) -> None:
+    log = Lines(interval=10)
+    fit(tmp_path, log, hosted=True, by_epoch=False, batches=3, epochs=2)
+    assert log.of("train/i") == [(6, 2.5)]
+
+
+def test_an_epoch_that_a_hook_cuts_short_has_its_line(tmp_path: Path) -> None:
+    class Stop(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            runner.should_stop = runner.iter == 4
+
+    log = Lines(interval=10)
+    fit(tmp_path, Stop(), log)
+    assert log.of("train/i") == [(5, 2.0)]
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+@pytest.mark.parametrize(
+    "value",
+    ["cat", None, {"a": 1}, 10**400, 1j, torch.tensor(1j)],
+    ids=["str", "None", "dict", "int", "complex", "tensor"],
+)
+def test_what_cannot_be_averaged_raises_where_it_is_put(
+    tmp_path: Path, hosted: bool, value: Any
+) -> None:
+    class Puts(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            runner.log_buffer.update({"fine": 1, "odd": value})
+
+    with pytest.raises((TypeError, OverflowError), match="'odd'") as caught:
+        fit(tmp_path, Puts(), Lines(), hosted=hosted, batches=1, epochs=1)
+    text = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "Puts.after_train_iter" in text
