@@ -9,12 +9,12 @@ from typing import Any
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.priority import is_family
-from lightning_hooks.engine.runner.log_buffer import MAX_HISTORY
+from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers import values
 from lightning_hooks.loggers.tags import as_tags
 from lightning_hooks.utils.arguments import check_bool, check_int
 
-__all__ = ["LoggerHook", "line_length"]
+__all__ = ["LoggerHook"]
 
 
 class LoggerHook(Hook):
@@ -108,97 +108,87 @@ class LoggerHook(Hook):
 
     def before_epoch(self, runner: Any) -> None:
         """Forget the values of the epoch before, but for windows that reach back into it."""
-        reach = [hook.interval for hook in self._others if not hook.by_epoch]
-        runner.log_buffer.keep_window(max(reach, default=1))
+        self._forget_epoch(runner.log_buffer)
 
     def after_train_iter(self, runner: Any) -> None:
         """Log the averages of the last iterations every ``interval`` iterations."""
         buffer = runner.log_buffer
         done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
-        is_due = self.interval > 0 and done % self.interval == 0
-        if is_due or buffer.output or buffer.ready or not self.ignore_last:
+        length = self.interval if self.interval > 0 and done % self.interval == 0 else 0
+        if not self.ignore_last and not length and self.end_of_epoch(runner):
+            length = min(done, self.interval or done)
+        if buffer.output:
             # an evaluation inside an epoch is logged with its iteration, not its number of batches
-            self._collect_results(runner, leave_out="eval_iter_num")
-            self._log_in_epoch(runner, done)
-            self._clear_output(runner)
+            self._take_results(buffer, leave_out="eval_iter_num")
+        now = buffer.progress.completed
+        if length and self._line_at != now:  # an evaluation by a hook has it logged before
+            self._line_at = now
+            averages, results, self._results = buffer.window(length), self._results, {}
+            with buffer.showing(averages, results):
+                self.log(runner)
+        elif buffer.ready and self._results:
+            self._log_results(runner)
+        if self.reset_flag and buffer.was_logged:
+            buffer.clear_output()
 
     def after_train_epoch(self, runner: Any) -> None:
         """Log an epoch that is shorter than the interval, and the results of other hooks."""
-        self._collect_results(runner)
+        buffer = runner.log_buffer
+        self._take_results(buffer)
         self._log_end_of_epoch(runner)
-        self._clear_output(runner)
+        if self.reset_flag and buffer.was_logged:
+            buffer.clear_output()
+        if self in self._others[-1:]:
+            self._forget_epoch(buffer)
 
     def after_epoch(self, runner: Any) -> None:
         """Log a run that is counted in iterations and shorter than the interval."""
         if not self.by_epoch:
             self._log_if_short(runner, runner.iter)
 
-    def _log_in_epoch(self, runner: Any, done: int) -> None:
-        ends = not self.ignore_last and self.end_of_epoch(runner)
-        length = line_length(done, self.interval, ends=ends)
-        if length:
-            self._log_averages(runner, runner.log_buffer.window(length))
-        self._log_results(runner)
-
-    def _log_end_of_epoch(self, runner: Any) -> None:
-        if self.by_epoch:
-            self._log_if_short(runner, runner.inner_iter + 1)
-        self._log_results(runner)
-
-    def _log_if_short(self, runner: Any, done: int) -> None:
-        """Log the ``done`` iterations of an epoch, or run, that has ended before its first line."""
-        if 0 < done < self.interval:
-            averages = runner.log_buffer.window(done + 1)  # the next iteration is one of them
-            runner._iter -= 1  # the line is that of the last iteration, which is counted by now
-            try:
-                self._log_averages(runner, averages, alone=runner.log_buffer.ready)
-            finally:
-                runner._iter += 1
-
-    def _log_averages(
-        self, runner: Any, averages: dict[str, float], *, alone: bool = False
-    ) -> None:
-        if self._line_at != runner.iter:
-            self._line_at = runner.iter
-            self._write(runner, averages, alone=alone)
-            runner.log_buffer.trim(max(MAX_HISTORY, self.interval))
-
-    def _log_results(self, runner: Any) -> None:
-        if self._results and runner.log_buffer.ready:
-            self._write(runner, {})
-
     def after_val_epoch(self, runner: Any) -> None:
         """Log the averages of a validation."""
         runner.log_buffer.average()
         self.log(runner)
 
-    def _collect_results(self, runner: Any, leave_out: str | None = None) -> None:
-        """Pass what other hooks have put into the output on to every logger of the run."""
-        if runner.log_buffer.output:
-            results = runner.log_buffer.take_results()
-            results.pop(leave_out, None)
-            for hook in self._others or (self,):
-                hook._results = {**hook._results, **results}
+    def _log_end_of_epoch(self, runner: Any) -> None:
+        if self.by_epoch:
+            self._log_if_short(runner, runner.inner_iter + 1)
+        if runner.log_buffer.ready and self._results:
+            self._log_results(runner)
 
-    def _write(self, runner: Any, averages: dict[str, float], *, alone: bool = False) -> None:
-        """Log averages of training steps, with the results that this logger has not logged yet.
+    def _log_if_short(self, runner: Any, done: int) -> None:
+        """Log the ``done`` iterations of an epoch, or run, that has ended before its first line."""
+        buffer = runner.log_buffer
+        if not 0 < done < self.interval or self._line_at == buffer.progress.completed - 1:
+            return
+        results = self._results
+        if buffer.ready:
+            results = {}  # they have a line of their own
+        else:
+            self._results = {}
+        runner._iter -= 1  # the line is that of the last iteration, which is counted by now
+        try:
+            with buffer.showing(buffer.window(done + 1), results):  # the next one is in it, too
+                self.log(runner)
+        finally:
+            runner._iter += 1
 
-        Args:
-            runner: The runner.
-            averages: The averages.
-            alone: Whether the results wait for a line of their own.
-        """
-        results, self._results = ({}, self._results) if alone else (self._results, {})
-        with runner.log_buffer.showing(averages, results):
+    def _log_results(self, runner: Any) -> None:
+        results, self._results = self._results, {}
+        with runner.log_buffer.showing({}, results):
             self.log(runner)
 
-    def _clear_output(self, runner: Any) -> None:
-        """Clear the output when all loggers have seen it, in an iteration that has a line."""
-        buffer = runner.log_buffer
-        if self.reset_flag and (
-            buffer.ready or any(hook._line_at == runner.iter for hook in self._others)
-        ):
-            buffer.clear_output()
+    def _take_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
+        """Pass what other hooks have put into the output on to every logger of the run."""
+        results = buffer.take_results()
+        results.pop(leave_out, None)
+        for hook in self._others or (self,):
+            hook._results = {**hook._results, **results}
+
+    def _forget_epoch(self, buffer: LogBuffer) -> None:
+        reach = [hook.interval for hook in self._others if not hook.by_epoch]
+        buffer.keep_window(max(reach, default=1))
 
     # -- names and numbers -----------------------------------------------------------------
 
@@ -283,24 +273,6 @@ class LoggerHook(Hook):
                 continue
             tags[name if name.startswith(prefix) else prefix + name] = value
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
-
-
-def line_length(done: int, interval: int, *, ends: bool) -> int:
-    """Return how many of the last iterations a line averages; 0 where there is no line.
-
-    Args:
-        done: The number of iterations done, in the epoch or in the run.
-        interval: Iterations between two lines; 0 for none of them.
-        ends: Whether this is a last iteration, which has a line anyway.
-
-    >>> [line_length(done, 3, ends=done == 7) for done in range(1, 8)]
-    [0, 0, 3, 0, 0, 3, 3]
-    >>> line_length(2, 3, ends=True), line_length(7, 0, ends=True)
-    (2, 7)
-    """
-    if interval and done % interval == 0:
-        return interval
-    return min(done, interval or done) if ends else 0
 
 
 def _validates_within_epochs(runner: Any) -> bool:

@@ -7,18 +7,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["as_tags", "by_group", "first_group", "peak_memory"]
+from lightning_hooks.engine.runner.optimizers import first_group
 
-
-def first_group(rates: Any) -> Any:
-    """Return the value of the first parameter group, or of each optimizer's first one.
-
-    >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
-    (0.1, {'generator': 0.1, 'critic': 0.3})
-    """
-    if isinstance(rates, dict):
-        return {name: of_groups[0] for name, of_groups in rates.items()}
-    return rates[0] if rates else None
+__all__ = ["as_tags", "by_group", "peak_memory"]
 
 
 def as_tags(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:

@@ -16,9 +16,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.log_file import LogFile
-from lightning_hooks.loggers.tags import first_group, peak_memory
+from lightning_hooks.loggers.tags import peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
 from lightning_hooks.loggers.upload import check_suffix, copy_files
 from lightning_hooks.loggers.values import is_image

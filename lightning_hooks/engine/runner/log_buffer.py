@@ -7,12 +7,14 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from numbers import Real
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 
-from lightning_hooks.utils.averages import averageable, packed, read_numbers, weighted_mean
+from lightning_hooks.utils.averages import averageable, packed
 
 __all__ = ["LogBuffer"]
 
@@ -54,7 +56,9 @@ class LogBuffer:
         self.averages: dict[str, float] = {}
         """The averages in ``output``, which are no results of other hooks."""
         self._iterations: dict[str, list[int]] = {}
-        self._progress = SimpleNamespace(completed=0) if progress is None else progress
+        self.was_logged = False
+        """Whether a logger has written a line since something came into the output."""
+        self.progress = SimpleNamespace(completed=0) if progress is None else progress
         self._taken: dict[str, Any] = {}
 
     def clear(self) -> None:
@@ -69,7 +73,7 @@ class LogBuffer:
         self.output.clear()
         self.averages = {}
         self._taken.clear()
-        self.ready = False
+        self.ready = self.was_logged = False
 
     def update(self, vars: Mapping[str, Any], count: int = 1) -> None:
         """Append one step's values.
@@ -85,7 +89,7 @@ class LogBuffer:
         # this runs in each step: the usual types have a short way
         if type(vars) is not dict and not isinstance(vars, Mapping):
             raise TypeError(f"vars must be a dict, got {vars!r}")
-        now = self._progress.completed
+        now = self.progress.completed
         for key, value in vars.items():
             is_tensor = type(value) is not float and isinstance(value, torch.Tensor)
             if not is_tensor and type(value) is not float:
@@ -142,7 +146,8 @@ class LogBuffer:
     def window(self, n: int) -> dict[str, float]:
         """Return the averages over the last ``n`` iterations, of the keys that have values there.
 
-        The last one is that which runs; between iterations it is the next.
+        The last one is that which runs; between iterations it is the next. Older values than
+        ``average(n)`` keeps are removed.
 
         >>> progress = SimpleNamespace(completed=0)
         >>> buffer = LogBuffer(progress)
@@ -153,7 +158,9 @@ class LogBuffer:
         >>> buffer.window(6), buffer.window(2)
         ({'loss': 6.5, 'rare': 5.0}, {'loss': 8.5})
         """
-        return self._means(self._lengths(n))
+        averages = self._means(self._lengths(n))
+        self.trim(max(n, MAX_HISTORY))
+        return averages
 
     # -- results of other hooks --------------------------------------------------------------
 
@@ -180,6 +187,7 @@ class LogBuffer:
             yield
         finally:
             self.output, self.averages, self.ready = before
+            self.was_logged = bool(self.output or self.ready)
 
     # -- checkpoints -------------------------------------------------------------------------
 
@@ -201,7 +209,7 @@ class LogBuffer:
         self.clear()
         self.val_history.update({key: v.tolist() for key, v in state["values"].items()})
         self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
-        done = self._progress.completed
+        done = self.progress.completed
         for key, values in self.val_history.items():
             if "iterations" in state:
                 self._iterations[key] = state["iterations"][key].tolist()
@@ -215,7 +223,7 @@ class LogBuffer:
 
     def _lengths(self, n: int) -> dict[str, int]:
         """Return how many of each key's last values belong to the last ``n`` iterations."""
-        first = self._progress.completed + 1 - n
+        first = self.progress.completed + 1 - n
         found = {key: self._iterations.get(key, []) for key in self.val_history}
         return {key: len(each) - bisect_left(each, first) for key, each in found.items()}
 
@@ -223,7 +231,7 @@ class LogBuffer:
         """Return the averages of so many last values, of the keys that have some."""
         self._read(lengths)
         return {
-            key: weighted_mean(self.val_history[key][-length:], self.n_history[key][-length:])
+            key: _mean(self.val_history[key][-length:], self.n_history[key][-length:])
             for key, length in lengths.items()
             if length and self.n_history[key]
         }
@@ -245,6 +253,37 @@ class LogBuffer:
             if type(values[index]) is not float and isinstance(values[index], torch.Tensor)
         ]
         if places:
-            numbers = read_numbers([values[index] for values, index in places])
+            numbers = _numbers([values[index] for values, index in places])
             for (values, index), number in zip(places, numbers, strict=True):
                 values[index] = number
+
+
+def _numbers(tensors: list[torch.Tensor]) -> list[float]:
+    """Return the number in each tensor, or their mean, with one copy per device."""
+    kinds = {*map(attrgetter("device", "dtype", "ndim"), tensors)}
+    if len(kinds) == 1 and not tensors[0].ndim:  # nearly always
+        return torch.stack(tensors).tolist()
+    numbers = [0.0] * len(tensors)
+    for device in dict.fromkeys(tensor.device for tensor in tensors):
+        here = [index for index, tensor in enumerate(tensors) if tensor.device == device]
+        scalars = [_scalar(tensors[index]) for index in here]
+        if len({scalar.dtype for scalar in scalars}) > 1:
+            # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
+            wide = torch.float64 if device.type != "mps" else torch.float32
+            scalars = [scalar.to(wide) for scalar in scalars]
+        for index, number in zip(here, torch.stack(scalars).tolist(), strict=True):
+            numbers[index] = number
+    return numbers
+
+
+def _scalar(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(()) if tensor.numel() == 1 else tensor.float().mean()
+
+
+def _mean(values: list[Any], counts: list[int]) -> float:
+    """Return mmcv's average, to the last bit."""
+    # the usual case takes a third of the time; a weight of 1 changes nothing of a float
+    if counts.count(1) == len(counts) and {*map(type, values)} == {float}:
+        return float(np.add.reduce(values) / len(counts))  # np.sum's own way, without its checks
+    weights = np.array(counts)
+    return float(np.sum(np.array(values) * weights) / np.sum(weights))

@@ -11,7 +11,7 @@ import torch
 
 from lightning_hooks.engine.runner.backward import optimizers_of_hooks
 
-__all__ = ["Optimizers"]
+__all__ = ["Optimizers", "first_group"]
 
 
 class Optimizers:
@@ -83,3 +83,14 @@ class Optimizers:
         if isinstance(optimizer, dict):
             return {name: [value(g) for g in o.param_groups] for name, o in optimizer.items()}
         return [value(group) for group in optimizer.param_groups]
+
+
+def first_group(rates: Any) -> Any:
+    """Return the value of the first parameter group, or of each optimizer's first one.
+
+    >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
+    (0.1, {'generator': 0.1, 'critic': 0.3})
+    """
+    if isinstance(rates, dict):
+        return {name: of_groups[0] for name, of_groups in rates.items()}
+    return rates[0] if rates else None

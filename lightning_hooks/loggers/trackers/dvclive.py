@@ -213,13 +213,16 @@ class DvcliveLoggerHook(TrackerHook):
             runner.save_checkpoint(folder, filename_tmpl=name, create_symlink=False)
         super().after_train_epoch(runner)
 
-    def _log_in_epoch(self, runner: Any, done: int) -> None:
+    def after_train_iter(self, runner: Any) -> None:
+        """Log every ``interval`` iterations, unless the run is counted in epochs."""
         if not self.by_epoch:
-            super()._log_in_epoch(runner, done)
+            super().after_train_iter(runner)
 
     def _log_end_of_epoch(self, runner: Any) -> None:
-        if self.by_epoch:
-            length = runner.inner_iter + 1
-            self._write(runner, runner.log_buffer.window(length + 1))  # up to the next iteration
-        else:
+        if not self.by_epoch:
             super()._log_end_of_epoch(runner)
+            return
+        length, results, self._results = runner.inner_iter + 1, self._results, {}
+        averages = runner.log_buffer.window(length + 1)  # up to the next iteration
+        with runner.log_buffer.showing(averages, results):
+            self.log(runner)
