@@ -231,11 +231,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: Any) -> dict[str, float]:
         """``learning_rate`` of the first group; of each optimizer by name if there are several."""
-        return as_tags("learning_rate", runner, runner.current_lr)
+        return as_tags("learning_rate", runner, runner.step_lr)
 
     def get_momentum_tags(self, runner: Any) -> dict[str, float]:
         """``momentum`` of the first group; of each optimizer by name if there are several."""
-        return as_tags("momentum", runner, runner.current_momentum)
+        return as_tags("momentum", runner, runner.step_momentum)
 
     def get_loggable_tags(
         self,

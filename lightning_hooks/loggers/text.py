@@ -196,7 +196,7 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Any) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
-        lr = None if runner.optimizer is None else first_group(runner.current_lr())
+        lr = None if runner.optimizer is None else first_group(runner.step_lr())
         mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": mode,

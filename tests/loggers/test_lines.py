@@ -235,3 +235,71 @@ def test_what_cannot_be_averaged_raises_where_it_is_put(
         fit(tmp_path, Puts(), Lines(), hosted=hosted, batches=1, epochs=1)
     text = "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     assert "Puts.after_train_iter" in text
+
+
+class Scheduled(Counting):
+    """Steps a scheduler of its own, after every step or every epoch."""
+
+    every = "step"
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=1.0, momentum=0.9)
+        halve = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": halve, "interval": self.every},
+        }
+
+
+class ScheduledByEpoch(Scheduled):
+    every = "epoch"
+
+
+class ScheduledByHand(Scheduled):
+    """Optimizes manually."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        scheduler: Any = self.lr_schedulers()
+        scheduler.step()
+
+
+@HOW
+@pytest.mark.parametrize(
+    ("module", "accumulate", "rates"),
+    [
+        (Scheduled, 1, {1: 1.0, 2: 0.5, 3: 0.25, 4: 0.125}),
+        (ScheduledByHand, 1, {1: 1.0, 2: 0.5, 3: 0.25, 4: 0.125}),
+        (Scheduled, 2, {1: 1.0, 2: 1.0, 3: 0.5, 4: 0.5}),
+        (ScheduledByEpoch, 1, {1: 1.0, 2: 1.0, 3: 0.5, 4: 0.5}),
+    ],
+)
+def test_the_learning_rate_is_the_one_that_the_step_used(
+    tmp_path: Path,
+    hosted: bool,
+    by_epoch: bool,
+    module: type[Scheduled],
+    accumulate: int,
+    rates: dict[int, float],
+) -> None:
+    log = Lines(interval=1)
+    how = {"hosted": hosted, "by_epoch": by_epoch, "module": module(), "batches": 2, "epochs": 2}
+    fit(tmp_path, log, **how, accumulate_grad_batches=accumulate)
+    assert dict(log.of("learning_rate")) == rates
+    assert {value for _, value in log.of("momentum")} == {0.9}
+    optimizer: Any = how["module"].trainer.optimizers[0]
+    assert not optimizer._optimizer_step_pre_hooks  # nothing is left behind
+
+
+def test_a_line_that_ends_a_short_epoch_has_the_rate_of_its_last_step(tmp_path: Path) -> None:
+    log = Lines(interval=10)
+    fit(tmp_path, log, module=Scheduled(), batches=3, epochs=1)
+    assert log.of("learning_rate") == [(3, 0.25)]

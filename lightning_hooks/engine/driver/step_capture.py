@@ -43,12 +43,15 @@ class StepCapture:
             self._patch = MethodPatch(self._runner.module, "training_step", after=self._after)
         reads_buffer = any(getattr(hook, "reads_log_buffer", False) for hook in hooks)
         self.fills_log_buffer = not owned and (self._patch is not None or reads_buffer)
+        if reads_buffer:
+            self._runner.watch_steps()
 
     def remove(self) -> None:
         """Take the patch off the step; a second call changes nothing."""
         if self._patch is not None:
             self._patch.remove()
         self._patch, self.fills_log_buffer = None, False
+        self._runner.unwatch_steps()
 
     def _after(self, outputs: Any) -> None:
         """Put the result on the runner; run the hooks that own backward on it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
 import torch
 
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner.backward import optimizers_of_hooks
 
 __all__ = ["Optimizers", "first_group"]
@@ -21,6 +23,9 @@ class Optimizers:
     module: L.LightningModule
     hooks_step: bool
 
+    _counts: Any
+    _groups_of_steps: Mapping[Any, tuple[int, list[dict[str, Any]]]] = MappingProxyType({})
+    _step_handles: Sequence[Any] = ()
     _known_optimizer: Any = None
     _keeps_optimizer = False  # it is not one of the Trainer's
 
@@ -65,24 +70,85 @@ class Optimizers:
 
     def current_lr(self) -> list[float] | dict[str, list[float]]:
         """The learning rate of every parameter group (of every optimizer, by name)."""
-        return self._of_groups(lambda group: group["lr"], "lr")
+        return self._of_groups(_lr, "lr", _groups)
 
     def current_momentum(self) -> list[float] | dict[str, list[float]]:
         """The momentum, or Adam's first beta, of every parameter group; 0 where there is none."""
-        return self._of_groups(
-            lambda group: group["momentum"] if "momentum" in group else group.get("betas", [0])[0],
-            "momentum",
-        )
+        return self._of_groups(_momentum, "momentum", _groups)
 
     def _of_groups(
-        self, value: Callable[[dict[str, Any]], float], what: str
+        self, value: Callable[[Any], float], what: str, groups_of: Callable[[Any], Any]
     ) -> list[float] | dict[str, list[float]]:
         optimizer = self.optimizer
         if optimizer is None:
             raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
         if isinstance(optimizer, dict):
-            return {name: [value(g) for g in o.param_groups] for name, o in optimizer.items()}
-        return [value(group) for group in optimizer.param_groups]
+            return {name: [*map(value, groups_of(one))] for name, one in optimizer.items()}
+        return [*map(value, groups_of(optimizer))]
+
+    # -- the rates of the last step ----------------------------------------------------------
+
+    def watch_steps(self) -> None:
+        """Keep the rates of each step, if a scheduler changes them before loggers read them.
+
+        Lightning steps the module's schedulers before ``on_train_batch_end``.
+        """
+        self.unwatch_steps()
+        if self.trainer.lr_scheduler_configs:
+            watched = [o for o in self.trainer.optimizers if hasattr(o, "register_step_pre_hook")]
+            self._groups_of_steps = {}
+            self._step_handles = [o.register_step_pre_hook(self._keep_rates) for o in watched]
+
+    def unwatch_steps(self) -> None:
+        """Keep no more rates; a second call changes nothing."""
+        for handle in self._step_handles:
+            handle.remove()
+        self._step_handles = ()
+
+    def step_lr(self) -> list[float] | dict[str, list[float]]:
+        """The learning rates with which the last iteration's step was made; else the current ones.
+
+        An iteration whose gradients are accumulated makes no step.
+        """
+        return self._of_groups(_lr, "lr", self._groups_of_step)
+
+    def step_momentum(self) -> list[float] | dict[str, list[float]]:
+        """The momenta with which the last iteration's step was made; else the current ones."""
+        return self._of_groups(_momentum, "momentum", self._groups_of_step)
+
+    def _keep_rates(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        groups = [
+            {
+                key: group[key].clone() if isinstance(group[key], torch.Tensor) else group[key]
+                for key in ("lr", "momentum", "betas")
+                if key in group
+            }
+            for group in optimizer.param_groups
+        ]
+        self._groups_of_steps = {
+            **self._groups_of_steps,
+            optimizer: (self._counts.completed, groups),
+        }
+
+    def _groups_of_step(self, optimizer: Any) -> Any:
+        found = self._groups_of_steps.get(optimizer)
+        if found is None:
+            return optimizer.param_groups
+        step, groups = found
+        last = self._counts.completed - (not progress.batch_is_open(self.trainer))
+        return groups if step == last else optimizer.param_groups
+
+
+def _lr(group: Any) -> Any:
+    return group["lr"]
+
+
+def _momentum(group: Any) -> Any:
+    return group["momentum"] if "momentum" in group else group.get("betas", [0])[0]
+
+
+def _groups(optimizer: Any) -> Any:
+    return optimizer.param_groups
 
 
 def first_group(rates: Any) -> Any:

@@ -247,8 +247,8 @@ class TrackerHook(LoggerHook):
             memory = peak_memory(runner)
             tags.update({} if memory is None else {f"{self.get_mode(runner)}/memory": memory})
         if self.all_groups:
-            tags.update(by_group("learning_rate", runner, runner.current_lr))
-            tags.update(by_group("momentum", runner, runner.current_momentum))
+            tags.update(by_group("learning_rate", runner, runner.step_lr))
+            tags.update(by_group("momentum", runner, runner.step_momentum))
         return tags
 
     def after_run(self, runner: Any) -> None:
