@@ -6,12 +6,21 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import lightning as L
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, CheckpointIO, TorchCheckpointIO
 from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.storage import torch_files, verification
 
-__all__ = ["AtomicCheckpointIO", "is_replaceable", "replace_writer", "wait_for_writer"]
+__all__ = [
+    "AtomicCheckpointIO",
+    "CheckedCheckpointIO",
+    "check_layout",
+    "is_replaceable",
+    "replace_writer",
+    "wait_for_writer",
+]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -61,14 +70,50 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         path = os.fspath(path)
         checkpoint = verification.load(path, map_location, weights_only is not False)
-        if self.for_fit is not None and self.for_fit():
-            verification.require_resumable(path, checkpoint)
+        if self.for_fit is not None:
+            verification.require_lightnings(path, checkpoint, self.for_fit())
         return checkpoint
+
+
+class CheckedCheckpointIO(TorchCheckpointIO):
+    """Lightning's own reader and writer, which refuses files of another layout.
+
+    Args:
+        for_fit: Returns, when a file is read, whether a run is to be resumed from it.
+    """
+
+    def __init__(self, for_fit: Callable[[], bool]) -> None:
+        super().__init__()
+        self._for_fit = for_fit
+
+    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Read a checkpoint.
+
+        Raises:
+            WeightsOnlyError: if the Trainer cannot use it.
+        """
+        checkpoint = super().load_checkpoint(path, *args, **kwargs)
+        verification.require_lightnings(os.fspath(path), checkpoint, self._for_fit())
+        return checkpoint
+
+
+def check_layout(trainer: L.Trainer) -> CheckpointIO | None:
+    """Refuse files of another layout in a Trainer; return its own reader, to be put back.
+
+    One of the user's stays, and None is returned.
+    """
+    own = trainer.strategy.checkpoint_io
+    if type(own) is not TorchCheckpointIO:
+        return None
+    trainer.strategy.checkpoint_io = CheckedCheckpointIO(
+        lambda: trainer.state.fn == TrainerFn.FITTING
+    )
+    return own
 
 
 def is_replaceable(io: CheckpointIO) -> bool:
     """Return whether a ``CheckpointIO`` is Lightning's default or ours, not the user's own."""
-    return type(io) in (TorchCheckpointIO, AtomicCheckpointIO)
+    return type(io) in (TorchCheckpointIO, AtomicCheckpointIO, CheckedCheckpointIO)
 
 
 def replace_writer(

@@ -8,9 +8,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
-
 from lightning_hooks.storage import files, manifest, torch_files
 
 __all__ = [
@@ -81,17 +78,16 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
             )
 
 
-def require_lightnings(trainer: L.Trainer, checkpoint: Mapping[str, Any]) -> None:
-    """Raise unless what a Trainer has read for its ``ckpt_path`` has Lightning's layout.
+def require_lightnings(path: str, checkpoint: Mapping[str, Any], for_fit: bool) -> None:
+    """Raise unless a Trainer can go on from a checkpoint, or evaluate it.
 
     Raises:
-        WeightsOnlyError: if it has not; the message names the use of such a file.
+        WeightsOnlyError: if it cannot; the message names the use of such a file.
     """
+    if for_fit:
+        require_resumable(path, checkpoint)
     if "pytorch-lightning_version" in checkpoint:
         return
-    path = str(trainer.ckpt_path)
-    if trainer.state.fn == TrainerFn.FITTING:
-        require_resumable(path, checkpoint)
     state = "['state_dict']" if "state_dict" in checkpoint else ""
     raise WeightsOnlyError(
         f"{path} has weights, and is no checkpoint of Lightning's. Load them before, and leave out "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
@@ -26,11 +26,10 @@ from lightning_hooks.engine.driver.ownership import Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.unused_events import restore_events, skip_unused_events
 from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.storage import verification
+from lightning_hooks.storage.checkpoint_io import check_layout
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -57,7 +56,7 @@ class DriverLifecycle(Callback):
         self._train_data = TrainData()
         self._resumed = resume.ResumeState()
         self._buffers = HookBuffers()
-        self._reading: MethodPatch | None = None
+        self._own_io: CheckpointIO | None = None
 
     @property
     def runner(self) -> Runner:
@@ -115,13 +114,13 @@ class DriverLifecycle(Callback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Collect the hooks of all participants and get ready for a fit."""
         self._buffers.patch(trainer, pl_module)
-        require = partial(verification.require_lightnings, trainer)
-        self._reading = MethodPatch(trainer.strategy, "load_checkpoint", after=require)
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         self._options = merge_options([participant.options() for participant in given])
         self._entries = each_once([entry for one in given for entry in one.entries()])
         self._hosted.update(trainer, [hook for hook, _ in self._entries], stage)
+        if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
+            self._own_io = check_layout(trainer)  # else these check what is read
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
@@ -179,8 +178,8 @@ class DriverLifecycle(Callback):
 
     def _restore(self, trainer: L.Trainer) -> None:
         self._buffers.remove_patches()
-        if self._reading is not None:
-            self._reading.remove()
+        if self._own_io is not None:
+            trainer.strategy.checkpoint_io, self._own_io = self._own_io, None
         self._in_run = False
         self._train_data.end_epoch(trainer)
         self._train_data.unwatch(trainer)

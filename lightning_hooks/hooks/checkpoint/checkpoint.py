@@ -14,7 +14,6 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.checkpoint.best_fields import BestFields
 from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.hooks.checkpoint.paths import (
     checked_out_dir,
@@ -120,8 +119,6 @@ class CheckpointHook(ModelCheckpointHook):
     reads_step = False
     key_arguments = ("out_dir", "filename_tmpl")
     filename_tmpl: str
-    best: Any = None
-    """The hook that keeps the best, with ``save_best``."""
     _saved_at: int | None = None
     _written: tuple[str, int] | None = None
     """The file last written, and the iterations done then, if others write the same names."""
@@ -166,6 +163,7 @@ class CheckpointHook(ModelCheckpointHook):
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
+        self.filename_templates = [self.filename_tmpl, *ModelCheckpointHook.filename_templates]
         self.create_symlink = create_symlink
         self._init_writing(background, on_saved)
         if save_best is not None:
@@ -183,15 +181,6 @@ class CheckpointHook(ModelCheckpointHook):
                 on_saved=on_saved,
             )
             self.best.save_optimizer = save_optimizer
-
-    def keeper_of_best(self, hooks: Sequence[Any]) -> BestFields | None:
-        """Return the hook of ``save_best``, else the first that saves the best."""
-        return self.best if self.best is not None else super().keeper_of_best(hooks)
-
-    @property
-    def filename_templates(self) -> Sequence[str]:  # type: ignore[override]  # a constant there
-        """Names of files that are looked for where no manifest lists any."""
-        return (self.filename_tmpl, *ModelCheckpointHook.filename_templates)
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hook itself, and the one that keeps the best."""

@@ -40,6 +40,9 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
     verbose = False
     save_last: Any = None
 
+    best: Any = None
+    """The hook that keeps the best for this one, if it has one of its own."""
+
     _best_path_override: str = ""
     _restore: Sequence[Callable[[], None]] = ()
     _warned = False
@@ -47,10 +50,9 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Have the Trainer verify checkpoints when it reads them."""
         # by one of these hooks: with two, the first to restore would restore the other's
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         strategy, own_io = trainer.strategy, trainer.strategy.checkpoint_io
-        is_first = not any(isinstance(c, ModelCheckpointHook) and c._restore for c in callbacks)
-        if strategy.restore_checkpoint_after_setup and is_first:
+        reads_itself = strategy.restore_checkpoint_after_setup
+        if reads_itself and "load_checkpoint" not in vars(strategy):
             patch = MethodPatch(strategy, "load_checkpoint", partial(_verify, trainer))
             self._restore = (*self._restore, patch.remove)
         if is_replaceable(own_io) and getattr(own_io, "for_fit", None) is None:
@@ -59,6 +61,7 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
             )
             restore_io = partial(setattr, strategy, "checkpoint_io", own_io)
             self._restore = (*self._restore, restore_io)
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         beside = any(map(is_lightnings_default, callbacks))
         if self.hosted_at is not None and beside and not self._warned:
             self._warned = True
@@ -151,12 +154,13 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
         return not self.save_optimizer
 
     def keeper_of_best(self, hooks: Sequence[Any]) -> BestFields | None:
-        """Return the hook whose best files this one shows: the first that saves the best.
+        """Return the hook whose best files this one shows: its own, or the first that saves them.
 
         Args:
             hooks: The hooks of the Trainer.
         """
-        return next((h for h in hooks if isinstance(h, BestFields) and h.save_best), None)
+        found = (hook for hook in hooks if isinstance(hook, BestFields) and hook.save_best)
+        return self.best or next(found, None)
 
     def standing(self) -> Standing:
         """Return the best so far, by the first hook that saves the best."""
