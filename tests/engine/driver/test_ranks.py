@@ -69,6 +69,26 @@ def test_the_averages_of_all_ranks_are_equal(ranks: Any, buffers: str) -> None:
     assert first["weights"] == second["weights"]
 
 
+@pytest.mark.parametrize("backward", ["automatic", "owned"])
+def test_ddp_broadcasts_statistics_where_backward_is_lightnings_and_averages_are_each_ranks_own(
+    ranks: Any, backward: str
+) -> None:
+    first, second = (rank["statistics"][backward] for rank in ranks[0])
+    others = first if backward == "automatic" else second  # where the second rank's come from
+    assert first["before"][1:] == first["after"][:-1]
+    assert second["before"][1:] == others["after"][:-1]
+    assert all(a != b for a, b in zip(first["after"], second["after"], strict=True))
+    for rank in (first, second):  # an average is never broadcast
+        average = torch.zeros(8)
+        for value in rank["after"]:
+            average = torch.lerp(average, torch.tensor(value), 0.1)
+        torch.testing.assert_close(torch.tensor(rank["average"]), average)
+    file = torch.load(ranks[1] / backward / "stats_1.pth", weights_only=True)
+    mean = "net.1.running_mean"
+    assert file["current_model_state"][mean].tolist() == first["after"][-1]
+    assert file["state_dict"][mean].tolist() == first["average"]
+
+
 def test_logs_are_written_once(ranks: Any) -> None:
     (file,) = (ranks[1] / "logs").glob("*.log.json")
     lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -28,6 +28,7 @@ from lightning_hooks import (
 from lightning_hooks.dialects import detectron2
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.standin.utils.dist import master_only
+from support.foreign_hooks import OptimizerHook
 from support.jobs.ddp import make
 from support.processes import write_rank
 from support.training import (
@@ -208,6 +209,41 @@ def averages(out: Path) -> dict[str, Any]:
     return found
 
 
+class Watched(NormModule):
+    """Notes BatchNorm's mean at the beginning of each step, when DDP has been there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.means: list[list[float]] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.means.append(self.net[1].running_mean.tolist())
+        return super().training_step(batch, batch_idx)
+
+
+class AfterSteps(Hook):
+    """Notes BatchNorm's mean after each step."""
+
+    def __init__(self) -> None:
+        self.means: list[list[float]] = []
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.means.append(runner.module.net[1].running_mean.tolist())
+
+
+def statistics(out: Path) -> dict[str, Any]:
+    """BatchNorm's statistics of this rank and their average, whoever runs backward."""
+    found = {}
+    for backward, owners in {"automatic": [], "owned": [OptimizerHook()]}.items():
+        ema = EMAHook(momentum=0.1, warm_up=0, buffers="average")
+        module, look, save = Watched(), AfterSteps(), CheckpointHook(filename_tmpl="stats_{}.pth")
+        hooks = HookAdapter([*owners, ema, look, save], work_dir=str(out / backward))
+        make(out, hooks, epochs=1).fit(module, make_loader(8))
+        average = ema.ema_state_dict()["net.1.running_mean"].tolist()
+        found[backward] = {"before": module.means, "after": look.means, "average": average}
+    return found
+
+
 def one_with_a_dialect(out: Path) -> list[float]:
     """Hooks of detectron2 are on the first rank only, which has its own losses then."""
     last, module = LastLoss(), NoValidation()
@@ -221,6 +257,7 @@ def main(out: Path) -> None:
     found: dict[str, Any] = {"stopped": stopped(out), "seeds": seeds(out), "copies": copies(out)}
     found["buffers"] = buffers(out)
     found["averages"] = averages(out)
+    found["statistics"] = statistics(out)
     found["dialect"] = one_with_a_dialect(out)
     logs = out / "logs"
     others = [EMAHook(), CheckpointHook(interval=1), IterTimerHook(), TextLoggerHook(interval=1)]
