@@ -20,7 +20,10 @@ from lightning_hooks.engine.hook_states import (
     saved_identities,
 )
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
+from lightning_hooks.engine.lightning_api.weight_averaging import (
+    has_average,
+    restore_raw_weights,
+)
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -106,9 +109,11 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         return
     # those that a hook averages on with are gone by now; one without tensors had not begun
     averages = [one for one in entry.pop("averages", ()) if one["state_dict"] != {}]
+    is_of_lightning = restore_raw_weights(trainer, checkpoint) and not averages
+    if has_average(checkpoint):  # a callback of Lightning's takes it
+        averages = [one for one in averages if one["state_dict"] is not None]
     left = [Identity(one["class"], one["arguments"]) for one in averages]
-    if restore_raw_weights(trainer, checkpoint) and not left:
-        left = [Identity("EMAWeightAveraging", {})]  # of Lightning
+    left += [Identity("EMAWeightAveraging", {})] if is_of_lightning else []
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)
 

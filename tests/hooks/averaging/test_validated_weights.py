@@ -1,0 +1,195 @@
+"""A checkpoint's state_dict holds the weights that were validated: files are worth their scores."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
+
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckInvalidLossHook,
+    ClosureHook,
+    EMAHook,
+    EvalHook,
+    HookAdapter,
+    IterTimerHook,
+    StochasticWeightAverageHook,
+)
+from support.probes import Probe, equal, weights
+from support.training import TinyNormModule, fit, make_loader, make_trainer
+
+hosted = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+pytestmark = pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+
+
+def score_of(path: Any, *hooks: Any, module: Any = None) -> float:
+    """Validate a file with the Trainer's own ``ckpt_path``."""
+    trainer = make_trainer(Path(path).parent, *hooks)
+    module = module or TinyNormModule(seed=7)
+    (found,) = trainer.validate(module, make_loader(3, seed=1), ckpt_path=path, verbose=False)
+    return float(found["val_loss"])
+
+
+def train(folder: Path, *hooks: Any, **arguments: Any) -> Any:
+    arguments = {"batches": 4, "val": make_loader(3, seed=1), "max_epochs": 3, **arguments}
+    return fit(folder, *hooks, module=arguments.pop("module", TinyNormModule), **arguments)
+
+
+@hosted
+@pytest.mark.parametrize("buffers", ["ignore", "average", "copy"])
+def test_the_best_file_gives_the_score_that_it_was_chosen_for(
+    tmp_path: Path, host: bool, buffers: Any
+) -> None:
+    best, ema = BestCheckpointHook("val_loss"), EMAHook(momentum=0.1, buffers=buffers)
+    trainer = train(tmp_path, ema, StochasticWeightAverageHook(), best, host=host)
+    path = trainer.checkpoint_callback.best_model_path
+    saved = torch.load(path, weights_only=True)
+    score = saved["meta"]["hook_msgs"]["best_score"]
+    assert not equal(saved["state_dict"], saved["current_model_state"])
+    assert score_of(path) == score
+    assert score_of(path, IterTimerHook()) == score
+    assert score_of(path, EMAHook(momentum=0.1, buffers=buffers)) == score
+    swa = StochasticWeightAverageHook()
+    assert score_of(path, swa, EMAHook(momentum=0.1, buffers=buffers)) == score
+    assert score_of(path, CheckInvalidLossHook(), swa) == score
+    module = TinyNormModule.load_from_checkpoint(path)
+    assert score_of(path, module=module) == score
+    assert equal(weights(module), saved["state_dict"])
+
+
+@hosted
+def test_lightnings_model_checkpoint_writes_the_validated_weights_too(
+    tmp_path: Path, host: bool
+) -> None:
+    saver = ModelCheckpoint(
+        tmp_path, "{val_loss:.7f}", monitor="val_loss", save_top_k=-1, save_weights_only=True
+    )
+    train(tmp_path, EMAHook(momentum=0.1), host=host, callbacks=[saver], val_check_interval=2)
+    files = [*tmp_path.glob("*.ckpt")]
+    assert len(files) == 6
+    for path in files:
+        score = float(re.findall(r"val_loss=([\d.]+)\.ckpt", path.name)[0])
+        assert score_of(path) == pytest.approx(score, abs=1e-6)
+
+
+@hosted
+def test_in_a_run_by_iteration_too(tmp_path: Path, host: bool) -> None:
+    best = BestCheckpointHook("val_loss")
+    kwargs: dict[str, Any] = {"by_epoch": False} if host else {}
+    trainer = train(
+        tmp_path,
+        *(EMAHook(momentum=0.1), best),
+        max_epochs=-1,
+        max_steps=8,
+        val_check_interval=4,
+        **kwargs,
+    )
+    path = trainer.checkpoint_callback.best_model_path
+    saved = torch.load(path, weights_only=True)
+    assert score_of(path) == saved["meta"]["hook_msgs"]["best_score"]
+
+
+class SaveEach(Callback):
+    """Saves at the end of each epoch."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        path = self.folder / f"{self.name}_{trainer.current_epoch + 1}.ckpt"
+        trainer.save_checkpoint(path, weights_only=False)
+
+
+def ours() -> EMAHook:
+    return EMAHook(momentum=0.1, warm_up=0, begin_iter=1, buffers="average")
+
+
+def theirs() -> EMAWeightAveraging:
+    return EMAWeightAveraging(decay=0.9)
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    a, b = (torch.load(path, weights_only=True) for path in (one, other))
+    for part in ("state_dict", "current_model_state"):
+        assert a[part].keys() == b[part].keys()
+        for key, value in a[part].items():
+            if value.is_floating_point():  # theirs averages integers
+                torch.testing.assert_close(b[part][key], value)
+    assert a["averaging_state"].keys() == b["averaging_state"].keys()
+
+
+@pytest.mark.parametrize("beside", [[], [IterTimerHook()]], ids=["alone", "beside a hook"])
+def test_lightnings_ema_goes_on_from_our_file(tmp_path: Path, beside: list[Any]) -> None:
+    train(tmp_path, theirs(), SaveEach(tmp_path, "whole"), max_epochs=4)
+    train(tmp_path, ours(), SaveEach(tmp_path, "ours"), max_epochs=2)
+    assert_same_files(tmp_path / "whole_2.ckpt", tmp_path / "ours_2.ckpt")
+    save = SaveEach(tmp_path, "then")
+    path = tmp_path / "ours_2.ckpt"
+    train(tmp_path, *beside, theirs(), save, max_epochs=4, ckpt_path=path)
+    assert_same_files(tmp_path / "whole_4.ckpt", tmp_path / "then_4.ckpt")
+
+
+@hosted
+def test_our_ema_goes_on_from_lightnings_file(tmp_path: Path, host: bool) -> None:
+    train(tmp_path, ours(), callbacks=[SaveEach(tmp_path, "whole")], max_epochs=4)
+    train(tmp_path, theirs(), SaveEach(tmp_path, "theirs"), max_epochs=2)
+    save, path = SaveEach(tmp_path, "then"), tmp_path / "theirs_2.ckpt"
+    train(tmp_path, ours(), callbacks=[save], max_epochs=4, ckpt_path=path, host=host)
+    assert_same_files(tmp_path / "whole_4.ckpt", tmp_path / "then_4.ckpt")
+
+
+@hosted
+def test_a_hook_that_resumes_or_loads_gets_the_raw_or_the_validated_weights(
+    tmp_path: Path, host: bool
+) -> None:
+    train(tmp_path, EMAHook(momentum=0.1), callbacks=[SaveEach(tmp_path, "a")], max_epochs=1)
+    path = str(tmp_path / "a_1.ckpt")
+    saved = torch.load(path, weights_only=True)
+    probes = []
+    for act in ("resume", "load_checkpoint"):
+        probe = Probe()
+        hook = ClosureHook("before_run", lambda runner, act=act: getattr(runner, act)(path))
+        train(tmp_path, hook, callbacks=[probe], max_epochs=2, host=host)
+        probes.append(probe)
+    assert equal(probes[0].train[0], saved["current_model_state"])
+    assert equal(probes[1].train[0], saved["state_dict"])
+
+
+@hosted
+def test_a_fit_goes_on_with_the_raw_weights_after_a_validation_of_a_file(
+    tmp_path: Path, host: bool
+) -> None:
+    ema, module = EMAHook(momentum=0.1), TinyNormModule()
+    save, probe = SaveEach(tmp_path, "a"), Probe()
+    trainer = train(tmp_path, ema, module=module, callbacks=[save, probe], host=host)
+    path = tmp_path / "a_1.ckpt"
+    trainer.validate(module, make_loader(1), ckpt_path=path, verbose=False)
+    saved = torch.load(path, weights_only=True)
+    assert equal(probe.val[-1], saved["state_dict"])
+    assert equal(weights(module), saved["current_model_state"])
+
+
+def test_an_evaluation_hook_scores_the_average_and_its_best_file_holds_it(tmp_path: Path) -> None:
+    scores: list[float] = []
+
+    class Evaluates(EvalHook):
+        def evaluate(self, runner: Any, results: Any) -> None:
+            raise AssertionError("not called")
+
+        def _do_evaluate(self, runner: Any) -> None:
+            with torch.no_grad():
+                value = runner.module.net[0].weight.sum().item()
+            scores.append(value)
+            self._save_ckpt(runner, value)
+
+    hook = Evaluates(make_loader(1), save_best="total", rule="greater")
+    trainer = train(tmp_path, HookAdapter([(EMAHook(momentum=0.1), 49), hook]), max_epochs=2)
+    path = hook.best_ckpt_path
+    saved = torch.load(path, weights_only=True)
+    assert saved["state_dict"]["net.0.weight"].sum().item() in scores
+    assert trainer.current_epoch == 2
