@@ -44,9 +44,9 @@ class CheckpointHook(ModelCheckpointHook):
 
     Given to the Trainer itself, it is a ``ModelCheckpoint`` to Lightning, which adds none:
     ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
-    process too; ``"best"`` is the best by an ``EvalHook`` or ``BestCheckpointHook``, else the
-    last. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside it. In a
-    ``HookAdapter``, give ``enable_checkpointing=False``, and
+    process too; so is ``"best"``, the best by ``save_best``, an ``EvalHook`` or
+    ``BestCheckpointHook``, else the last. Lightning refuses
+    ``Trainer(enable_checkpointing=False)`` beside it. In a ``HookAdapter``, give that, and
     ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
 
     A run resumed from a file that was written at the end of a pass over the data, as all are by
@@ -86,7 +86,7 @@ class CheckpointHook(ModelCheckpointHook):
             on the disk yet. An error is raised after the next step, or at the end.
         on_saved: A function, called with the path of each file when it is on the disk, on rank 0,
             by the thread that has written it; to upload it, for example.
-        save_best: Names of values that the module logs in the Trainer's validation: the best
+        save_best: Names of values that the module logs in the Trainer's validations: the best
             by each are kept too, as by a ``BestCheckpointHook``. They do not count among
             ``max_keep_ckpts``.
         rule: ``"greater"`` or ``"less"``: which of these values are better; by default inferred

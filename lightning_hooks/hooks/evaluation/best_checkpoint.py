@@ -16,10 +16,16 @@ __all__ = ["BestCheckpointHook"]
 class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,override]  # every_n_epochs
     """Keep the checkpoints with the best of the values logged in the Trainer's validation.
 
-    After each ``interval``-th epoch's validation every key is compared by its own rule; where the
-    score is among the ``keep_best`` best, ``best_<key>_epoch_<n>.pth`` is written, and the file
-    that falls out is deleted after that. The files are like ``CheckpointHook``'s and in the same
-    manifest; the ranking is in ``runner.meta``, and so continues in a resumed run.
+    In each validation of an ``interval``-th epoch every key is compared by its own rule; where
+    the score is among the ``keep_best`` best, a file is written, and the one that falls out is
+    deleted after that: ``best_<key>_epoch_<n>.pth`` for the validation that ends an epoch,
+    ``best_<key>_iter_<n>.pth`` for one within it. The files are like ``CheckpointHook``'s and in
+    the same manifest; the ranking is in ``runner.meta``, and so continues in a resumed run.
+
+    To Lightning it is a ``ModelCheckpoint`` with ``monitor``, ``best_model_score`` and the other
+    attributes (:class:`~lightning_hooks.hooks.checkpoint.best_fields.BestFields`).
+    ``ckpt_path="best"`` is its best file, before the first fit of a process that of the run that
+    last wrote there.
 
     The rule: a score must be better to come before another, so of equal ones the earlier stays,
     and with ``keep_best`` equal ones no later one is written. NaN is never among the best, nor is
@@ -40,7 +46,8 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
             ``save_best``; by default inferred from the key, see ``greater_keys``.
         greater_keys: Names, or parts of names, of scores that are better when greater; by
             default acc, top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
-        less_keys: The same of scores that are better when less; by default loss.
+        less_keys: The same of scores that are better when less; by default loss, and all names
+            that end in loss, error, mse, mae, rmse or perplexity.
         keep_best: How many checkpoints are kept by each key, at least 1.
         interval: Epochs or iterations from one comparison to the next, at least 1.
         by_epoch: Whether epochs or iterations are counted; by iteration, each validation counts.
@@ -54,12 +61,14 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
     Raises:
         TypeError: for an argument of the wrong type.
         ValueError: for values out of range, and where no rule can be inferred from a key.
-        KeyError: for an unknown ``rule``; in a run, for a key that is not logged.
+        KeyError: for an unknown ``rule``; in a run, for a key that is not logged. One that may
+            still be logged, within an epoch or before ``interval``, is warned of.
 
     Source: mmcv's ``EvalHook(save_best=...)``; mmengine's ``CheckpointHook`` for several keys.
 
     Note:
-        Departures from mmcv: a hook of its own; several keys, and several files by each.
+        Departures from mmcv: a hook of its own; several keys, and several files by each; more
+        names are less, as in ``EvalHook``.
     """
 
     def __init__(

@@ -31,6 +31,11 @@ class EvalHook(TimedEvaluation):
     scores. The model's train flags, the random state and what the module logs are left as they
     were. A best checkpoint is Lightning's, as ``CheckpointHook`` writes it and where it does.
 
+    Without a loader, ``EvalHook(save_best="val_acc")``, the scores are what the module logs in the
+    Trainer's own validation. Each validation is compared, also one within an epoch, whose file has
+    the iteration in its name: ``best_val_acc_iter_150.pth`` beside ``best_val_acc_epoch_2.pth``.
+    ``interval`` and ``start`` count the epoch that a validation is in.
+
     ==================================  ======================================================
     key in ``log_buffer.output``        value
     ==================================  ======================================================
@@ -48,15 +53,18 @@ class EvalHook(TimedEvaluation):
         by_epoch: Whether epochs or iterations are counted.
         save_best: The key of the score whose best checkpoint is kept, or a list of keys;
             ``"auto"`` for the first that ``evaluate`` returns. Beside a ``CheckpointHook``
-            ``ckpt_path="best"`` is the best by the first key; beside Lightning's default
-            ``ModelCheckpoint`` it is that one's newest file, which is warned of.
+            ``ckpt_path="best"`` is the best by the first key, in a new process too; beside
+            Lightning's default ``ModelCheckpoint`` it is that one's newest file, which is warned
+            of.
         rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
             ``save_best``; by default inferred from the key, see ``greater_keys``.
         test_fn: A function of the model and the loader, by default
             :func:`~lightning_hooks.hooks.evaluation.inference.single_gpu_test`.
         greater_keys: Names, or parts of names, of scores that are better when greater; by
             default acc, top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
-        less_keys: The same of scores that are better when less; by default loss.
+        less_keys: The same of scores that are better when less; by default loss. Names that end
+            in loss, error, mse, mae, rmse or perplexity are less, unless ``greater_keys`` of your
+            own find them.
         out_dir: Where best checkpoints are written: into the directory in it that has the name
             of the work directory. The work directory by default; fsspec's paths too.
         file_client_args: mmcv's choice of a storage; ``None`` or ``dict(backend="disk")``.
@@ -73,16 +81,18 @@ class EvalHook(TimedEvaluation):
         TypeError: for an argument of the wrong type; in a run, for a data set without
             ``evaluate``.
         ValueError: for values out of range, and where no rule can be inferred from a key.
-        KeyError: for an unknown ``rule``; in a run, for a key that is not among the scores.
+        KeyError: for an unknown ``rule``; in a run, for a key that is not among the scores. One
+            that may still be logged, within an epoch or before ``interval``, is warned of.
 
     Source: mmcv's and mmdet's ``EvalHook``. Not in the registry, as in mmcv. By iteration it has
     to come after ``IterTimerHook``, as there, for its scores to be a line of their own.
 
     Note:
-        Departures from mmcv: a score of exactly 0 counts, NaN is never the best; the model is
-        left in the mode it was in, also by the evaluation before training; ``less_keys`` may be a
-        string; best files are Lightning's, and the old one is deleted after the new one is on the
-        disk; two hooks that save the best by the same key are refused; a slash in a key makes no
+        Departures from mmcv: names that end in loss, error, mse, mae, rmse or perplexity are less
+        (there most are refused, and ``top1_error`` is greater); a score of exactly 0 counts, NaN
+        is never the best; the model is left in the mode it was in, also by the evaluation before
+        training; ``less_keys`` may be a string; best files are Lightning's, and the old one is
+        deleted after the new one is on the disk; two hooks that save the best by the same key are refused; a slash in a key makes no
         directory; files of a run that mmcv began stay; before training a file is named by what is
         done; the random state stays; an evaluation before iteration 1 is logged by itself, one
         before epoch 1 as text.
