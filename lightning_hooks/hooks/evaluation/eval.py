@@ -89,13 +89,13 @@ class EvalHook(TimedEvaluation):
 
     Note:
         Departures from mmcv: names that end in loss, error, mse, mae, rmse or perplexity are less
-        (there most are refused, and ``top1_error`` is greater); a score of exactly 0 counts, NaN
-        is never the best; the model is left in the mode it was in, also by the evaluation before
+        (there most are refused, and ``top1_error`` is greater); a score of exactly 0 counts, NaN is
+        never the best; the model is left in the mode it was in, also by the evaluation before
         training; ``less_keys`` may be a string; best files are Lightning's, and the old one is
-        deleted after the new one is on the disk; two hooks that save the best by the same key are refused; a slash in a key makes no
-        directory; files of a run that mmcv began stay; before training a file is named by what is
-        done; the random state stays; an evaluation before iteration 1 is logged by itself, one
-        before epoch 1 as text.
+        deleted after the new one is on the disk; two hooks that save the best by the same key are
+        refused; a slash in a key makes no directory; files of a run that mmcv began stay; before
+        training a file is named by what is done; the random state stays; an evaluation before
+        iteration 1 is logged by itself, one before epoch 1 as text.
     """
 
     latest_results: Any = None
