@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from support import forks
 from support.paths import GOLDEN, ROOT, TESTS
 
-__all__ = ["environment", "job_command", "read_ranks", "run_job", "run_program", "write_rank"]
+__all__ = [
+    "Job",
+    "environment",
+    "read_ranks",
+    "run_job",
+    "run_program",
+    "write_rank",
+]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -22,20 +33,53 @@ def environment(**variables: str) -> dict[str, str]:
     return found
 
 
-def job_command(job: str, *arguments: Any) -> list[str]:
-    """Return the command that runs ``support/jobs/<job>.py``."""
-    module = f"support.jobs.{job}"
-    return [sys.executable, "-W", "ignore", "-m", module, *map(str, arguments)]
+class Job:
+    """Runs ``support/jobs/<job>.py``.
+
+    Args:
+        job: The file's name.
+        arguments: Its arguments.
+        ranks: How many processes are started. Of one, Lightning starts the others.
+    """
+
+    def __init__(self, job: str, *arguments: Any, ranks: int = 2) -> None:
+        command = ["-m", f"support.jobs.{job}", *map(str, arguments)]
+        folder = Path(tempfile.mkdtemp())
+        self._outputs = [folder / str(rank) for rank in range(ranks)]
+        self._ranks = [
+            forks.start(command, {**environment(), **group}, output, ROOT)
+            for group, output in zip(_groups(ranks), self._outputs, strict=True)
+        ]
+
+    def wait(self, timeout: float = 240, check: bool = True) -> str:
+        """Wait for its end, with ``check`` without an error; return its or the first's output."""
+        codes = forks.wait(self._ranks, timeout)
+        printed = [output.read_text() for output in self._outputs if output.exists()]
+        shutil.rmtree(self._outputs[0].parent)
+        assert not (check and any(codes)), "\n".join(text[-4000:] for text in printed)
+        return printed[0]
 
 
-def run_job(job: str, *arguments: Any, timeout: float = 240) -> str:
+def run_job(job: str, *arguments: Any, ranks: int = 2, timeout: float = 240) -> str:
     """Run a job to its end; return its output."""
-    command = job_command(job, *arguments)
-    done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return Job(job, *arguments, ranks=ranks).wait(timeout)
+
+
+def _groups(ranks: int) -> list[dict[str, str]]:
+    """Return the variables that make each process a rank; none for a single one."""
+    if ranks == 1:
+        return [{}]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    return [
+        {**common, "WORLD_SIZE": str(ranks), "NODE_RANK": "0", "LOCAL_RANK": str(rank)}
+        for rank in range(ranks)
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def run_program(code: str, *arguments: Any, flags: tuple[str, ...] = (), **options: Any) -> str:

@@ -15,7 +15,7 @@ from support.processes import read_ranks, run_job
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: Any) -> tuple[list[Any], Path]:
     out = tmp_path_factory.mktemp("ddp")
-    run_job("ddp", out)
+    run_job("ddp", out, ranks=1)
     return read_ranks(out), out
 
 

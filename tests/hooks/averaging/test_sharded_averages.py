@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStra
 
 from lightning_hooks import EMAHook
 from support.probes import equal
-from support.processes import environment, job_command
+from support.processes import Job
 from support.training import TinyModule, make_loader, make_trainer
 
 KINDS = ["directory", "file"]
@@ -23,20 +22,13 @@ FILES = ["swapped_full", "swapped_weights", "half", "after_full", "after_weights
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: Any) -> dict[str, Path]:
     """Run the job with parameters that are whole and sharded, at once; return its directories."""
-    outs, processes = {}, {}
-    for kind in ("whole", *KINDS):
-        outs[kind] = tmp_path_factory.mktemp(kind)
-        command = job_command("sharded_averages", outs[kind], kind)
-        with (outs[kind] / "output").open("w") as output:
-            processes[kind] = subprocess.Popen(
-                command, env=environment(), stdout=output, stderr=output
-            )
-    for kind, process in processes.items():
-        try:
-            code = process.wait(timeout=240)
-        finally:
-            process.kill()
-        assert code == 0, (outs[kind] / "output").read_text()[-4000:]
+    outs = {kind: tmp_path_factory.mktemp(kind) for kind in ("whole", *KINDS)}
+    jobs = [
+        Job("sharded_averages", out, kind, ranks=1 if kind == "whole" else 2)
+        for kind, out in outs.items()
+    ]
+    for job in jobs:
+        job.wait()
     return outs
 
 

@@ -1,0 +1,86 @@
+"""Run programs of the tests in processes that have imported torch and Lightning already.
+
+A new interpreter takes seconds for these imports. One process, the fork server, imports them once
+and forks: each fork then is what ``python -W ignore <arguments>`` would be, but for the seed of
+``hash()``, which all forks share.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import sys
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+__all__ = ["start", "wait"]
+
+HAS_FORKS = "forkserver" in multiprocessing.get_all_start_methods()
+_processes = multiprocessing.get_context("forkserver" if HAS_FORKS else "spawn")
+if HAS_FORKS:
+    _processes.set_forkserver_preload(["lightning.pytorch", "torchmetrics", "support.forks"])
+
+
+def start(
+    arguments: Sequence[str], environment: Mapping[str, str], output: Path, folder: Path
+) -> BaseProcess:
+    """Start a program.
+
+    Args:
+        arguments: ``-m`` and a module, ``-c`` and a program, or a script; then its arguments.
+        environment: All its environment variables.
+        output: The file of what it prints.
+        folder: Its working directory.
+    """
+    given = (list(arguments), dict(environment), str(output), str(folder))
+    process = _processes.Process(target=_run, args=given)
+    process.start()
+    return process
+
+
+def wait(processes: Sequence[BaseProcess], timeout: float) -> list[int | None]:
+    """Wait until all have ended, or one with an error; end the rest and return the exit codes."""
+    end = time.monotonic() + timeout
+    while any(one.is_alive() for one in processes) and time.monotonic() < end:
+        if any(one.exitcode for one in processes):
+            break
+        multiprocessing.connection.wait([one.sentinel for one in processes if one.is_alive()], 0.5)
+    for one in processes:
+        if one.is_alive():
+            one.kill()
+        one.join()
+    return [one.exitcode for one in processes]
+
+
+def _run(arguments: list[str], environment: dict[str, str], output: str, folder: str) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(output, "wb") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # as a new interpreter's, by chance
+    warnings.resetwarnings()
+    warnings.simplefilter("ignore")
+    how, rest = arguments[0], arguments[1:]
+    sys.path.insert(0, folder if how in ("-m", "-c") else os.path.dirname(os.path.abspath(how)))
+    try:
+        if how == "-m":
+            sys.argv = rest
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        elif how == "-c":
+            sys.argv = ["-c", *rest[1:]]
+            exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv = arguments
+            runpy.run_path(how, run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()  # a fork runs none when it ends
