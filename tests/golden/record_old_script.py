@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +77,32 @@ KEPT = ("at", "of", "lr", "momentum", "loss", "weight", "buffers", "training")
 TIMES = ("eta", "time", "data_time")
 
 
-def run(command: list[str], runs: list[list[str]], work_dir: str, script: Path = SCRIPT) -> None:
+def launched(command: list[str], environments: list[dict[str, str]]) -> None:
+    """Run a command in each of the environments at once, to their ends."""
+    ranks = [
+        subprocess.Popen(
+            command, env=one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for one in environments
+    ]
+    errors = [one.communicate(timeout=240)[1] for one in ranks]
+    assert not any(one.returncode for one in ranks), "\n".join(errors)[-3000:]
+
+
+def run(
+    command: list[str],
+    runs: list[list[str]],
+    work_dir: str,
+    script: Path = SCRIPT,
+    launch: Callable[[list[str], list[dict[str, str]]], object] = launched,
+) -> None:
     """Run the script by ``command``, as often as there are runs; with a launcher, on two ranks."""
+    common = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
     for arguments in runs:
         filled = [a.format(work_dir) for a in arguments]
-        ranks = [
-            subprocess.Popen(
-                [*command, str(script), work_dir, *filled],
-                env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200", **group},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for group in (process_group() if "--launcher" in arguments else [{}])
-        ]
-        errors = [one.communicate(timeout=240)[1] for one in ranks]
-        assert not any(one.returncode for one in ranks), "\n".join(errors)[-3000:]
+        groups = process_group() if "--launcher" in arguments else [{}]
+        environments = [{**common, **group} for group in groups]
+        launch([*command, str(script), work_dir, *filled], environments)
 
 
 def process_group() -> list[dict[str, str]]:

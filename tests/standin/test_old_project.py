@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from record_old_project import TRAIN
-from record_old_script import run
 
 from support.golden import recorded
-from support.standin import COMMAND, check_results
+from support.standin import check_results, run_forked
 
 GOLDEN = recorded("old_project")["cases"]
 
@@ -28,5 +27,5 @@ SLOW = ("own_runner_and_constructor_resumed", "two_backwards_by_iteration")
 )
 def test_the_project_does_what_it_did(case: str, tmp_path: Path) -> None:
     want = GOLDEN[case]
-    run(COMMAND, want["runs"], str(tmp_path), TRAIN)
+    run_forked(want["runs"], tmp_path, TRAIN)
     check_results(tmp_path, want, absolute=1e-4)

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from record_old_script import SCRIPT, run
+from record_old_script import SCRIPT
 
 from support.golden import recorded
-from support.standin import COMMAND, check_results
+from support.standin import COMMAND, check_results, run_forked
 
 GOLDEN = recorded("old_script")["cases"]
 
@@ -31,7 +31,7 @@ SLOW = (
 )
 def test_the_script_does_what_it_did(case: str, tmp_path: Path) -> None:
     want = GOLDEN[case]
-    run(COMMAND, want["runs"], str(tmp_path))
+    run_forked(want["runs"], tmp_path)
     check_results(tmp_path, want)
 
 

@@ -16,6 +16,7 @@ from support import forks
 from support.paths import GOLDEN, ROOT, TESTS
 
 __all__ = [
+    "Forks",
     "Job",
     "environment",
     "read_ranks",
@@ -33,7 +34,35 @@ def environment(**variables: str) -> dict[str, str]:
     return found
 
 
-class Job:
+class Forks:
+    """Runs a program in processes that are forked, one for each of the environments.
+
+    Args:
+        arguments: Those of ``python``: see :func:`support.forks.start`.
+        environments: The environment variables of each.
+        folder: The working directory.
+    """
+
+    def __init__(
+        self, arguments: list[str], environments: list[dict[str, str]], folder: Path = ROOT
+    ) -> None:
+        outputs = Path(tempfile.mkdtemp())
+        self._outputs = [outputs / str(rank) for rank in range(len(environments))]
+        self._processes = [
+            forks.start(arguments, environment, output, folder)
+            for environment, output in zip(environments, self._outputs, strict=True)
+        ]
+
+    def wait(self, timeout: float = 240, check: bool = True) -> str:
+        """Wait for the end, with ``check`` without an error; return what the first has printed."""
+        codes = forks.wait(self._processes, timeout)
+        printed = [output.read_text() for output in self._outputs if output.exists()]
+        shutil.rmtree(self._outputs[0].parent)
+        assert not (check and any(codes)), "\n".join(text[-4000:] for text in printed)
+        return printed[0]
+
+
+class Job(Forks):
     """Runs ``support/jobs/<job>.py``.
 
     Args:
@@ -44,20 +73,7 @@ class Job:
 
     def __init__(self, job: str, *arguments: Any, ranks: int = 2) -> None:
         command = ["-m", f"support.jobs.{job}", *map(str, arguments)]
-        folder = Path(tempfile.mkdtemp())
-        self._outputs = [folder / str(rank) for rank in range(ranks)]
-        self._ranks = [
-            forks.start(command, {**environment(), **group}, output, ROOT)
-            for group, output in zip(_groups(ranks), self._outputs, strict=True)
-        ]
-
-    def wait(self, timeout: float = 240, check: bool = True) -> str:
-        """Wait for its end, with ``check`` without an error; return its or the first's output."""
-        codes = forks.wait(self._ranks, timeout)
-        printed = [output.read_text() for output in self._outputs if output.exists()]
-        shutil.rmtree(self._outputs[0].parent)
-        assert not (check and any(codes)), "\n".join(text[-4000:] for text in printed)
-        return printed[0]
+        super().__init__(command, [{**environment(), **group} for group in _groups(ranks)])
 
 
 def run_job(job: str, *arguments: Any, ranks: int = 2, timeout: float = 240) -> str:

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from record_old_script import results
+from record_old_script import SCRIPT, results, run
 from torch import nn
 
 from support.golden import assert_close
+from support.processes import Forks
 
 
 class Idle(nn.Module):
@@ -48,6 +49,15 @@ def make(kind: str, limit: int, work_dir: Path, model: Any = None, **kwargs: Any
 
 
 COMMAND = [sys.executable, "-m", "lightning_hooks.standin"]
+
+
+def run_forked(runs: list[list[str]], work_dir: Path, script: Path = SCRIPT) -> None:
+    """Run a script under the stand-in, as often as there are runs."""
+
+    def launch(command: list[str], environments: list[dict[str, str]]) -> None:
+        Forks(command, environments).wait()
+
+    run(COMMAND[1:], runs, str(work_dir), script, launch)
 
 
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
