@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from lightning.pytorch.cli import LightningCLI
 import lightning_hooks
 from lightning_hooks import HOOKS, EMAHook, HookAdapter
 from support.contract import CASES
+from support.processes import run_program
 from support.training import TinyNormModule, make_loader
 
 jsonargparse = pytest.importorskip("jsonargparse")
@@ -287,16 +285,8 @@ trainer:
 """
     )
     more = ["--trainer.callbacks+=lightning_hooks.TextLoggerHook", "--trainer.callbacks.interval=2"]
-    root = Path(lightning_hooks.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-m", "train", "fit", "--config", "config.yaml", *more],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "rates [0.05]" in done.stdout
+    printed = run_program("-m", "train", "fit", "--config", "config.yaml", *more, folder=tmp_path)
+    assert "rates [0.05]" in printed
     assert [file.name for file in tmp_path.glob("epoch_*.pth")] == ["epoch_2.pth"]
     (log,) = tmp_path.glob("*.log.json")
     assert log.read_text().count('"mode": "train"') == 4

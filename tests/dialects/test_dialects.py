@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from support.dialect_hooks import (
     pointrix_style,
 )
 from support.probes import Recorder
-from support.processes import environment
+from support.processes import run_program
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
@@ -254,6 +252,7 @@ import json
 import os
 import sys
 import lightning as L
+from lightning.pytorch.strategies import DDPStrategy
 from support.dialect_hooks import mmengine_style, pointrix_style
 from support.training import TinyModule, make_loader
 from lightning_hooks import (CheckInvalidLossHook, CheckpointHook, CosineAnnealingLrUpdaterHook,
@@ -288,7 +287,8 @@ if __name__ == "__main__":
     hooks = [d2.IterationTimer(), writer, Pods(), Pet(), *traces, Seen()]
     ours = [CheckpointHook(interval=1), EMAHook(), TextLoggerHook(interval=2),
         CosineAnnealingLrUpdaterHook(min_lr=0.0), CheckInvalidLossHook()]
-    trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1,
+    trainer = L.Trainer(accelerator="cpu", devices=2, max_epochs=1,
+        strategy=DDPStrategy(start_method="forkserver"),
         logger=False, enable_progress_bar=False, enable_model_summary=False,
         default_root_dir=os.path.dirname(sys.argv[1]), callbacks=[HookAdapter(hooks), *ours])
     module = TinyModule()
@@ -302,15 +302,7 @@ if __name__ == "__main__":
 def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     path = tmp_path / "metrics.json"
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "job.py"), str(path)],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_program(tmp_path / "job.py", path)
     assert (tmp_path / "epoch_1.pth").is_file()
     assert len([*tmp_path.glob("*.log.json")]) == 1
     one, two = (json.loads((tmp_path / f"metrics.json.{rank}").read_text()) for rank in (0, 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -27,6 +26,7 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 from support.device_reads import Reads
+from support.processes import run_program
 from support.training import TinyNormModule, make_loader, make_trainer
 
 PACKAGE = str(Path(lightning_hooks.__file__).parent)
@@ -217,12 +217,6 @@ def test_importing_us_imports_only_us_and_the_standard_library() -> None:
         "import sys, lightning.pytorch, torchmetrics; before = set(sys.modules)\n"
         "from lightning_hooks import *; print(*set(sys.modules) - before)"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        cwd=Path(PACKAGE).parent,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    others = {name.partition(".")[0] for name in done.stdout.split()} - {"lightning_hooks"}
-    assert not others - {*sys.stdlib_module_names}
+    printed = run_program("-c", program).split()
+    imported = {name.partition(".")[0] for name in printed} - {*sys.stdlib_module_names}
+    assert imported == {"lightning_hooks"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,20 +97,6 @@ def test_constraints_have_torch_first_and_no_package_index() -> None:
     assert all("==" in pin for pin in pins)
     for name in ("constraints.txt", "pyproject.toml", "Makefile", ".ci/run"):
         assert "index-url" not in (ROOT / name).read_text()
-
-
-def test_importing_us_imports_no_optional_package() -> None:
-    program = (
-        "import sys, lightning, torchmetrics; before = set(sys.modules);"
-        "from lightning_hooks import *;"
-        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    imported = set(done.stdout.split())
-    assert "lightning_hooks" in imported
-    assert not imported & OPTIONAL
 
 
 @by_name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pickle
-import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import torch
 import lightning_hooks
 from lightning_hooks import HookAdapter, standin
 from lightning_hooks.standin.names import PACKAGES, names_of
+from support.processes import run_program
 
 # what the self-contained hook classes of a survey of 37 repositories import
 SURVEYED = """
@@ -180,14 +180,7 @@ def run_beside(tmp_path: Path, version: str, program: str) -> str:
     root = Path(lightning_hooks.__file__).parents[1]
     setup = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(root)!r}]\n"
     setup += "from lightning_hooks import standin\n"
-    done = subprocess.run(
-        [sys.executable, "-c", setup + textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_program("-c", setup + textwrap.dedent(program))
 
 
 def test_real_mmcv_wins(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -98,13 +96,15 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def run_program(code: str, *arguments: Any, flags: tuple[str, ...] = (), **options: Any) -> str:
-    """Run a program, given as code, to its end; return its output."""
-    command = [sys.executable, "-W", "ignore", *flags, "-c", code, *map(str, arguments)]
-    options = {"env": environment(), "timeout": 240, "check": False, **options}
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+def run_program(*command: Any, folder: Path = ROOT, **variables: str) -> str:
+    """Run a program to its end in a fork; return its output.
+
+    Args:
+        command: Arguments of ``python``: ``-c`` and code, ``-m`` and a module, or a script.
+        folder: The working directory.
+        variables: Environment variables.
+    """
+    return Forks([*map(str, command)], [environment(**variables)], folder).wait()
 
 
 def write_rank(out: Path, found: Any, name: str = "rank") -> None:

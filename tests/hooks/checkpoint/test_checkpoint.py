@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,9 @@ from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule
 from lightning_hooks.hooks.averaging.ema import EMAHook
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
 from lightning_hooks.storage import manifest
+from support import forks
+from support.paths import ROOT
+from support.processes import environment
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -449,23 +449,19 @@ L.Trainer(max_epochs=1000, accelerator="cpu", logger=False, enable_progress_bar=
 
 
 def test_a_kill_in_the_middle_of_a_save_leaves_whole_files_only(tmp_path):
-    child = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", CHILD, str(tmp_path)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = ["-c", CHILD, str(tmp_path)]
+    child = forks.start(command, environment(), Path(os.devnull), ROOT)
     try:
         deadline = time.monotonic() + 60
         half: list[Path] = []
         while time.monotonic() < deadline and not half:
-            assert child.poll() is None
+            assert child.is_alive()
             if (tmp_path / "epoch_3.pth").exists():
                 time.sleep(0.0005)
                 half = [p for p in tmp_path.glob("*.tmp") if p.is_file() and 1e6 < size(p) < 2e7]
-        os.kill(child.pid, signal.SIGKILL)
     finally:
         child.kill()
-        child.wait()
+        child.join()
     assert half, "never seen in the middle of a save"
     assert half[0].exists()  # it was the middle
     files = list(tmp_path.glob("epoch_*.pth"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from lightning_hooks import HOOKS, HookAdapter, TrainStepModule
 from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook, InvalidLossError
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from support.device_reads import Reads
-from support.processes import run_program
+from support.processes import environment
 from support.torture.bad_batches import Spoiled, failing
 from support.training import make_loader, make_trainer
 
@@ -215,8 +217,9 @@ def test_departure_checks_also_where_python_drops_assertions(tmp_path: Path) -> 
         except Exception as error:
             print(error)
     """
-    printed = run_program(program, flags=("-O",), cwd=tmp_path)
-    assert "the loss became nan at iter 1" in printed
+    command = [sys.executable, "-O", "-W", "ignore", "-c", program]
+    done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True)
+    assert "the loss became nan at iter 1" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("interval", [0, -1, 1.5, "50", True])
