@@ -16,7 +16,7 @@ from lightning.pytorch.cli import LightningCLI
 import lightning_hooks
 from lightning_hooks import HOOKS, EMAHook, HookAdapter
 from support.contract import CASES
-from support.processes import run_program
+from support.processes import run_python
 from support.training import TinyNormModule, make_loader
 
 jsonargparse = pytest.importorskip("jsonargparse")
@@ -285,7 +285,7 @@ trainer:
 """
     )
     more = ["--trainer.callbacks+=lightning_hooks.TextLoggerHook", "--trainer.callbacks.interval=2"]
-    printed = run_program("-m", "train", "fit", "--config", "config.yaml", *more, folder=tmp_path)
+    printed = run_python("-m", "train", "fit", "--config", "config.yaml", *more, folder=tmp_path)
     assert "rates [0.05]" in printed
     assert [file.name for file in tmp_path.glob("epoch_*.pth")] == ["epoch_2.pth"]
     (log,) = tmp_path.glob("*.log.json")

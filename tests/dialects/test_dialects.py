@@ -22,7 +22,7 @@ from support.dialect_hooks import (
     pointrix_style,
 )
 from support.probes import Recorder
-from support.processes import run_program
+from support.processes import run_python
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
@@ -302,7 +302,7 @@ if __name__ == "__main__":
 def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     path = tmp_path / "metrics.json"
-    run_program(tmp_path / "job.py", path)
+    run_python(tmp_path / "job.py", path)
     assert (tmp_path / "epoch_1.pth").is_file()
     assert len([*tmp_path.glob("*.log.json")]) == 1
     one, two = (json.loads((tmp_path / f"metrics.json.{rank}").read_text()) for rank in (0, 1))

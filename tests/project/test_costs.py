@@ -217,6 +217,6 @@ def test_importing_us_imports_only_us_and_the_standard_library() -> None:
         "import sys, lightning.pytorch, torchmetrics; before = set(sys.modules)\n"
         "from lightning_hooks import *; print(*set(sys.modules) - before)"
     )
-    printed = run_program("-c", program).split()
+    printed = run_program(program).split()
     imported = {name.partition(".")[0] for name in printed} - {*sys.stdlib_module_names}
     assert imported == {"lightning_hooks"}

@@ -99,7 +99,7 @@ def test_a_fresh_import_builds_hooks_by_name() -> None:
             "pickled": pickle.loads(pickle.dumps(CheckpointHook)) is CheckpointHook,
         }))
     """
-    found = json.loads(run_program("-c", program))  # forked before we were imported
+    found = json.loads(run_program(program))  # forked before we were imported
     assert found["built"] == "lightning_hooks.hooks.profiling.iter_timer"
     assert not found["others"]
     assert found["taken"].startswith("'EMAHook is already registered as a hook")

@@ -180,7 +180,7 @@ def run_beside(tmp_path: Path, version: str, program: str) -> str:
     root = Path(lightning_hooks.__file__).parents[1]
     setup = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(root)!r}]\n"
     setup += "from lightning_hooks import standin\n"
-    return run_program("-c", setup + textwrap.dedent(program))
+    return run_program(setup + textwrap.dedent(program))
 
 
 def test_real_mmcv_wins(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "read_ranks",
     "run_job",
     "run_program",
+    "run_python",
     "write_rank",
 ]
 
@@ -96,15 +97,19 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def run_program(*command: Any, folder: Path = ROOT, **variables: str) -> str:
-    """Run a program to its end in a fork; return its output.
+def run_python(*command: Any, folder: Path = ROOT) -> str:
+    """Run what ``python`` would to its end, in a fork; return its output.
 
     Args:
-        command: Arguments of ``python``: ``-c`` and code, ``-m`` and a module, or a script.
+        command: ``-c`` and code, ``-m`` and a module, or a script; then its arguments.
         folder: The working directory.
-        variables: Environment variables.
     """
-    return Forks([*map(str, command)], [environment(**variables)], folder).wait()
+    return Forks([*map(str, command)], [environment()], folder).wait()
+
+
+def run_program(code: str, *arguments: Any) -> str:
+    """Run a program, given as code, to its end in a fork; return its output."""
+    return run_python("-c", code, *arguments)
 
 
 def write_rank(out: Path, found: Any, name: str = "rank") -> None:

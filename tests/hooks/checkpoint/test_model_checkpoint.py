@@ -85,7 +85,7 @@ print("steps", len(module.losses))
 
 
 def test_last_in_a_new_process(tmp_path):
-    printed = [run_program("-c", SCRIPT, tmp_path, epochs) for epochs in (2, 3)]
+    printed = [run_program(SCRIPT, tmp_path, epochs) for epochs in (2, 3)]
     steps = [int(text.split("steps ")[1]) for text in printed]
     assert steps == [8, 4]
 

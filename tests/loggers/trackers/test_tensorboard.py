@@ -9,7 +9,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from lightning_hooks import HookAdapter, TensorboardLoggerHook
 from support.logs.trackers import Pictures, Sent, Tuned, close, fit, quiet, read_tensorboard
-from support.processes import run_program
+from support.processes import run_python
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
@@ -71,7 +71,7 @@ def test_a_folder_that_is_removed_costs_a_warning(
     assert not quiet(caplog)
     (path,) = work.glob("spool/*.jsonl")
     (work / "tf_logs").unlink()
-    assert run_program("-m", "lightning_hooks.cli", "replay", path) == "5 records sent\n"
+    assert run_python("-m", "lightning_hooks.cli", "replay", path) == "5 records sent\n"
     assert read_tensorboard(work / "tf_logs")[0].keys() == {1, 2, 3, 4, 5}
     assert not path.exists()
 
