@@ -400,4 +400,5 @@ def test_what_lightning_says_is_in_the_readme(
 
 
 def test_two_equal_averages_in_an_adapter(tmp_path: Path) -> None:
-    fit(tmp_path, HookAdapter([EMAHook(), EMAHook()]))
+    with pytest.warns(UserWarning, match="EMAHook and EMAHook each keep an average"):
+        fit(tmp_path, HookAdapter([EMAHook(), EMAHook()]))

@@ -9,6 +9,7 @@ import torch
 
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
+from lightning_hooks.hooks.averaging.conflicts import check_averages, check_momentum_is_no_decay
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage, find_averages
 from lightning_hooks.storage import torch_files
@@ -51,7 +52,7 @@ class StepAverageHook(AveragingHook):
     Raises:
         TypeError: for arguments of another type.
         ValueError: for values out of range; at the start of a fit, for ``resume_from`` where
-            parameters are sharded.
+            parameters are sharded, or beside a hook that swaps as mmcv's EMAHook does.
     """
 
     interval = 1
@@ -161,6 +162,13 @@ class StepAverageHook(AveragingHook):
             self._begin(average)
         self._stop_counting()
         self._applied, self._counted = AppliedSteps(trainer), 0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn of other averages, and of a momentum that is likely meant as a decay."""
+        check_momentum_is_no_decay(self)
+        averages = averages_of(trainer)
+        if averages[0] is self:
+            check_averages(averages, trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin at epoch ``begin_epoch``."""

@@ -28,7 +28,10 @@ from support.device_reads import NoReads
 from support.probes import Probe, equal, weights
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
-pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
+    pytest.mark.filterwarnings("ignore:.* each keep an average of the weights"),
+]
 hosted = pytest.mark.parametrize("host", [lambda h: h, lambda h: HookAdapter([h])])
 
 

@@ -1,0 +1,70 @@
+"""Find what an average gets in the way of when a fit starts, and what is likely a mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_hooks.engine.driver.collect import hooks_of
+from lightning_hooks.engine.error_notes import class_name
+
+__all__ = ["check_averages", "check_momentum_is_no_decay", "swaps_as_mmcv"]
+
+
+def check_averages(averages: list[Any], trainer: L.Trainer) -> None:
+    """Check the averages of a Trainer against each other, and against those that are not ours.
+
+    Args:
+        averages: The hooks that average, in the order given; the first is evaluated with.
+        trainer: Their Trainer.
+
+    Raises:
+        ValueError: for a hook that swaps the weights as mmcv's EMAHook does: each of the two would
+            take the other's average for the weights to train on with.
+    """
+    first, *others = [class_name(hook) for hook in averages]
+    for hook in hooks_of(trainer):
+        if swaps_as_mmcv(hook):
+            raise ValueError(
+                f"{first} and {class_name(hook)} of {type(hook).__module__} both swap the weights "
+                "of the model for an average, and training would go on from the other's; leave one "
+                "out"
+            )
+    if others:
+        rank_zero_warn(
+            f"{' and '.join([first, *others])} each keep an average of the weights: {first}, the "
+            "first in callbacks=[...], is evaluated with and is the state_dict of checkpoints, and "
+            f"{', '.join(others)} only kept beside it, for apply_to() and export(); put first the "
+            "one to evaluate with, or leave out all but one"
+        )
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, WeightAveraging):
+            other = type(callback).__name__
+            rank_zero_warn(
+                f"{other} and {first} both evaluate with an average of the weights: validation has "
+                f"that of {other}, as has the module after the run, and the state_dict of "
+                f"checkpoints is that of {first}; leave one of them out"
+            )
+
+
+def swaps_as_mmcv(hook: Any) -> bool:
+    """Whether a hook swaps the weights as the EMAHook of mmcv, mmdet and MMEngine does."""
+    return hasattr(getattr(hook, "foreign_hook", hook), "_swap_ema_parameters")
+
+
+def check_momentum_is_no_decay(hook: Any) -> None:
+    """Warn of a momentum that is likely meant as a decay.
+
+    Args:
+        hook: A hook that averages, with or without a ``momentum``.
+    """
+    momentum = getattr(hook, "momentum", 0)
+    if momentum > 0.5:
+        rank_zero_warn(
+            f"{class_name(hook)}(momentum={momentum}): the momentum is the weight of the model in "
+            "the average, which is little more than the model itself then; the decay of timm and "
+            f"torch is 1 - momentum: for a decay of {momentum} write momentum={1 - momentum:.6g}"
+        )
