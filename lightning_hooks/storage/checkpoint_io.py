@@ -20,6 +20,7 @@ __all__ = [
     "is_replaceable",
     "replace_writer",
     "wait_for_writer",
+    "writes_for",
 ]
 
 
@@ -125,10 +126,16 @@ def replace_writer(
     it does not report when a file is complete.
     """
     own = strategy.checkpoint_io
-    inner = own.checkpoint_io if type(own) is AsyncCheckpointIO else own
-    if inner is not None and is_replaceable(inner):
+    if writes_for(strategy):
         strategy.checkpoint_io = AtomicCheckpointIO(write)
     return own
+
+
+def writes_for(strategy: Strategy) -> bool:
+    """Return whether :func:`replace_writer` replaces a strategy's ``CheckpointIO``."""
+    own = strategy.checkpoint_io
+    inner = own.checkpoint_io if type(own) is AsyncCheckpointIO else own
+    return inner is not None and is_replaceable(inner)
 
 
 def wait_for_writer(strategy: Strategy) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from lightning_hooks.storage import files, manifest
 
-__all__ = ["best_series", "best_valid", "newest_unlisted"]
+__all__ = ["best_series", "best_valid", "newest_unlisted", "numbered"]
 
 
 def best_series(key: str) -> str:
@@ -57,7 +57,7 @@ def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
     listed = {entry.name for entry in manifest.read(directory)}
     for template in templates:
         numbers = {
-            name: number for name, number in _numbered(directory, template) if name not in listed
+            name: number for name, number in numbered(directory, template) if name not in listed
         }
         if numbers:
             linked = _target_of_link(directory)
@@ -73,7 +73,7 @@ def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
     return None
 
 
-def _numbered(directory: str, template: str) -> list[tuple[str, int]]:
+def numbered(directory: str, template: str) -> list[tuple[str, int]]:
     """Return the names in a directory that a template makes, with their numbers."""
     parts = [(text, field) for text, field, _, _ in string.Formatter().parse(template)]
     wildcard = "".join(glob.escape(text) + "*" * (field is not None) for text, field in parts)

@@ -151,6 +151,10 @@ class EpochCycle:
     def _take_data(self, *, for_run: bool) -> None:
         """Iterate the loader as the hooks have left it; a resumed run has begun by now."""
         runner, resumed = self._runner, self._resumed
+        if resumed.ends_pass(runner.trainer):  # no batch is left of it
+            self._train_data.leave_pass(runner.trainer)
+            resumed.clear()
+            return
         if resumed:
             resumed.restore_generators(runner)
         self._train_data.begin_epoch(
@@ -184,7 +188,8 @@ class IterCycle(EpochCycle):
             self._restore_rng()
         self._calls.at_border("before_epoch")
         self.in_epoch = True
-        if inside or not self._resumed:  # else the pass that goes on begins with its own event
+        # else the pass that goes on begins with its own event
+        if inside or not self._resumed or self._resumed.ends_pass(trainer):
             self._take_data(for_run=True)
 
     def end_run(self) -> None:

@@ -76,6 +76,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
     run_id: str
     """The run's name, under which its files are found; a resumed run keeps it."""
 
+    saves_ahead: bool = False
+    """Whether a checkpoint is being written before the validation that follows a batch."""
+
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
     ) -> None:

@@ -14,12 +14,12 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.hooks.checkpoint.paths import (
     checked_out_dir,
     filename_template,
     refuse_other_storage,
 )
+from lightning_hooks.hooks.checkpoint.shared_names import SharedNames
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
@@ -30,7 +30,7 @@ __all__ = ["CheckpointHook"]
 
 
 @HOOKS.register_module()
-class CheckpointHook(ModelCheckpointHook):
+class CheckpointHook(SharedNames):
     """Write Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
 
     A checkpoint that is due at one of mmcv's points is written where a resume from it loses
@@ -118,12 +118,8 @@ class CheckpointHook(ModelCheckpointHook):
 
     reads_step = False
     key_arguments = ("out_dir", "filename_tmpl")
-    filename_tmpl: str
     _saved_at: int | None = None
-    _written: tuple[str, int] | None = None
-    """The file last written, and the iterations done then, if others write the same names."""
-    _others: Sequence[CheckpointHook] = ()
-    _series: str
+    _logged: int | None = None
     _has_run = False
 
     def __init__(
@@ -163,7 +159,7 @@ class CheckpointHook(ModelCheckpointHook):
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.filename_templates = [self.filename_tmpl, *ModelCheckpointHook.filename_templates]
+        self.filename_templates = [self.filename_tmpl, *SharedNames.filename_templates]
         self.create_symlink = create_symlink
         self._init_writing(background, on_saved)
         if save_best is not None:
@@ -192,11 +188,12 @@ class CheckpointHook(ModelCheckpointHook):
     def before_run(self, runner: Any) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
-        self._due = self._saved_at = self._written = None
+        self._due = self._saved_at = self._logged = None
         self._has_run = True
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._directory = self._prepare_directory(runner, make=True)
+        self._watch_batches(runner)
         self._links_latest = self.create_symlink is not False and files.is_local(self._directory)
         if runner.writes_files:
             runner.logger.info("Checkpoints will be saved to %s", self._directory)
@@ -208,16 +205,6 @@ class CheckpointHook(ModelCheckpointHook):
             directory, series = self.directory(runner), self._series
             checkpoints.clean_up(directory, runner.run_id, series, self._choose_old(), resumed_at)
 
-    def _find_others(self, runner: Any) -> None:
-        """Find the hooks that write files of the same names, and name the series of its own."""
-        hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
-        place = self.filename_tmpl, self.directory(runner)
-        same = [h for h in hooks if (h.filename_tmpl, h.directory(runner)) == place]
-        self._others = [hook for hook in same if hook is not self]
-        self._series = self.filename_tmpl
-        if self._others:
-            self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
-
     def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:
             return None
@@ -225,9 +212,12 @@ class CheckpointHook(ModelCheckpointHook):
 
     def after_train_epoch(self, runner: Any) -> None:
         """Mark a file as due, if epochs are counted."""
-        due = self.every_n_epochs(runner, self.interval)
-        if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
+        if self.by_epoch and self._epoch_is_due(runner):
             self._mark_due(runner, runner.epoch + 1)
+
+    def _epoch_is_due(self, runner: Any) -> bool:
+        due = self.every_n_epochs(runner, self.interval)
+        return due or (self.save_last and self.is_last_epoch(runner))
 
     def after_train_iter(self, runner: Any) -> None:
         """Mark a file as due, if iterations are counted."""
@@ -266,8 +256,18 @@ class CheckpointHook(ModelCheckpointHook):
             runner = Driver.of(trainer).runner
             self._clean_up(runner, resumed_at=progress.batches_processed(trainer))
 
+    def _number_due(self, runner: Any, *, ends_epoch: bool) -> int | None:
+        if self.by_epoch:
+            return int(runner.epoch) + 1 if ends_epoch and self._epoch_is_due(runner) else None
+        done = int(runner.iter)  # it counts the batch by now
+        due = self.interval > 0 and done % self.interval == 0
+        return done if due or (self.save_last and done == runner._max_iters) else None
+
     def _write(self, trainer: L.Trainer) -> None:
         number, self._due = self._due, None
+        self._write_number(trainer, number)
+
+    def _write_number(self, trainer: L.Trainer, number: int) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         runner, choose_old = self._runner, self._choose_old()
@@ -283,12 +283,11 @@ class CheckpointHook(ModelCheckpointHook):
             resumable=self.save_optimizer,
             is_latest=self._links_latest,
         )
-        if self._others:
-            self._written = path, runner.iter
-        for other in self._others:
-            if other._written == self._written and other.save_optimizer >= self.save_optimizer:
-                self._claim_file(trainer, path, target, choose_old, other)
-                return
-        unit = "epochs" if self.by_epoch else "iterations"
-        log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
-        self._write_file(trainer, path, target, choose_old, log=log)
+        if self._others and self._shares_file(trainer, path, target, choose_old):
+            return
+        log = None
+        if self._logged != number:  # not again for the file after a validation
+            self._logged, unit = number, "epochs" if self.by_epoch else "iterations"
+            log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
+        is_final = not runner.saves_ahead
+        self._write_file(trainer, path, target, choose_old, log=log, is_final=is_final)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import glob
-import os
-import re
-import string
-
 from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage.earlier_files import numbered
 
-__all__ = ["report", "unlisted"]
+__all__ = ["report"]
 
 
 def report(directory: str, run: str, template: str | None = None) -> str:
@@ -27,9 +23,10 @@ def report(directory: str, run: str, template: str | None = None) -> str:
         if files.exists(files.join(directory, entry.name)):
             found.setdefault(f"run {entry.run}", []).append(entry.name)
     if template is not None:
-        names = unlisted(directory, template) - {entry.name for entry in listed}
-        if names:
-            found["a run without a list"] = sorted(names, key=lambda name: (len(name), name))
+        known = {entry.name for entry in listed}
+        numbers = {n: name for name, n in numbered(directory, template) if name not in known}
+        if numbers:
+            found["a run without a list"] = [numbers[number] for number in sorted(numbers)]
     if not found:
         return ""
     of_each = "; ".join(f"{_shortened(names)} of {owner}" for owner, names in found.items())
@@ -40,22 +37,6 @@ def report(directory: str, run: str, template: str | None = None) -> str:
         "another directory: CheckpointHook(out_dir=...), HookAdapter(work_dir=...) or "
         "Trainer(default_root_dir=...)"
     )
-
-
-def unlisted(directory: str, template: str) -> set[str]:
-    """Return the names of a template's form that are in a local directory; none in a remote one.
-
-    >>> unlisted("memory://runs", "epoch_{}.pth")
-    set()
-    """
-    if not files.is_local(directory):
-        return set()
-    folder = directory.removeprefix("file://")
-    parts = [(text, field is not None) for text, field, *_ in string.Formatter().parse(template)]
-    form = "".join(glob.escape(text) + "*" * number for text, number in parts)
-    exact = "".join(re.escape(text) + r"\d+" * number for text, number in parts)
-    names = glob.glob(form, root_dir=folder)
-    return {name.replace(os.sep, "/") for name in names if re.fullmatch(exact, name)}
 
 
 def _shortened(names: list[str]) -> str:

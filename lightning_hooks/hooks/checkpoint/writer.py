@@ -157,6 +157,7 @@ class CheckpointWriter(Hook):
         choose_old: ChooseOld | None = None,
         on_written: Callable[[list[str]], None] | None = None,
         log: Callable[[], object] | None = None,
+        is_final: bool = True,
     ) -> None:
         """Write a checkpoint of Lightning's with mmcv's ``meta``, on all ranks together.
 
@@ -167,6 +168,7 @@ class CheckpointWriter(Hook):
             choose_old: Chooses the files to delete when this one is complete.
             on_written: Called on rank 0 with the names of these.
             log: Called on rank 0 when the file is on the disk.
+            is_final: Whether ``on_saved`` is called: no other file will replace this one.
         """
         strategy, background = trainer.strategy, self._background
         written: list[str] = []
@@ -176,7 +178,7 @@ class CheckpointWriter(Hook):
                 log()
             if on_written is not None:
                 on_written(old)
-            if self.on_saved is not None and files.exists(path):
+            if self.on_saved is not None and is_final and files.exists(path):
                 self.on_saved(path)
 
         def save(checkpoint: dict[str, Any]) -> None:
@@ -211,22 +213,6 @@ class CheckpointWriter(Hook):
             report(checkpoints.record(target, meta, choose_old))
         if self._in_parts:  # before that no rank finds it
             strategy.barrier("write_checkpoint")
-
-    def _claim_file(
-        self,
-        trainer: L.Trainer,
-        path: str,
-        target: Target,
-        choose_old: ChooseOld | None,
-        writer: CheckpointWriter,
-    ) -> None:
-        """Keep a file that another hook has just written, instead of writing it again."""
-        if writer._background is not None:
-            writer._background.wait()
-        if trainer.is_global_zero:
-            checkpoints.claim(target, choose_old)
-            if self.on_saved is not None:
-                self.on_saved(path)
 
     # -- Lightning's events ----------------------------------------------------------------
 
