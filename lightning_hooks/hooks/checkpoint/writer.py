@@ -174,15 +174,17 @@ class CheckpointWriter(Hook):
         written: list[str] = []
 
         def report(old: list[str]) -> None:
-            if log is not None:
-                log()
             if on_written is not None:
                 on_written(old)
             if self.on_saved is not None and is_final and files.exists(path):
                 self.on_saved(path)
 
         def save(checkpoint: dict[str, Any]) -> None:
-            report(checkpoints.save(checkpoint, path, target, choose_old))
+            old = checkpoints.save(checkpoint, path, target, choose_old)
+            if log is not None:
+                log()
+            if on_written or self.on_saved:
+                report(old)
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
             written.append(path)
@@ -210,7 +212,10 @@ class CheckpointWriter(Hook):
                     stacklevel=2,
                 )
             meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
-            report(checkpoints.record(target, meta, choose_old))
+            old = checkpoints.record(target, meta, choose_old)
+            if log is not None:
+                log()
+            report(old)
         if self._in_parts:  # before that no rank finds it
             strategy.barrier("write_checkpoint")
 
