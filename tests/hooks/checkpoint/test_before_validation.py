@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from lightning_hooks import CheckpointHook, Hook, newest_valid
+from support import forks
 from support.jobs.dying_validation import BATCHES, DiedError, Validated, last_state, train
-from support.processes import environment, job_command
+from support.processes import environment
 from support.torture.kills import flatten, same
 from support.training import NoValidation, TinyModule, fit
 
@@ -43,9 +43,9 @@ def run_whole(tmp_path: Path, **arguments: Any) -> Validated:
 
 def test_a_sigkill_in_the_validation_that_ends_an_epoch(tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    command = job_command("dying_validation", folder, 2)
-    killed = subprocess.run(command, env=environment(), capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    command = ["-m", "support.jobs.dying_validation", str(folder), "2"]
+    killed = forks.start(command, environment(), tmp_path / "output", tmp_path)
+    assert forks.wait([killed], 240) == [-signal.SIGKILL], (tmp_path / "output").read_text()
     path = newest_valid(folder)
     assert path == str(folder / "epoch_2.pth")
     meta = torch.load(path, weights_only=True)["meta"]
