@@ -7,6 +7,7 @@ import datetime
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -78,12 +79,9 @@ def record(
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     done = meta["epoch"], meta["iter"]
     new = Entry(name, size, crc32, *done, now, run, series, resumable, score, rule)
-
-    def publish() -> None:
-        rename()
-        if is_latest:
-            _link(directory.removeprefix("file://"), name)
-
+    publish = [rename]
+    if is_latest:
+        publish.append(partial(_link, directory.removeprefix("file://"), name))
     return manifest.add(directory, new, publish, choose_old)
 
 

@@ -189,14 +189,17 @@ def begin(directory: str, run: str) -> None:
 
 
 def add(
-    directory: str, new: Entry, publish: Callable[[], object], choose_old: ChooseOld | None
+    directory: str,
+    new: Entry,
+    publish: Sequence[Callable[[], object]],
+    choose_old: ChooseOld | None,
 ) -> list[str]:
     """List a file, publish it, and delete those that it supersedes; return the names of these.
 
     Args:
         directory: The directory of the file.
         new: The entry.
-        publish: Gives the file its name.
+        publish: Give the file its names, one after the other.
         choose_old: Chooses the files to delete; None keeps all.
     """
     path = files.join(directory, NAME)
@@ -205,7 +208,8 @@ def add(
         # an older entry of the name stays: until the file is renamed it is the one that is there
         manifest.entries.append(new)
         manifest.write()
-        publish()
+        for give_name in publish:
+            give_name()
         return manifest.prune(new.run, new.series, choose_old)
 
 

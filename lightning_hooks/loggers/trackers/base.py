@@ -121,8 +121,7 @@ class TrackerHook(LoggerHook):
         self.timeout = timeout
         self.strict = strict
         self.resume = resume
-        self.all_groups = all_groups
-        self.timings = timings
+        self.all_groups, self.timings = all_groups, timings
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the arguments of ``writer_class.connect``, in types that JSON has."""
