@@ -303,3 +303,32 @@ def test_a_line_that_ends_a_short_epoch_has_the_rate_of_its_last_step(tmp_path: 
     log = Lines(interval=10)
     fit(tmp_path, log, module=Scheduled(), batches=3, epochs=1)
     assert log.of("learning_rate") == [(3, 0.25)]
+
+
+class LogsItsLoss(Counting):
+    """Logs its loss under names of its own, and another tensor that has the same value."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        step, self.count = self.count, self.count + 1
+        loss = task = self.net(batch[0]).mean()
+        if step >= 10:
+            loss = loss + 1
+        self.log("train_loss", loss)
+        self.log_dict({"detached": loss.detach(), "equal": loss * 1})
+        self.log("task", task)
+        return {"loss": loss}
+
+
+@HOW
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_the_loss_and_the_same_tensor_logged_by_the_module_are_one_column(
+    tmp_path: Path, hosted: bool, by_epoch: bool, accumulate: int
+) -> None:
+    log = Lines(interval=10)
+    how = {"hosted": hosted, "by_epoch": by_epoch, "epochs": 1}
+    module = LogsItsLoss()
+    fit(tmp_path, log, module=module, accumulate_grad_batches=accumulate, **how)
+    first, second = (tags.keys() - {"learning_rate", "momentum"} for _, tags in log.lines)
+    assert first == {"train/loss", "train/equal"}
+    assert second == {"train/loss", "train/equal", "train/task"}  # from here on it is another one
+    assert not {"log", "training_step"} & vars(module).keys()  # nothing is left behind

@@ -62,7 +62,7 @@ def test_values_are_logged_as_mmcv_names_and_counts_them(tmp_path: Path) -> None
         ("train", 2, 8, 4, 8),
         ("val", 2, 9, 2, 2),
     ]
-    assert set(log.tags[0]) == {"train/loss", "train/train_loss", "learning_rate", "momentum"}
+    assert set(log.tags[0]) == {"train/loss", "learning_rate", "momentum"}
     assert set(log.tags[2]) == {"val/val_loss", "learning_rate", "momentum"}
     assert log.tags[0]["learning_rate"] == 0.1
     assert log.tags[0]["momentum"] == 0.9
@@ -190,7 +190,7 @@ class Manual(TinyModule):
 def test_departure_without_optimizer_there_is_no_learning_rate(tmp_path: Path) -> None:
     log = Log(interval=2)
     fit(tmp_path, log, module=Manual())
-    assert set(log.tags[0]) == {"train/loss", "train/train_loss"}
+    assert set(log.tags[0]) == {"train/loss"}
 
 
 def test_tags_can_be_chosen(tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ def test_tags_can_be_chosen(tmp_path: Path) -> None:
 
     fit(tmp_path, IterTimerHook(), Choosy(interval=4), limit_val_batches=0)
     assert seen["text"] == {"train/name": "cat"}
-    assert seen["bare"] == {"loss", "train_loss"}
-    assert seen["skip"] == {"train/train_loss", "train/time", "train/data_time"}
+    assert seen["bare"] == {"loss"}
+    assert seen["skip"] == {"train/time", "train/data_time"}
 
 
 def test_departure_a_0d_tensor_is_a_scalar() -> None:

@@ -32,6 +32,7 @@ class StepCapture:
     def __init__(self, runner: Runner, calls: Calls, ownership: Ownership) -> None:
         self._runner, self._calls, self._ownership = runner, calls, ownership
         self._patch: MethodPatch | None = None
+        self._loss_names: logged_values.LossNames | None = None
         self._inside = False
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
@@ -45,13 +46,20 @@ class StepCapture:
         self.fills_log_buffer = not owned and (self._patch is not None or reads_buffer)
         if reads_buffer:
             self._runner.watch_steps()
+        if self.fills_log_buffer and self._loss_names is None:
+            self._loss_names = logged_values.LossNames(self._runner.module, self._name_loss)
 
     def remove(self) -> None:
         """Take the patch off the step; a second call changes nothing."""
         if self._patch is not None:
             self._patch.remove()
-        self._patch, self.fills_log_buffer = None, False
+        if self._loss_names is not None:
+            self._loss_names.remove()
+        self._patch, self._loss_names, self.fills_log_buffer = None, None, False
         self._runner.unwatch_steps()
+
+    def _name_loss(self, names: frozenset[str]) -> None:
+        self._runner.train_log.loss_names = names
 
     def _after(self, outputs: Any) -> None:
         """Put the result on the runner; run the hooks that own backward on it."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 import torch
 from torchmetrics import Metric
 
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+
 __all__ = [
+    "LossNames",
     "hyper_parameters",
     "in_training_step",
     "isolated_logging",
@@ -45,6 +48,58 @@ def step_metrics(
             seen[name] = value
             found[name] = value.detach()
     return found
+
+
+class LossNames:
+    """Find the names under which a module logs the very tensor that its step returns as the loss.
+
+    The first step in which a loss is returned shows them, of the first two.
+
+    Args:
+        module: The module, whose ``log`` and ``training_step`` are patched until then.
+        found: Called with the names.
+    """
+
+    def __init__(self, module: L.LightningModule, found: Callable[[frozenset[str]], None]) -> None:
+        self._module, self._found = module, found
+        self._logged: list[tuple[str, torch.Tensor]] = []  # held, so that no memory is used again
+        self._steps_left = 2
+        self._patches: list[MethodPatch] = []
+        if module._compiler_ctx is None:  # a compiled step would be compiled twice
+            self._patches = [
+                MethodPatch(module, "log", before=self._note),
+                MethodPatch(module, "training_step", after=self._compare),
+            ]
+
+    def _note(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(value, torch.Tensor) and in_training_step(self._module):
+            self._logged.append((name, value))
+
+    def _compare(self, outputs: Any) -> None:
+        if not in_training_step(self._module):
+            return
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        logged, self._logged = self._logged, []
+        self._steps_left -= 1
+        if isinstance(loss, torch.Tensor):
+            names = {name for name, value in logged if _is_same(value, loss)} - {"loss"}
+            self._found(frozenset(names))
+            self.remove()
+        elif not self._steps_left:
+            self.remove()
+
+    def remove(self) -> None:
+        """Take the patches off; a second call changes nothing."""
+        for patch in self._patches:
+            patch.remove()
+        self._patches, self._logged = [], []
+
+
+def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
+    """Whether two tensors are one, also if one of them is detached from the graph."""
+    if value is loss:
+        return True
+    return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -58,6 +59,8 @@ class LogBuffer:
         self._iterations: dict[str, list[int]] = {}
         self.was_logged = False
         """Whether a logger has written a line since something came into the output."""
+        self.loss_names: frozenset[str] = frozenset()
+        """Names under which the module logs its loss, too: windows leave such copies out."""
         self.progress = SimpleNamespace(completed=0) if progress is None else progress
         self._taken: dict[str, Any] = {}
 
@@ -159,6 +162,9 @@ class LogBuffer:
         ({'loss': 6.5, 'rare': 5.0}, {'loss': 8.5})
         """
         averages = self._means(self._lengths(n))
+        for name in self.loss_names & averages.keys():
+            if "loss" in averages and _are_equal(averages[name], averages["loss"]):
+                del averages[name]
         self.trim(max(n, MAX_HISTORY))
         return averages
 
@@ -274,6 +280,11 @@ def _numbers(tensors: list[torch.Tensor]) -> list[float]:
         for index, number in zip(here, torch.stack(scalars).tolist(), strict=True):
             numbers[index] = number
     return numbers
+
+
+def _are_equal(a: float, b: float) -> bool:
+    """Whether two averages are of the same losses; one was divided and multiplied again."""
+    return math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))
 
 
 def _scalar(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api import data, logged_values
-from lightning_hooks.engine.priority import default_priority, get_priority
+from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner.counters import Counters
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
@@ -210,8 +210,10 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
             self._new_data_loader = value
 
     def open_val_log(self) -> None:
-        """Give a validation a log buffer of its own; ``train_log`` waits until it ends."""
-        self.train_log, self.log_buffer = self.log_buffer, LogBuffer()
+        """Give a validation a log buffer of its own, if loggers read it; ``train_log`` waits."""
+        self.train_log = self.log_buffer
+        if any(is_family(hook, "LoggerHook") for hook in self.hooks):  # as in mmcv, else it stays
+            self.log_buffer = LogBuffer()
 
     def close_val_log(self) -> None:
         """Go back to the log buffer of the training; a second call changes nothing."""

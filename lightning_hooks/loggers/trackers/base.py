@@ -222,8 +222,7 @@ class TrackerHook(LoggerHook):
             linger=0.0 if self.synchronous else LINGER,
             run=self._tracked,
         )
-        params = self.parameters(runner, own=run is None)
-        if params:
+        if params := self.parameters(runner, own=run is None):
             session.append(runner.iter, params=params)
         return session
 

@@ -207,7 +207,7 @@ def test_by_iteration_what_training_has_to_log_comes_first(tmp_path: Path) -> No
     seen: list[Any] = []
     hook = scored(*[1.0] * 3, start=0, interval=2, by_epoch=False)
     fit(tmp_path, IterTimerHook(), hook, Sees(interval=1), batches=4, max_epochs=1)
-    losses = ["loss", "train_loss"]
+    losses = ["loss"]
     assert seen == [
         (0, "train", losses),
         (1, "train", losses),
