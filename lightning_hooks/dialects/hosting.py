@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.dialects.detect import detect
 from lightning_hooks.dialects.dialect import DIALECTS, Dialect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
+from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.points import STAGES
 
-__all__ = ["KEY", "Hosted", "foreign", "host_as", "load_states", "save_states"]
+__all__ = ["Hosted", "foreign", "host_as", "load_states", "save_states"]
 
 
 class Hosted:
@@ -173,9 +175,6 @@ def _restore(hook: Any, dialect: str) -> Hosted:
 
 # -- states ------------------------------------------------------------------------------------
 
-KEY = "lightning_hooks_dialects"
-"""The entry of a checkpoint with the hooks' states, by name (see :func:`keys_of`)."""
-
 
 def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
     """Add the states of hooks that have a ``state_dict()`` to a checkpoint."""
@@ -187,25 +186,29 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[st
         hook = hosted.foreign_hook
         state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
         if state:
-            checkpoint.setdefault(KEY, {})[keys[id(hook)]] = state
+            checkpoint.setdefault(DIALECTS_KEY, {})[keys[id(hook)]] = state
         if hosted.facade is not None:
             hosted.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
-    """Store each hook's state until its run begins; warn of states without a hook."""
-    states, keys = checkpoint.get(KEY, {}), keys_of(trainer)
+    """Store each hook's state until its run begins; warn of states without a hook.
+
+    A resumed run also warns of each hook with a state that finds none.
+    """
+    states, keys = checkpoint.get(DIALECTS_KEY, {}), keys_of(trainer)
+    resumes = trainer.state.fn == TrainerFn.FITTING
     for hosted in hooks:
-        hosted.loaded_state = states.get(keys[id(hosted.foreign_hook)])
+        hook = hosted.foreign_hook
+        hosted.loaded_state = states.get(keys[id(hook)])
         hosted.loaded_checkpoint = checkpoint
+        stateful = callable(getattr(hook, "state_dict", None))
+        if resumes and stateful and hosted.loaded_state is None and has_state(hook):
+            rank_zero_warn(finds_none("no state", keys[id(hook)]))
     # only the adapter of the first hook warns
     if hooks and keys[id(hooks[0].foreign_hook)] == next(iter(keys.values())):
-        unknown = sorted(set(states) - set(keys.values()))
-        if unknown:
-            rank_zero_warn(
-                f"the checkpoint has the state of {', '.join(unknown)}, and there is no such hook "
-                f"now; there are: {', '.join(keys.values())}"
-            )
+        for unknown in sorted(set(states) - set(keys.values())):
+            rank_zero_warn(has_no_owner("the state", unknown))
 
 
 def keys_of(trainer: L.Trainer) -> dict[int, str]:

@@ -17,13 +17,19 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
+    "DIALECTS_KEY",
     "Identity",
     "adopt_states",
     "finds_none",
     "has_no_owner",
+    "has_state",
     "pair",
     "saved_identities",
 ]
+
+
+DIALECTS_KEY = "lightning_hooks_dialects"
+"""The entry of a checkpoint with the states of hooks of other dialects, by name."""
 
 
 class Identity(NamedTuple):
@@ -120,7 +126,8 @@ def _stateful(hooks: Iterable[Any]) -> list[Any]:
     ]
 
 
-def _has_state(hook: Any) -> bool:
+def has_state(hook: Any) -> bool:
+    """Whether a hook with ``state_dict()`` has a state."""
     try:
         return bool(hook.state_dict())
     except Exception:  # it has one in a run
@@ -165,6 +172,6 @@ def adopt_states(
             state = own.pop(keys[found[place]], None)
             if state is not None:
                 states[hook.state_key] = state
-        elif _has_state(hook):
+        elif has_state(hook):
             warnings.append(finds_none("no state", Identity.of(hook)))
     return warnings + [has_no_owner("the state", known[key]) for key in own]

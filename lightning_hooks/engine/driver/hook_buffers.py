@@ -9,12 +9,13 @@ are there: at once if the model has them from an earlier fit, else after ``befor
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.resume import adopt
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
@@ -28,12 +29,14 @@ class HookBuffers:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Any] = {}
+        self._resumes = False
         self._load_patch: MethodPatch | None = None
         self._save_patch: MethodPatch | None = None
 
     def patch(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Take the keys out when a checkpoint is loaded into the module."""
         self.remove_load_patch()
+        self._waiting, self._resumes = {}, False
         load = partial(self._load, trainer, module)
         self._load_patch = MethodPatch(module, "on_load_checkpoint", load)
 
@@ -60,26 +63,46 @@ class HookBuffers:
         own = set(state_here(module))
         kept = (checkpoint.get("lightning_hooks") or {}).get("buffers") or {}
         self._waiting = {name: value for name, value in kept.items() if name not in own}
+        self._resumes = True
         state = checkpoint.get("state_dict")
         if state is not None:
             state.update({name: value for name, value in kept.items() if name in own})
 
     @contextlib.contextmanager
     def added_in(self, module: L.LightningModule) -> Iterator[None]:
-        """Find the keys that hooks add in the block, and load their values from the checkpoint."""
+        """Find the keys that hooks add in the block, and load their values from the checkpoint.
+
+        A warning names those that no hook adds now, another one those that the file does not have.
+        """
         before = set(state_here(module))
         yield
         state = state_here(module)
-        names = self._names(module)
-        names.update(set(state) - before)
+        names, added = self._names(module), set(state) - before
+        names.update(added)
         if names and self._save_patch is None:
             take_out = partial(self.take_out, module)
             self._save_patch = MethodPatch(module, "on_save_checkpoint", take_out)
         waiting, self._waiting = self._waiting, {}
+        self._warn(waiting.keys() - state.keys(), added - waiting.keys())
         with torch.no_grad():
             for name, value in waiting.items():
                 if name in state:
                     state[name].copy_(value)
+
+    def _warn(self, left: set[str], new: set[str]) -> None:
+        resumes, self._resumes = self._resumes, False
+        if left:
+            rank_zero_warn(
+                f"the checkpoint has {_listed(left)}, which a hook had added to the model, and no "
+                "hook of this Trainer adds now. Give the Trainer that hook to go on with it; "
+                "without, it is lost from the next checkpoint on"
+            )
+        if new and resumes:
+            rank_zero_warn(
+                f"a hook has added {_listed(new)} to the model, which the checkpoint does not "
+                "have: it begins anew. If the hook is not new in this run, resume from a "
+                "checkpoint that was written with it"
+            )
 
     def take_out(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Move the hooks' buffers out of a checkpoint's state dict."""
@@ -94,3 +117,8 @@ class HookBuffers:
         """The keys that hooks have added; they lie on the module, which may outlive its Trainer."""
         names: set[str] = vars(module).setdefault("hook_buffers", set())
         return names
+
+
+def _listed(names: Iterable[str]) -> str:
+    first, *others = sorted(names)
+    return f"the buffer {first!r}{f' and {len(others)} more' if others else ''}"

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.train_data import resume_warning
 from lightning_hooks.engine.hook_states import (
+    DIALECTS_KEY,
     Identity,
     adopt_states,
     has_no_owner,
@@ -111,7 +112,8 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         checkpoint: Lightning's dict, changed.
     """
     entry = checkpoint.get(KEY) or {}
-    warnings = adopt_states(checkpoint, entry.get("hooks"), hooks_of(trainer))
+    hooks = hooks_of(trainer)
+    warnings = adopt_states(checkpoint, entry.get("hooks"), hooks)
     if trainer.state.fn != TrainerFn.FITTING:
         return
     # those that a hook averages on with are gone by now; one without tensors had not begun
@@ -121,6 +123,8 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         averages = [one for one in averages if one["state_dict"] is not None]
     left = [Identity(one["class"], one["arguments"]) for one in averages]
     left += [Identity("EMAWeightAveraging", {})] if is_of_lightning else []
+    if not any(hasattr(hook, "foreign_hook") for hook in hooks):  # whose adapter warns
+        warnings += [has_no_owner("the state", one) for one in checkpoint.get(DIALECTS_KEY, ())]
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)
 
