@@ -7,13 +7,14 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
+import threading
 from pathlib import Path
 
 import pytest
 
+from support import forks
+from support.paths import ROOT
 from support.processes import environment
 
 PROGRAM = """
@@ -29,14 +30,19 @@ trainer.fit(TinyModule(), make_loader(4), make_loader(2))
 """
 
 
-def run_in_terminal(command: list[str]) -> str:
+def run_in_terminal(*command: str) -> str:
     """Return what a terminal of 200 columns is sent."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     # other COLUMNS and LINES would be believed before the terminal
-    env = environment(TERM="xterm", PYTHONWARNINGS="ignore", COLUMNS="200", LINES="50")
-    job = subprocess.Popen(command, stdout=slave, stderr=slave, stdin=slave, env=env)
-    os.close(slave)
+    env = environment(TERM="xterm", COLUMNS="200", LINES="50")
+    job = forks.start(command, env, Path(os.ttyname(slave)), ROOT)
+
+    def hang_up() -> None:
+        job.join()
+        os.close(slave)
+
+    threading.Thread(target=hang_up).start()
     sent = b""
     try:
         while block := os.read(master, 4096):
@@ -45,14 +51,14 @@ def run_in_terminal(command: list[str]) -> str:
         pass
     finally:
         os.close(master)
-    assert job.wait() == 0, sent.decode()
+    assert job.exitcode == 0, sent.decode()
     return sent.decode()
 
 
 @pytest.mark.parametrize("kind", ["tqdm", "rich"])
 def test_each_text_line_is_a_line_of_its_own_beside_a_bar(kind: str, tmp_path: Path) -> None:
     pytest.importorskip(kind)
-    sent = run_in_terminal([sys.executable, "-c", PROGRAM, kind, str(tmp_path)])
+    sent = run_in_terminal("-c", PROGRAM, kind, str(tmp_path))
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent)
     lines = [line.strip() for line in re.split(r"[\r\n]+", text)]
     head = r"\d{4}-\d\d-\d\d [\d:,]+ - lightning_hooks - INFO - "

@@ -7,13 +7,12 @@ import os
 import pickle
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from lightning_hooks.loggers.delivery.session import UndeliveredError
 from lightning_hooks.loggers.delivery.spool import Spool, read_spool
 from lightning_hooks.loggers.replay import read, replay
 from lightning_hooks.loggers.tags import peak_memory
-from support import training
+from support import forks, training
 from support.device_reads import Reads
 from support.logs.kept import KeepHook, Kept, broken
 from support.logs.trackers import Tuned
@@ -347,6 +346,14 @@ fit(folder, *hooks, val=2, **options)
 """
 
 
+def started(program: str, folder: Path) -> tuple[BaseProcess, TextIO]:
+    """Start a program in a fork; return it, and the lines that it prints."""
+    pipe = folder / "printed"
+    os.mkfifo(pipe)
+    job = forks.start(["-c", program, str(folder)], environment(), pipe, folder)
+    return job, pipe.open()
+
+
 BUSY = """
 import sys, time
 from pathlib import Path
@@ -370,12 +377,9 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
     work = tmp_path / "work"
     work.mkdir()
     (work / "tf_logs").write_text("no folder")  # so that all stays in the spool
-    command = [sys.executable, "-c", BUSY, str(work)]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True)
-    assert job.stdout is not None
-    lines = (line.strip() for line in job.stdout)
+    job, lines = started(BUSY, work)
     try:
-        assert next(int(line) for line in lines if line.isdigit() and int(line) >= 9)
+        assert any(line.strip().isdigit() and int(line) >= 9 for line in lines)
         (path,) = spools(tmp_path)
         with pytest.raises(SystemExit, match="2"):
             main(["replay", str(path)])
@@ -386,7 +390,8 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
         assert path.exists()
     finally:
         job.kill()
-        job.communicate()
+        job.join()
+        lines.close()
     (work / "tf_logs").unlink()
     count = len(read(str(path))[1])
     with pytest.raises(SystemExit, match="0"):
@@ -397,21 +402,11 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
 
 
 def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
-    job = subprocess.Popen(
-        [sys.executable, "-c", JOB, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment(),
-        text=True,
-    )
-    assert job.stdout is not None
-    logged = 0
-    for line in job.stdout:
-        logged = int(line) if line.strip().isdigit() else logged
-        if logged >= 40:
-            job.send_signal(signal.SIGKILL)
-            break
-    job.communicate()
+    job, lines = started(JOB, tmp_path)
+    assert any(line.strip().isdigit() and int(line) >= 40 for line in lines)
+    job.kill()
+    job.join()
+    lines.close()
     (path,) = spools(tmp_path)
     _, records, failed = read(str(path))
     steps = [record.step for record in records if "train/loss" in record.scalars]
