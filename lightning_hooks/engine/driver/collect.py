@@ -9,6 +9,8 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.error_notes import calling
+from lightning_hooks.engine.lightning_api.unused_events import skip_unused_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.iter_runner import IterRunner
@@ -69,9 +71,44 @@ class HostedHooks(list[Participant]):
             kept = [c for c in callbacks_of(trainer) if not any(c is one for one in old)]
             trainer.callbacks = kept  # type: ignore[attr-defined]
         for hook in hooks:
-            callbacks = callbacks_of(trainer)
-            if isinstance(hook, Participant) and not any(c is hook for c in callbacks):
-                hook.hosted_at = len(self)
-                self.append(hook)
-                trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
-                hook.setup(trainer, trainer.lightning_module, stage)
+            self._add(trainer, hook, stage)
+
+    def join_run(self, runner: Runner, *, has_begun: bool) -> None:
+        """Add native hooks that were registered during a run, and prepare them for it.
+
+        A hook of this package, or derived from one, has its ``before_run`` called. Any other is
+        called from the next point on, as in mmcv.
+
+        Args:
+            runner: The runner of the run.
+            has_begun: Whether ``before_run`` has been called for the others.
+        """
+        for hook in list(runner.hooks):
+            if self._add(runner.trainer, hook, "fit"):
+                hook.on_fit_start(runner.trainer, runner.module)
+                if has_begun and _prepares_in_before_run(hook):
+                    with calling(hook, "before_run", runner):
+                        hook.before_run(runner)
+                if has_begun:
+                    hook.on_train_start(runner.trainer, runner.module)
+                    skip_unused_events([hook])
+
+    def _add(self, trainer: L.Trainer, hook: Any, stage: str) -> bool:
+        """Make a native hook a callback; return whether it was none."""
+        callbacks = callbacks_of(trainer)
+        is_new = isinstance(hook, Participant) and not any(c is hook for c in callbacks)
+        if is_new:
+            hook.hosted_at = len(self)
+            self.append(hook)
+            trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
+            hook.setup(trainer, trainer.lightning_module, stage)
+        return is_new
+
+
+def _prepares_in_before_run(hook: Any) -> bool:
+    """Whether a class of this package, besides the base of all hooks, has a ``before_run``."""
+    return any(
+        "before_run" in vars(base) and base.__name__ != "Hook"
+        for base in type(hook).__mro__
+        if base.__module__.startswith("lightning_hooks.")
+    )

@@ -81,17 +81,20 @@ class Driver(DriverLifecycle):
         self._resumed.begin_pending(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self._ownership.start()
-        self._in_run = True
+        self._in_run, self._has_begun = True, False
         self._calls.capture_train_mode()
         runner.announce()
         self._model.guard()
         runner.common_dialects = self._calls.common_dialects()
+        hosted = len(self._hosted)
         with self._buffers.added_in(pl_module), self._model.taken_at_once():
             self._calls.at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner._new_data_loader is shown:
             runner._new_data_loader = None  # for before_run alone, as one set before mmcv's run()
-        self._hosted.update(trainer, list(runner.hooks), "fit")  # a hook may have registered more
+        self._has_begun = True
+        for hook in self._hosted[hosted:]:  # a hook has registered them in its before_run
+            hook.on_train_start(trainer, pl_module)
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
         self._calls.check_ranks()
@@ -169,6 +172,7 @@ class Driver(DriverLifecycle):
         super()._on_hooks_change()
         self._expect_batches()
         if self._in_run:
+            self._hosted.join_run(self.runner, has_begun=self._has_begun)
             self._model.guard()
             self._step.patch()
 

@@ -235,7 +235,11 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
         self._hook_list[:] = hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
-        """Add a hook by priority, its family's by default."""
+        """Add a hook by priority, its family's by default.
+
+        During a run it is called from the next point on. One of this package begins with its
+        ``before_run``, which mmcv does not call then.
+        """
         check_object(hook)
         value = default_priority(hook) if priority is None else get_priority(priority)
         self._hooks.add(hook, value)
