@@ -97,7 +97,8 @@ class TimedEvaluation(BestCheckpoints):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn if ``interval`` fits none of the Trainer's validations; wait for the thread."""
-        if self._seen and not self._compared and self.save_best is not None:
+        missed = self._seen and not self._compared and self.save_best is not None
+        if missed and trainer.is_global_zero:
             unit = "epochs" if self.by_epoch else "iterations"
             start = "" if self.start is None else f"start={self.start}, "
             warnings.warn(

@@ -226,19 +226,20 @@ class EvalHook(TimedEvaluation):
             return None
         if self.key_indicator == "auto":
             self._init_rule(self.rule, next(iter(scores)))
-        self._report_missing(scores, may_come=self._is_within_epoch(runner))
+        self._report_missing(runner, scores, may_come=self._is_within_epoch(runner))
         if isinstance(self.save_best, list):
             return {key: scores[key] for key in self.save_best if key in scores}
         return scores.get(self.key_indicator)
 
     def _look_for_keys(self, runner: Any) -> None:
         if self.save_best is not None and self.key_indicator != "auto":
-            self._report_missing(self._test(runner), may_come=True)
+            self._report_missing(runner, self._test(runner), may_come=True)
 
-    def _report_missing(self, scores: Mapping[str, Any], *, may_come: bool) -> None:
+    def _report_missing(self, runner: Any, scores: Mapping[str, Any], *, may_come: bool) -> None:
         """Report keys that are not among the scores.
 
         Args:
+            runner: The run; rank 0 warns.
             scores: The scores.
             may_come: Whether a key may be among those of a later evaluation: then it is warned of.
 
@@ -256,4 +257,5 @@ class EvalHook(TimedEvaluation):
         )
         if not may_come:
             raise UnknownNameError(message)
-        warnings.warn(f"{message}. Nothing is compared where it is not logged", stacklevel=2)
+        if runner.rank == 0:
+            warnings.warn(f"{message}. Nothing is compared where it is not logged", stacklevel=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import random
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, HookAdapter
+from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
 from lightning_hooks.storage import earlier_files, manifest
 from support import training
 from support.processes import run_program
@@ -113,6 +114,71 @@ def test_fields_are_filled_as_a_model_checkpoints(tmp_path, make, rule, keep, ev
         )
         assert compare.compared == (2 if epochs == 2 else 3)
         trainer.save_checkpoint(tmp_path / "last.ckpt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_fields_in_random_runs(tmp_path, seed):
+    chance = random.Random(seed)
+    scores = [chance.random() for _ in range(40)]
+    keep, rule = chance.choice([1, 2, 3]), chance.choice(["greater", "less"])
+    options = {
+        "batches": chance.choice([3, 5, 6]),
+        "val_check_interval": chance.choice([1.0, 0.5, 2]),
+    }
+    if chance.random() < 0.5:
+        options["by_epoch"] = chance.random() < 0.5
+    elif chance.random() < 0.5:
+        options["host"] = True
+    if options["val_check_interval"] == 1.0:
+        options["accumulate_grad_batches"] = 2
+
+    class Logs(TinyModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            done = self.trainer.fit_loop.epoch_loop.batch_progress.total.completed
+            self.log("acc", scores[done])
+
+    make = chance.choice([*KINDS.values()])
+    arguments = {"by_epoch": chance.random() < 0.5, "background": chance.random() < 0.3}
+    for epochs, ckpt_path in ((2, None), (3, tmp_path / "last.ckpt")):
+        ours = make(save_best="acc", rule=rule, keep_best=keep, **arguments)
+        mode = "max" if rule == "greater" else "min"
+        real = ModelCheckpoint(
+            *(tmp_path / "real", "{step}", "acc"),
+            mode=mode,
+            save_top_k=keep,
+            save_on_train_epoch_end=False,
+        )
+        trainer = fit(
+            *(tmp_path, ours),
+            module=Logs,
+            callbacks=[real],
+            max_epochs=epochs,
+            ckpt_path=ckpt_path,
+            **options,
+        )
+        trainer.save_checkpoint(tmp_path / "last.ckpt")
+        assert sorted(ours.best_k_models.values()) == sorted(real.best_k_models.values())
+        assert ours.best_model_score == real.best_model_score
+        assert ours.current_score == real.current_score
+        assert {str(path) for path in tmp_path.glob("best_*")} == {*ours.best_k_models}
+        for path, score in ours.best_k_models.items():
+            done = torch.load(path, weights_only=True)["meta"]["iter"]
+            assert float(score) == pytest.approx(scores[done])
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+@pytest.mark.parametrize("every", [1.0, 3])
+def test_the_best_file_gives_its_score_with_an_average_too(tmp_path, host, every):
+    hooks = BestCheckpointHook("val_loss", keep_best=2), EMAHook(momentum=0.3)
+    options = {"batches": 4, "val": 2, "max_epochs": 2, "val_check_interval": every, "host": host}
+    fit(tmp_path, *hooks, module=TinyModule, **options)
+    assert len(hooks[0].best_k_models) == 2
+    for path, score in hooks[0].best_k_models.items():
+        trainer = make_trainer(tmp_path)
+        loader = make_loader(2)
+        (found,) = trainer.validate(TinyModule(seed=7), loader, ckpt_path=path, verbose=False)
+        assert found["val_loss"] == float(score)
 
 
 def test_fields_before_a_fit_and_in_copies(tmp_path):
