@@ -117,6 +117,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time _exports imports
     from lightning_hooks.loggers.base import LoggerHook as LoggerHook
     from lightning_hooks.loggers.discontinued import PaviLoggerHook as PaviLoggerHook
     from lightning_hooks.loggers.discontinued import SegmindLoggerHook as SegmindLoggerHook
+    from lightning_hooks.loggers.lightning_logger import LightningLoggerHook as LightningLoggerHook
     from lightning_hooks.loggers.text import TextLoggerHook as TextLoggerHook
     from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearMLLoggerHook
     from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook

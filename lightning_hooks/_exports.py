@@ -67,6 +67,7 @@ _NAMES = {
     ),
     "loggers.base": "LoggerHook",
     "loggers.discontinued": "PaviLoggerHook SegmindLoggerHook",
+    "loggers.lightning_logger": "LightningLoggerHook",
     "loggers.text": "TextLoggerHook",
     "loggers.trackers.clearml": "ClearMLLoggerHook",
     "loggers.trackers.dvclive": "DvcliveLoggerHook",

@@ -79,7 +79,8 @@ def _parser() -> tuple[Any, dict[str, Callable[[Any], int]]]:
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(_replay)
     one.add_argument("paths", nargs="+", help="spools, or offline runs of Neptune's")
-    one.add_argument("--to", choices=list(WRITERS), help="another backend than the spool's own")
+    others = [name for name in WRITERS if name != "lightning"]  # which needs a logger
+    one.add_argument("--to", choices=others, help="another backend than the spool's own")
     one.add_argument("--uri", help="MLflow's tracking URI")
     one.add_argument("--experiment", help="MLflow's experiment")
     one.add_argument("--log-dir", help="TensorBoard's folder")

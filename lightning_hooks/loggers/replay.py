@@ -19,18 +19,20 @@ __all__ = ["WRITERS", "open_writer", "read", "replay", "writer_class"]
 WRITERS: Mapping[str, str] = {
     "clearml": "ClearMLWriter",
     "dvclive": "DvcliveWriter",
+    "lightning": "LightningWriter",
     "mlflow": "MlflowWriter",
     "neptune": "NeptuneWriter",
     "tensorboard": "TensorboardWriter",
     "visdom": "VisdomWriter",
     "wandb": "WandbWriter",
 }
-"""The writers in ``lightning_hooks.loggers.trackers`` by the names of their backends."""
+"""The writers by the names of their backends."""
 
 
 def writer_class(name: str) -> type[Writer]:
     """Return the writer for a backend, a key of ``WRITERS``."""
-    module = importlib.import_module(f"lightning_hooks.loggers.trackers.{name}")
+    home = "lightning_logger" if name == "lightning" else f"trackers.{name}"
+    module = importlib.import_module(f"lightning_hooks.loggers.{home}")
     return getattr(module, WRITERS[name])  # type: ignore[no-any-return]
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "hyper_parameters",
     "in_training_step",
     "isolated_logging",
+    "names_for_loggers",
     "step_metrics",
     "step_results",
 ]
@@ -100,6 +101,18 @@ def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
     if value is loss:
         return True
     return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()
+
+
+def names_for_loggers(trainer: L.Trainer) -> set[str]:
+    """Return the names of what the module logs to the Trainer's loggers, in all their forms."""
+    loop = trainer.fit_loop.epoch_loop
+    names = {
+        item.meta.name
+        for results in (loop._results, loop.val_loop._results)
+        for item in results.values()
+        if item.meta.logger
+    }
+    return {name + suffix for name in names for suffix in ("", "_step", "_epoch")}
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

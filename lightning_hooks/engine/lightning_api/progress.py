@@ -22,6 +22,7 @@ __all__ = [
     "keep_global_step",
     "leave_resumed_epoch",
     "lift_minimum",
+    "logged_step",
     "restore_minimum",
     "set_batches",
     "set_epoch",
@@ -125,6 +126,11 @@ def set_batches(trainer: L.Trainer, number: int) -> None:
 def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
     """Change the number of optimizer steps after which training ends."""
     trainer.fit_loop.epoch_loop.max_steps = max_steps
+
+
+def logged_step(trainer: L.Trainer) -> int:
+    """Return the step under which Lightning logs in training: batches after which it stepped."""
+    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
 
 
 def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:

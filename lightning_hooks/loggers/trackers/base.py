@@ -89,7 +89,7 @@ class TrackerHook(LoggerHook):
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait until the client is there and has all records."""
 
-    transient = ("_session", "_peers", "_tracked", "_restored")
+    transient: tuple[str, ...] = ("_session", "_peers", "_tracked", "_restored")
     timeout = 10.0
     strict = all_groups = timings = False
     resume = "allow"

@@ -9,6 +9,10 @@ __all__ = ["CASES"]
 CASES: dict[str, Case] = {
     "ClearMLLoggerHook": ({"interval": 2}, {"interval": -1}),
     "DvcliveLoggerHook": ({"interval": 2}, {"model_file": 3}),
+    "LightningLoggerHook": (
+        {"interval": 2, "logger": {"type": "CSVLogger"}},
+        {"logger": {"type": "CVSLogger"}},
+    ),
     "MlflowLoggerHook": ({"interval": 2, "log_model": False}, {"interval": -1}),
     "NeptuneLoggerHook": ({"interval": 2}, {"interval": -1}),
     "TensorboardLoggerHook": ({"interval": 2}, {"log_dir": 3}),
