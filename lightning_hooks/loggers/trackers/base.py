@@ -194,8 +194,8 @@ class TrackerHook(LoggerHook):
         super().before_run(runner)
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
-        self._peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
-        self._session = None
+        peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
+        self._peers, self._session = peers, None
         if runner.rank == 0 and runner.writes_files:
             if self in self._peers[:1]:
                 import_clients(self._peers, runner)
@@ -234,8 +234,7 @@ class TrackerHook(LoggerHook):
         self._session.append(self.get_iter(runner), **by_kind(tags))
         if self.synchronous:
             self._session.settle(self.timeout)
-        error = self._session.undelivered() if self.strict else None
-        if error is not None:
+        if self.strict and (error := self._session.undelivered()) is not None:
             raise error
 
     def _tags(self, runner: Any) -> dict[str, Any]:

@@ -173,7 +173,7 @@ BACKENDS = {
 }
 
 
-SLOW = {"clearml", "dvclive"}
+SLOW = {"clearml", "dvclive", "wandb"}
 
 
 @pytest.mark.parametrize(
