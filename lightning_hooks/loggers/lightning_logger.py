@@ -222,6 +222,8 @@ class LightningLoggerHook(TrackerHook):
         if not self._shares:
             return tags
         there = logged_values.names_for_loggers(runner.trainer)
+        if runner.train_log.loss_names & there:
+            there.add("loss")
         prefix = f"{self.get_mode(runner)}/"
         new = {k: v for k, v in tags.items() if not {k, k.removeprefix(prefix)} & there}
         return new if any(name.startswith(prefix) for name in new) else {}
