@@ -20,7 +20,7 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
-from lightning_hooks.storage import earlier_files, manifest, torch_files, verification
+from lightning_hooks.storage import earlier_files, files, manifest, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, is_replaceable
 from lightning_hooks.utils.fsdp import has_slices
 
@@ -141,6 +141,11 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
     def dirpath(self) -> str:  # type: ignore[override]  # an attribute there
         """The directory, by Lightning's name."""
         return self.last_directory()
+
+    @property
+    def _fs(self) -> Any:
+        """The file system that ``to_yaml`` writes to."""
+        return files.filesystem(self.dirpath)[0]
 
     @property
     def last_model_path(self) -> str:  # type: ignore[override]  # an attribute there

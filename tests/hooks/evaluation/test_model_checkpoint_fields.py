@@ -190,6 +190,10 @@ def test_fields_before_a_fit_and_in_copies(tmp_path):
         fit(tmp_path, hook, module=Scores)
         for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
             assert (other._runner, other.best_k_models) == (None, {})
+        if isinstance(hook, ModelCheckpoint):
+            hook.to_yaml()
+            path, score = hook.best_model_path, hook.best_model_score
+            assert (tmp_path / "best_k_models.yaml").read_text() == f"{path}: {score}\n"
     plain = CheckpointHook()
     assert (plain.monitor, plain.mode, plain.best_k_models) == (None, "min", {})
     assert BestCheckpointHook("auto", "less").monitor is None
