@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["add_hook_note", "calling", "class_name", "stop_iteration_error"]
+__all__ = ["add_hook_note", "calling", "class_name", "listed", "stop_iteration_error"]
 
 
 def class_name(hook: Any) -> str:
     """Return the name of a hook's class; of the hook inside where an adapter hosts it."""
     return type(getattr(hook, "foreign_hook", hook)).__name__
+
+
+def listed(names: Sequence[str], shown: int = 5) -> str:
+    """Name several things in a message, the first few of them.
+
+    >>> listed(["a", "b", "c"], shown=2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> None:

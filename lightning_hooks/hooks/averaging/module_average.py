@@ -81,6 +81,13 @@ class ModuleAverage:
         now, then = _averaged(module), self._tensors[: self._first_buffer]
         return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
 
+    def new_parameters(self) -> list[str]:
+        """Return the names of parameters that the module has now and this average has not."""
+        dtensors.reshard(self.module)
+        known = {*map(id, self._tensors)}
+        named = self.module.named_parameters()
+        return [name for name, one in named if _is_number(one) and id(one) not in known]
+
     # -- training --------------------------------------------------------------------------
 
     def begin(self) -> None:

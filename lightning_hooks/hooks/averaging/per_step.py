@@ -7,6 +7,9 @@ from typing import Any, Literal
 import lightning as L
 import torch
 
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import class_name, listed
+from lightning_hooks.engine.hook_states import Identity
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.conflicts import check_averages, check_momentum_is_no_decay
@@ -171,12 +174,23 @@ class StepAverageHook(AveragingHook):
             check_averages(averages, trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin at epoch ``begin_epoch``."""
+        """Begin at epoch ``begin_epoch``; average parameters that were added in the one before."""
+        self._adopt_parameters(trainer, pl_module)
         average = self._average
         waits = self.begin_epoch > 0 and average is not None and average.tracks
         if waits and trainer.current_epoch >= self.begin_epoch:
             assert average is not None
             self._begin(average)
+
+    def _adopt_parameters(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        average = self._average
+        names = [] if average is None or average.module is not module else average.new_parameters()
+        if average is not None and names:
+            self._repair()
+            self._loaded = SavedAverage(Identity.of(self), average.state_dict())
+            self.start(module, goes_on=True).tracks = average.tracks
+            line = "%s also averages the new %s from now on, beginning with their present values"
+            Driver.of(trainer).runner.logger.info(line, class_name(self), listed(names))
 
     def after_train_iter(self, runner: Any) -> None:
         """Update the average, if there was an optimizer step."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.utils.arguments import is_finite
 
 __all__ = [
@@ -32,9 +32,6 @@ Values = Sequence[Any] | dict[str, Sequence[Any]]
 
 MANY = 16
 """With more distinct bases than this, one array is faster than one base after the other."""
-
-SHOWN = 5
-"""The number of parameters that a line names."""
 
 
 def map_values(function: Callable[[Any], Any], values: Values) -> Values:
@@ -189,7 +186,7 @@ def adopt_new_groups(hook: Any, runner: Any) -> bool:
                 hook.quantity,
                 describe_groups(name, optimizer, group),
                 bases[group],
-                _names(runner.module, optimizer.param_groups[group]["params"]),
+                listed(_names(runner.module, optimizer.param_groups[group]["params"])),
             )
         # where groups are gone, the others have moved up
         bases = [*known, *bases[len(known) :]] if new else list(bases)
@@ -198,14 +195,6 @@ def adopt_new_groups(hook: Any, runner: Any) -> bool:
     return found
 
 
-def _names(module: Any, parameters: Sequence[Any]) -> str:
-    """Name parameters of a module, the first few of them."""
-    names = [*_of(module, parameters)]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
-def _of(module: Any, parameters: Sequence[Any]) -> Iterator[str]:
+def _names(module: Any, parameters: Sequence[Any]) -> list[str]:
     known = {id(parameter): name for name, parameter in module.named_parameters()}
-    for parameter in parameters:
-        yield known.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}")
+    return [known.get(id(one), f"a parameter of shape {tuple(one.shape)}") for one in parameters]

@@ -1,0 +1,147 @@
+"""Parameters that appear during a run are averaged from the next epoch on."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, ModelPruning
+from torch import nn
+
+from lightning_hooks import EMAHook, StochasticWeightAverageHook
+from support.training import NoValidation, TinyModule, fit
+
+BATCHES, EPOCHS = 2, 3
+HALF = {"momentum": 0.5, "warm_up": 0}
+
+
+class Growing(TinyModule):
+    """Gets a second layer, and a new first one, at the end of the first epoch."""
+
+    replaces = False
+
+    def on_train_epoch_end(self) -> None:
+        if self.current_epoch == 0:
+            self.extra = nn.Linear(2, 2)
+            new = list(self.extra.parameters())
+            if self.replaces:
+                self.net = nn.Linear(4, 2)
+                new += self.net.parameters()
+            self.trainer.optimizers[0].add_param_group({"params": new})
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        x, y = batch
+        out = self.net(x)
+        return nn.functional.mse_loss(self.extra(out) if hasattr(self, "extra") else out, y)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        if not self.trainer.sanity_checking:
+            self.validated = {k: v.clone() for k, v in self.state_dict().items()}
+
+
+class ByHand(Callback):
+    """The same average, of each parameter from the epoch after it appeared on."""
+
+    def __init__(self) -> None:
+        self.average: dict[str, Any] = {}
+        self.of: dict[str, Any] = {}
+
+    def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+        for name, parameter in module.named_parameters():
+            if self.of.get(name) is not parameter:
+                self.of[name] = parameter
+                self.average[name] = parameter.detach().clone()
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *args: Any) -> None:
+        for name, parameter in module.named_parameters():
+            self.average[name].lerp_(parameter.detach(), 0.5)
+
+
+@pytest.mark.parametrize("options", [{}, {"host": True, "by_epoch": False}])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_new_layer_and_a_replaced_one(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, Any],
+    replaces: bool,
+) -> None:
+    hook, module, by_hand = EMAHook(**HALF), Growing(), ByHand()
+    module.replaces = replaces
+    arguments = {"batches": BATCHES, "max_epochs": EPOCHS, "val": 1, **options}
+    with caplog.at_level(logging.INFO, "lightning_hooks"):
+        fit(tmp_path, hook, module=module, callbacks=[by_hand], **arguments)
+    assert hook.steps == BATCHES * EPOCHS
+    for name, value in by_hand.average.items():
+        torch.testing.assert_close(hook.ema_state_dict()[name], value)
+        torch.testing.assert_close(module.validated[name], value)
+        assert not torch.equal(module.state_dict()[name], value)  # trained with the raw ones
+    (line,) = [r.getMessage() for r in caplog.records if "also averages" in r.getMessage()]
+    names = "net.weight, net.bias, extra.weight" if replaces else "extra.weight, extra.bias"
+    assert line.startswith(f"EMAHook also averages the new {names}")
+
+
+def test_a_resumed_run_goes_on_with_them(tmp_path: Path) -> None:
+    class Grown(Growing):
+        def __init__(self) -> None:
+            super().__init__()
+            self.extra = nn.Linear(2, 2)
+
+        def configure_optimizers(self) -> Any:
+            groups = [{"params": self.net.parameters()}, {"params": self.extra.parameters()}]
+            return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum)
+
+        on_train_epoch_end = TinyModule.on_train_epoch_end
+
+    first, second = EMAHook(**HALF), EMAHook(**HALF)
+    path = tmp_path / "two.ckpt"
+    trainer = fit(tmp_path, first, module=Growing, batches=BATCHES, max_epochs=2, val=1)
+    trainer.save_checkpoint(path)
+    average = {key: value.clone() for key, value in first.ema_state_dict().items()}
+
+    class Start(Callback):
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            for key, value in second.ema_state_dict().items():
+                assert torch.equal(value, average[key]), key
+
+    fit(
+        tmp_path,
+        second,
+        module=Grown,
+        batches=BATCHES,
+        max_epochs=EPOCHS,
+        ckpt_path=path,
+        callbacks=[Start()],
+        val=1,
+    )
+    assert second.steps == BATCHES * EPOCHS
+
+
+def test_before_averaging_begins(tmp_path: Path) -> None:
+    swa = StochasticWeightAverageHook(begin_epoch=2)
+    module = Growing()
+    fit(tmp_path, swa, module=module, batches=BATCHES, max_epochs=EPOCHS, val=1)
+    assert swa.steps == BATCHES
+    assert not torch.equal(swa.ema_state_dict()["extra.weight"], module.extra.weight)
+
+
+@pytest.mark.parametrize("permanent", [False, True])
+def test_lightnings_pruning(tmp_path: Path, permanent: bool) -> None:
+    prunes = ModelPruning(
+        "l1_unstructured",
+        amount=0.5,
+        make_pruning_permanent=permanent,
+        use_lottery_ticket_hypothesis=False,
+    )
+    ema, module = EMAHook(**HALF), NoValidation()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(tmp_path, ema, module=module, batches=BATCHES, max_epochs=EPOCHS, callbacks=[prunes])
+    average = ema.ema_state_dict()
+    assert average.keys() == module.state_dict().keys()
+    key = "net.weight" if permanent else "net.weight_orig"
+    assert not torch.equal(average[key], module.state_dict()[key])
+    assert ema.steps == BATCHES * EPOCHS
