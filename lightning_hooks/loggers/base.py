@@ -24,7 +24,9 @@ class LoggerHook(Hook):
     whatever the intervals of other loggers; a key without values there is absent. A validation is
     a line of its own with the averages over its batches. What other hooks put into
     ``runner.log_buffer.output``, such as the results of an evaluation, is logged unchanged, once by
-    each logger: at once if they set ``log_buffer.ready``, else in its next line.
+    each logger: at once if they set ``log_buffer.ready``, else in its next line. Learning rate and
+    momentum are those of the iteration's step. ``loss`` and the same tensor that the module logs
+    under a name of its own are one value, ``loss``.
 
     Args:
         interval: Iterations between two lines, counted in the epoch or, with ``by_epoch=False``,
@@ -152,8 +154,8 @@ class LoggerHook(Hook):
         self.log(runner)
 
     def _log_end_of_epoch(self, runner: Any) -> None:
-        if self.by_epoch:
-            self._log_if_short(runner, runner.inner_iter + 1)
+        if self.by_epoch or self.is_last_epoch(runner):
+            self._log_if_short(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
         if runner.log_buffer.ready and self._results:
             self._log_results(runner)
 
@@ -167,11 +169,13 @@ class LoggerHook(Hook):
             results = {}  # they have a line of their own
         else:
             self._results = {}
+        mode, runner.mode = runner.mode, "train"  # by iteration a validation may have come last
         runner._iter -= 1  # the line is that of the last iteration, which is counted by now
         try:
             with buffer.showing(buffer.window(done + 1), results):  # the next one is in it, too
                 self.log(runner)
         finally:
+            runner.mode = mode
             runner._iter += 1
 
     def _log_results(self, runner: Any) -> None:

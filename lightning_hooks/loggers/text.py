@@ -43,9 +43,11 @@ class TextLoggerHook(LoggerHook):
     key in JSON     value
     ==============  ==========================================================================
     mode            ``train`` or ``val``
-    epoch, iter     from 1; ``iter`` counts in the epoch, or in the run if not ``by_epoch``; for
-                    ``val`` it is the number of its batches
-    lr              of the first group; with several optimizers a dict of them by name
+    epoch, iter     from 1; ``iter`` counts in the epoch, or in the run if not ``by_epoch``; for a
+                    ``val`` that ends an epoch it is the number of its batches, where there may be
+                    several in an epoch the training iteration at which it ran
+    lr              of the first group, in the iteration's step; with several optimizers a dict of
+                    them by name
     memory          the most that torch has allocated, MiB, of all ranks, where there is CUDA
     time            seconds per iteration; ``data_time``: seconds of waiting for the batch
     any other       a value of ``runner.log_buffer.output``
