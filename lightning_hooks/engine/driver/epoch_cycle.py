@@ -151,6 +151,9 @@ class EpochCycle:
     def _take_data(self, *, for_run: bool) -> None:
         """Iterate the loader as the hooks have left it; a resumed run has begun by now."""
         runner, resumed = self._runner, self._resumed
+        if resumed and not data.goes_on_in_pass(runner.trainer):
+            states = resumed.worker_states(runner.rank)
+            self._train_data.restore_workers(runner.trainer, states)
         if resumed.ends_pass(runner.trainer):  # no batch is left of it
             self._train_data.leave_pass(runner.trainer)
             resumed.clear()

@@ -54,7 +54,7 @@ def write(
     in_epoch       whether ``before_train_epoch`` has no ``after_train_epoch`` yet
     run            the run's name
     last_val_iter  iterations done at the last validation, where the run is counted in them
-    rng            the random state of every rank
+    rng            the random state of every rank, and of its loaders' persistent workers
     data           states of the training loaders' own generators
     timestamp      the run's name in the names of its files
     log_buffer     the values of steps that are still to be averaged
@@ -81,7 +81,10 @@ def write(
     checkpoint["meta"] = mmcv_checkpoint.run_meta(runner, epoch, done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
-    own = random_state.get_rng_state(), pending_state(trainer) if runner.saves_ahead else None
+    generators = [*map(torch.Generator.get_state, data.train_generators(trainer))]
+    workers = data.worker_states(trainer)
+    rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
+    own = rng, pending_state(trainer) if runner.saves_ahead else None
     states: list[Any] = [own]
     if trainer.world_size > 1 and not alone:
         states = [None] * trainer.world_size
@@ -95,7 +98,7 @@ def write(
         "log_buffer": runner.train_log.state_dict(),
         "last_val_iter": getattr(runner, "last_val_iter", 0),
         "rng": [*random_states],
-        "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
+        "data": generators,
         "hooks": saved_identities(hooks),
     }
     if runner.saves_ahead:
@@ -227,6 +230,11 @@ class ResumeState:
         states = self.entry.get("rng", [])
         if rank < len(states):
             random_state.set_rng_state(states[rank])
+
+    def worker_states(self, rank: int) -> list[list[Any]]:
+        """Return the random states of this rank's persistent workers by loader."""
+        states = self.entry.get("rng", [])
+        return states[rank].get("workers", []) if rank < len(states) else []
 
     def restore_generators(self, runner: Runner) -> None:
         """Restore the states of the loaders' own generators."""

@@ -20,7 +20,9 @@ import torch
 from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.worker_states import follow
 
 __all__ = ["DeferredLoader", "TrainData", "resume_warning"]
 
@@ -73,6 +75,7 @@ class TrainData:
         self._made_early = False
         self._process: Any = None
         self._deferred: list[Any] = []  # loaders whose first iterator is a dummy
+        self._patches: list[MethodPatch] = []  # of loaders whose next iterator is a resumed run's
         self._default: Any = None  # the data of the epochs whose loader no hook replaces
 
     def watch(self, trainer: L.Trainer, hooks_may_change_data: bool) -> None:
@@ -84,6 +87,7 @@ class TrainData:
             processed = process(loader)
             if not trainer.training:
                 return processed
+            follow(processed)
             self._made_early = True
             generators = [torch.default_generator, *data.generators_of(processed)]
             self._before = [(g, g.get_state()) for g in generators]
@@ -98,6 +102,8 @@ class TrainData:
 
     def unwatch(self, trainer: L.Trainer) -> None:
         """Stop watching, and show the loaders themselves; a second call changes nothing."""
+        for patch in self._patches:
+            patch.remove()
         if self._process is not None:
             if trainer.strategy.process_dataloader is self._process:
                 del trainer.strategy.process_dataloader
@@ -106,6 +112,10 @@ class TrainData:
             data.show_train_loaders(
                 trainer, lambda one: one.loader if isinstance(one, DeferredLoader) else one
             )
+
+    def restore_workers(self, trainer: L.Trainer, states: list[list[Any]]) -> None:
+        """Have the next iterator begin its persistent workers in a checkpoint's states."""
+        self._patches = data.restore_workers(trainer, states)
 
     def can_renew(self, trainer: L.Trainer, *, resumed: bool) -> bool:
         """Whether the epoch's iterator exists already and can be made again without loss."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import lightning as L
@@ -12,7 +13,9 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.utilities.data import extract_batch_size
 
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
+from lightning_hooks.utils.worker_states import restored, states_of
 
 __all__ = [
     "batch_size",
@@ -22,11 +25,13 @@ __all__ = [
     "renew_iterator",
     "replace_loader",
     "restore_train_data",
+    "restore_workers",
     "set_train_length",
     "show_train_loaders",
     "train_data",
     "train_generators",
     "train_loaders",
+    "worker_states",
 ]
 
 
@@ -73,6 +78,37 @@ def generators_of(loader: Any) -> list[torch.Generator]:
 def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
     """Return the training loaders' own generators; empty before fit."""
     return [generator for x in train_loaders(trainer) for generator in generators_of(x)]
+
+
+def worker_states(trainer: L.Trainer) -> list[list[Any]]:
+    """Return the random states of the training loaders' persistent workers; empty without any."""
+    loaders = train_loaders(trainer)
+    if not any(getattr(loader, "persistent_workers", False) for loader in loaders):
+        return []
+    return [states_of(loader) for loader in loaders]
+
+
+def restore_workers(trainer: L.Trainer, states: list[list[Any]]) -> list[MethodPatch]:
+    """Have the next training iterator begin its persistent workers in these states.
+
+    Returns:
+        The patches of the loaders, to be removed if there is no next iterator.
+    """
+    patches = []
+    for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
+        if of_loader and getattr(loader, "persistent_workers", False):
+            loader._iterator = None
+            patches.append(_at_next_iterator(loader, restored(loader, of_loader)))
+    return patches
+
+
+def _at_next_iterator(loader: Any, block: AbstractContextManager[None]) -> MethodPatch:
+    def leave(iterator: Any) -> None:
+        block.__exit__(None, None, None)
+        patch.remove()
+
+    patch = MethodPatch(loader, "_get_iterator", block.__enter__, leave)
+    return patch
 
 
 def show_train_loaders(trainer: L.Trainer, show: Callable[[Any], Any]) -> None:
