@@ -34,8 +34,9 @@ class CheckpointHook(SharedNames):
     """Write Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
 
     A checkpoint that is due at one of mmcv's points is written where a resume from it loses
-    nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A file gets
-    its name when it is complete and on the disk; then ``latest.pth`` is pointed at it, and older
+    nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. Where a
+    validation follows, it is written before that too: a process that dies in it has lost nothing,
+    and a run resumed from that file begins with the validation. A file gets its name when it is complete and on the disk; then ``latest.pth`` is pointed at it, and older
     files are deleted: only those that this hook has written, in this run or the one resumed from,
     and that no other ``CheckpointHook`` of the Trainer keeps. Files of other runs in the directory
     are reported once when a run begins; those whose names it uses are overwritten. All are listed,
