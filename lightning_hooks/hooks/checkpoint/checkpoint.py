@@ -36,12 +36,15 @@ class CheckpointHook(SharedNames):
     A checkpoint that is due at one of mmcv's points is written where a resume from it loses
     nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. Where a
     validation follows, it is written before that too: a process that dies in it has lost nothing,
-    and a run resumed from that file begins with the validation. A file gets its name when it is complete and on the disk; then ``latest.pth`` is pointed at it, and older
-    files are deleted: only those that this hook has written, in this run or the one resumed from,
-    and that no other ``CheckpointHook`` of the Trainer keeps. Files of other runs in the directory
-    are reported once when a run begins; those whose names it uses are overwritten. All are listed,
-    with size and CRC-32, in ``checkpoints.json`` (:mod:`lightning_hooks.storage.manifest`). The
-    next run in the directory deletes what a killed process has left half-written.
+    and a run resumed from that file begins with the validation.
+
+    A file gets its name when it is complete and on the disk; then ``latest.pth`` is pointed at it,
+    and older files are deleted: only those that this hook has written, in this run or the one
+    resumed from, and that no other ``CheckpointHook`` of the Trainer keeps. Files of other runs in
+    the directory are reported once when a run begins; those whose names it uses are overwritten.
+    All are listed, with size and CRC-32, in ``checkpoints.json``
+    (:mod:`lightning_hooks.storage.manifest`). The next run in the directory deletes what a killed
+    process has left half-written.
 
     Given to the Trainer itself, it is a ``ModelCheckpoint`` to Lightning, which adds none:
     ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
