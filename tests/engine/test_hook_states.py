@@ -105,7 +105,7 @@ def test_a_hook_without_a_state_may_come_and_go_in_silence(tmp_path: Path, host:
     assert train(tmp_path, schedule, TextLoggerHook(), host=host) == []
 
 
-def test_a_hook_whose_state_is_empty_gets_nobody_elses() -> None:
+def test_a_hook_whose_state_is_empty_takes_no_other_hooks() -> None:
     first, second = Total(1, name="a"), Total(1, name="b")
     table = [
         {"class": "Total", "arguments": {"factor": 1, "name": name}, "key": name} for name in "ab"
