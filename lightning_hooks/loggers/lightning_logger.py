@@ -160,7 +160,7 @@ class LightningLoggerHook(TrackerHook):
         by_epoch: bool = True,
         **options: Any,
     ) -> None:
-        if "run" in options:
+        if options.get("run") is not None:
             raise TypeError("LightningLoggerHook takes an open run by its logger: logger=...")
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         given = list(logger) if isinstance(logger, (list, tuple)) else [logger]

@@ -164,7 +164,7 @@ def steps_in_tensorboard(work: Path) -> list[int]:
 
 
 BACKENDS = {
-    "clearml": (ClearMLLoggerHook, {}, steps_in_clearml),
+    "clearml": (ClearMLLoggerHook, {"timeout": 60.0}, steps_in_clearml),
     "dvclive": (DvcliveLoggerHook, {"by_epoch": False}, steps_in_dvclive),
     "mlflow": (MlflowLoggerHook, {"log_model": False}, steps_in_mlflow),
     "tensorboard": (TensorboardLoggerHook, {"by_epoch": False}, steps_in_tensorboard),
