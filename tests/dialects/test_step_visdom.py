@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +15,7 @@ import torch
 
 from lightning_hooks.dialects import cvpods, pet
 from lightning_hooks.dialects import detectron2 as d2
-from support import training
+from support import training, visdom_server
 
 visdom = pytest.importorskip("visdom")
 pytestmark = [
@@ -29,26 +26,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A server without the page's scripts, which it would fetch from the internet."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = free.getsockname()[1]
-    program = "from visdom.server.run_server import main; main()"
-    folder = str(tmp_path_factory.mktemp("visdom"))
-    options = ["-port", str(number), "-env_path", folder, "--hostname", "127.0.0.1"]
-    command = [sys.executable, "-c", program, *options]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(300):
-            try:
-                socket.create_connection(("127.0.0.1", number), 1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+    """The port of a server."""
+    with visdom_server.serve(tmp_path_factory.mktemp("visdom")) as number:
         yield number
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def window(port: int, env: str, win: str) -> Any:

@@ -17,6 +17,7 @@ __all__ = [
     "Forks",
     "Job",
     "environment",
+    "free_port",
     "read_ranks",
     "run_job",
     "run_program",
@@ -84,14 +85,15 @@ def _groups(ranks: int) -> list[dict[str, str]]:
     """Return the variables that make each process a rank; none for a single one."""
     if ranks == 1:
         return [{}]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
         {**common, "WORLD_SIZE": str(ranks), "NODE_RANK": "0", "LOCAL_RANK": str(rank)}
         for rank in range(ranks)
     ]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nothing listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from lightning_hooks import Hook, MlflowLoggerHook
 from lightning_hooks.loggers.replay import replay
 from support import training
 from support.logs.trackers import Sent, client_of, points, run_of
+from support.processes import free_port
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -33,9 +33,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self.process: Any = None
 
