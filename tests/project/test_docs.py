@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import lightning_hooks
 from lightning_hooks import HOOKS
 from support.paths import ROOT
+from support.processes import run_python
 from support.training import TinyModule, make_loader
 
 DOCS = ROOT / "docs"
@@ -21,13 +20,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 
 def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
-    built = subprocess.run(
-        [*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html"],
-        capture_output=True,
-        text=True,
-    )
-    assert built.returncode == 0, built.stderr
+    command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    run_python(*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html")
     assert (tmp_path / "html" / "index.html").exists()
     assert list((tmp_path / "html" / "_images").glob("learning_rate*.png"))
 
