@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -16,7 +17,12 @@ __all__ = ["Hook"]
 F = TypeVar("F", bound=Callable[..., None])
 
 PLAIN = (bool, int, float, str, type(None))
-"""The types of constructor arguments that distinguish hooks of one class."""
+"""The types of constructor arguments that distinguish hooks of one class, alone or in a list."""
+
+
+def _is_plain(value: Any) -> bool:
+    several = isinstance(value, (list, tuple))
+    return all(isinstance(one, PLAIN) for one in (value if several else [value]))
 
 
 def _only_calls(generic: str) -> Callable[[F], F]:
@@ -192,7 +198,7 @@ class Hook(JoinsTrainer):
         if cls.__init__ is not object.__init__:
             with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
                 bound = inspect.signature(cls.__init__).bind(cls, *args, **kwargs).arguments
-                plain = {k: v for k, v in bound.items() if isinstance(v, PLAIN)}
+                plain = {k: copy.copy(v) for k, v in bound.items() if _is_plain(v)}
         hook = super().__new__(cls, *args, **kwargs)
         if cls.__init__ is object.__init__ and (args or kwargs):
             raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")

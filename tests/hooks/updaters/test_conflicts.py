@@ -117,6 +117,12 @@ FIXED = "FixedLrUpdaterHook"
         ),
         (by_epoch, warming, f"{FIXED} wins in every step", "222222222222"),
         (
+            lambda: StepLrUpdaterHook(step=[1]),
+            lambda: StepLrUpdaterHook(step=[2]),
+            f"{STEPS} (number 2 in their order) wins in every step",
+            "222222222222",
+        ),
+        (
             by_iter,
             warming,
             f"{FIXED} wins in the first 7 iterations, {ITERS} after that",
