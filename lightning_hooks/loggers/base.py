@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
-from lightning_hooks.loggers import values
-from lightning_hooks.loggers.tags import as_tags
+from lightning_hooks.loggers.naming import NamedValues
+from lightning_hooks.loggers.over_ranks import mean_over_ranks
 from lightning_hooks.utils.arguments import check_bool, check_int
 
 __all__ = ["LoggerHook"]
 
 
-class LoggerHook(Hook):
+class LoggerHook(NamedValues):
     """The base of hooks that log: it calls ``log(runner)`` with a line's values as the output.
 
     A line at iteration ``t`` averages the values of the iterations ``t - interval + 1`` to ``t``,
@@ -36,6 +34,8 @@ class LoggerHook(Hook):
         reset_flag: Whether the output is cleared after this hook has logged it. A run sets
             it: true for its last logger and false for all others.
         by_epoch: Whether the run is counted in epochs.
+        sync: Whether averages are means over the ranks, by one collective a line; by default they
+            are those of rank 0. Every rank must have the logger then.
 
     Raises:
         TypeError: if ``interval`` is not an integer.
@@ -56,7 +56,8 @@ class LoggerHook(Hook):
         last logger clears the output, so that all see an evaluation's results; a next run sets
         ``reset_flag`` anew. ``eval_iter_num`` is no tag. A name that begins with the mode already
         (``val/acc``) does not get it again. 0-d tensors are scalars (mmcv raises TypeError). A run
-        without optimizer has no learning rate to log (mmcv raises).
+        without optimizer has no learning rate to log (mmcv raises). Values of a whole epoch
+        are logged once, and those of a test or validation outside of a fit (mmcv has neither).
     """
 
     def __init__(
@@ -65,14 +66,17 @@ class LoggerHook(Hook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
+        sync: bool = False,
     ) -> None:
         super().__init__()
         check_int("interval", interval, 0)
         check_bool(ignore_last=ignore_last, reset_flag=reset_flag, by_epoch=by_epoch)
+        check_bool(sync=sync)
         self.interval = interval
         self.ignore_last = ignore_last
         self.reset_flag = reset_flag
         self.by_epoch = by_epoch
+        self.sync = sync
 
     reads_step = False
     reads_log_buffer = True
@@ -125,7 +129,7 @@ class LoggerHook(Hook):
         now = buffer.progress.completed
         if length and self._line_at != now:  # an evaluation by a hook has it logged before
             self._line_at = now
-            averages, results, self._results = buffer.window(length), self._results, {}
+            averages, results, self._results = self._window(buffer, length), self._results, {}
             with buffer.showing(averages, results):
                 self.log(runner)
         elif buffer.ready and self._results:
@@ -150,8 +154,33 @@ class LoggerHook(Hook):
 
     def after_val_epoch(self, runner: Any) -> None:
         """Log the averages of a validation."""
-        runner.log_buffer.average()
-        self.log(runner)
+        self._log_all(runner)
+
+    def log_values(self, runner: Any) -> None:
+        """Log values of a whole epoch: one of training, or a test or validation without a fit.
+
+        The latter opens the log before, and closes it afterwards.
+        """
+        if runner.mode == "train_epoch":
+            self._log_all(runner)
+            return
+        self.before_run(runner)
+        try:
+            self._log_all(runner)
+        finally:
+            self.after_run(runner)
+
+    def _log_all(self, runner: Any) -> None:
+        buffer = runner.log_buffer
+        buffer.average()
+        averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
+        results = {key: value for key, value in buffer.output.items() if key not in averages}
+        with buffer.showing(averages, results):
+            self.log(runner)
+
+    def _window(self, buffer: LogBuffer, n: int) -> dict[str, float]:
+        averages = buffer.window(n)
+        return mean_over_ranks(averages) if self.sync else averages
 
     def _log_end_of_epoch(self, runner: Any) -> None:
         if self.by_epoch or self.is_last_epoch(runner):
@@ -172,7 +201,8 @@ class LoggerHook(Hook):
         mode, runner.mode = runner.mode, "train"  # by iteration a validation may have come last
         runner._iter -= 1  # the line is that of the last iteration, which is counted by now
         try:
-            with buffer.showing(buffer.window(done + 1), results):  # the next one is in it, too
+            averages = self._window(buffer, done + 1)  # the next iteration is in it, too
+            with buffer.showing(averages, results):
                 self.log(runner)
         finally:
             runner.mode = mode
@@ -193,97 +223,3 @@ class LoggerHook(Hook):
     def _forget_epoch(self, buffer: LogBuffer) -> None:
         reach = [hook.interval for hook in self._others if not hook.by_epoch]
         buffer.keep_window(max(reach, default=1))
-
-    # -- names and numbers -----------------------------------------------------------------
-
-    is_scalar = staticmethod(values.is_scalar)
-
-    def get_mode(self, runner: Any) -> str:
-        """``"train"`` if the output is an average of training steps, else ``"val"``."""
-        if runner.mode == "val":
-            return "val"
-        _check_mode(runner)
-        buffer = runner.log_buffer
-        return "train" if buffer.averages or not buffer.output else "val"
-
-    def get_epoch(self, runner: Any) -> int:
-        """The number of the epoch, from 1."""
-        if runner.mode != "val":
-            _check_mode(runner)
-            return int(runner.epoch) + 1
-        # mmcv has counted the epoch by now; within an epoch it is not counted yet
-        trainer = getattr(runner, "trainer", None)
-        return int(runner.epoch if trainer is None else trainer.current_epoch + 1)
-
-    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
-        """The number of the iteration, from 1; with ``inner_iter`` its number in the epoch.
-
-        For a validation it is that of the last training iteration, where there may be several in
-        an epoch; else, as in mmcv, the next one or, in the epoch, the number of batches.
-        """
-        inner = self.by_epoch and inner_iter
-        if runner.mode == "val" and (not self.by_epoch or _validates_within_epochs(runner)):
-            return progress.batch_idx(runner.trainer) + 1 if inner else int(runner.iter)
-        return int(runner.inner_iter if inner else runner.iter) + 1
-
-    def get_step(self, runner: Any) -> int:
-        """The iteration; the epoch for a validation at its end, if the run is counted in epochs."""
-        at_end = not (runner.mode == "val" and _validates_within_epochs(runner))
-        if self.by_epoch and at_end and self.get_mode(runner) == "val":
-            return self.get_epoch(runner)
-        return self.get_iter(runner)
-
-    def get_lr_tags(self, runner: Any) -> dict[str, float]:
-        """``learning_rate`` of the first group; of each optimizer by name if there are several."""
-        return as_tags("learning_rate", runner, runner.step_lr)
-
-    def get_momentum_tags(self, runner: Any) -> dict[str, float]:
-        """``momentum`` of the first group; of each optimizer by name if there are several."""
-        return as_tags("momentum", runner, runner.step_momentum)
-
-    def get_loggable_tags(
-        self,
-        runner: Any,
-        allow_scalar: bool = True,
-        allow_text: bool = False,
-        add_mode: bool = True,
-        tags_to_skip: tuple[str, ...] = ("time", "data_time"),
-    ) -> dict[str, Any]:
-        """Return the values to log by name.
-
-        ======================================  =======================================
-        key                                     value
-        ======================================  =======================================
-        ``train/<name>``, ``val/<name>``        each value of the output
-        ``learning_rate``, ``momentum``         of the first group
-        ``learning_rate/<optimizer>``, ...      of each optimizer, if there are several
-        ======================================  =======================================
-
-        Args:
-            runner: The runner.
-            allow_scalar: Whether numbers are included.
-            allow_text: Whether strings are included.
-            add_mode: Whether names begin with the mode.
-            tags_to_skip: Names to leave out.
-        """
-        prefix = f"{self.get_mode(runner)}/" if add_mode else ""
-        tags = {}
-        for name, value in runner.log_buffer.output.items():
-            if name in tags_to_skip or name == "eval_iter_num":
-                continue
-            if not allow_scalar and self.is_scalar(value):
-                continue
-            if not allow_text and isinstance(value, str):
-                continue
-            tags[name if name.startswith(prefix) else prefix + name] = value
-        return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
-
-
-def _validates_within_epochs(runner: Any) -> bool:
-    trainer = getattr(runner, "trainer", None)
-    return trainer is not None and validation.validates_within_epochs(trainer)
-
-
-def _check_mode(runner: Any) -> None:
-    if runner.mode not in ("train", "val"):
-        raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')

@@ -19,6 +19,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.log_file import LogFile
+from lightning_hooks.loggers.naming import OF_NO_STEP
 from lightning_hooks.loggers.tags import peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
 from lightning_hooks.loggers.upload import check_suffix, copy_files
@@ -57,7 +58,7 @@ class TextLoggerHook(LoggerHook):
     ``_round_float`` returns its argument keeps all digits there.
 
     Args:
-        by_epoch, interval, ignore_last, reset_flag: See ``LoggerHook``.
+        by_epoch, interval, ignore_last, reset_flag, sync: See ``LoggerHook``.
         interval_exp_name: Iterations between two prints of ``runner.meta["exp_name"]``, which is
             printed at the end of each epoch too.
         out_dir: A folder or URL; after the run its text files are copied into a folder there
@@ -102,8 +103,9 @@ class TextLoggerHook(LoggerHook):
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         keep_local: bool = True,
         file_client_args: dict[str, Any] | None = None,
+        sync: bool = False,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         if out_dir is None and file_client_args is not None:
             raise ValueError(
                 f"file_client_args must be None without out_dir, got {file_client_args!r}"
@@ -138,7 +140,7 @@ class TextLoggerHook(LoggerHook):
             for file in self._files
             if file.name in resumed
         ]
-        if runner.meta and not any(continued):
+        if runner.meta and not any(continued) and runner.mode not in ("val", "test"):
             self._dump_log(runner.meta, runner)
 
     @property
@@ -198,10 +200,11 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Any) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
-        lr = None if runner.optimizer is None else first_group(runner.step_lr())
+        without_lr = runner.optimizer is None or runner.mode in OF_NO_STEP
+        lr = None if without_lr else first_group(runner.step_lr())
         mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
-            "mode": mode,
+            "mode": "train_epoch" if runner.mode == "train_epoch" else mode,
             "epoch": self.get_epoch(runner),
             "iter": output.pop("eval_iter_num", iteration),  # an evaluation's number of batches
         }

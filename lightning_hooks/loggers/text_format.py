@@ -50,7 +50,8 @@ def console_line(
     )
     span, epoch = ("Epoch", f"[{record['epoch']}]") if by_epoch else ("Iter", "")
     if record["mode"] != "train":
-        return f"{span}({record['mode']}) {epoch}[{record['iter']}]\t{items}"
+        mode = record["mode"].removesuffix("_epoch")
+        return f"{span}({mode}) {epoch}[{record['iter']}]\t{items}"
     head = []
     lr = record.get("lr")
     if isinstance(lr, Mapping):

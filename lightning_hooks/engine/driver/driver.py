@@ -3,7 +3,7 @@
 The rule that matters: Lightning validates *inside* the training epoch. So ``after_train_epoch``
 is called at the start of the validation that ends the epoch, in train mode and with gradients
 on, else at ``on_train_epoch_end``. Validation in mid-epoch does not close the epoch, the sanity
-check and stand-alone ``validate``, ``test`` and ``predict`` call nothing.
+check and stand-alone ``validate``, ``test`` and ``predict`` call no point.
 
 =====================  ==========================================================================
 point                  Lightning's event
@@ -19,6 +19,9 @@ before/after_val_iter  on_validation_batch_start, on_validation_batch_end
 after_val_epoch        on_validation_end, where the epoch's metrics are known
 after_run              on_train_end
 =====================  ==========================================================================
+
+The loggers also write what the module has logged for an epoch, after the module's own
+``on_train_epoch_end``, and for a stand-alone ``validate`` or ``test``, when it ends.
 
 On several ranks each needs at least one of these hooks, which may differ: the ranks agree on
 ``runner.should_stop`` after each iteration, if one of them has a foreign hook when an epoch begins.
@@ -37,12 +40,14 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.engine.driver.collect import participants_of
 from lightning_hooks.engine.driver.lifecycle import DriverLifecycle
 from lightning_hooks.engine.driver.step_capture import feed_log_buffer
-from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api import logged_values, progress, validation
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.unused_events import (
     restore_events,
     skip_events,
     skip_unused_events,
 )
+from lightning_hooks.engine.runner import metrics
 
 __all__ = ["Driver"]
 
@@ -97,6 +102,7 @@ class Driver(DriverLifecycle):
             hook.on_train_start(trainer, pl_module)
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
+        self._watch_epoch_end()
         self._calls.check_ranks()
         self._first_iter = runner.iter
         self._expect_batches()
@@ -140,6 +146,8 @@ class Driver(DriverLifecycle):
         if self._ownership.is_taken:  # the first of them were made inside the training step
             calls = self._ownership.calls_after_step(self._calls.at("after_train_iter"))
         self._calls.in_batch("after_train_iter", calls)
+        if runner.log_buffer.shown or runner.log_buffer.output:
+            metrics.publish_results(runner)
         if hasattr(runner, "data_batch"):  # a hook may have deleted it
             del runner.data_batch
         if self._cycle.acts_in_batches:
@@ -175,6 +183,7 @@ class Driver(DriverLifecycle):
             self._hosted.join_run(self.runner, has_begun=self._has_begun)
             self._model.guard()
             self._step.patch()
+            self._watch_epoch_end()
 
     def _on_model_change(self) -> None:
         self._expect_batches()
@@ -220,13 +229,37 @@ class Driver(DriverLifecycle):
                 del runner.data_batch
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call ``after_val_epoch``."""
+        """Call ``after_val_epoch``; outside of a fit have the loggers write the values."""
         if self._is_in_validation(trainer):
             self._cycle.end_validation()
+        elif trainer.state.fn == TrainerFn.VALIDATING:
+            self._log_evaluation(trainer, pl_module, "val")
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Have the loggers write what the module has logged in a test."""
+        self._log_evaluation(trainer, pl_module, "test")
+
+    def _log_evaluation(self, trainer: L.Trainer, module: L.LightningModule, mode: str) -> None:
+        runner = self._runner if self._has_runner else self.prepare(trainer, module)
+        batches = trainer.num_test_batches if mode == "test" else trainer.num_val_batches
+        values = validation.val_metrics(trainer)
+        metrics.log_values(runner, mode, values, int(sum(batches)))
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_train_epoch``, unless a validation has ended the epoch."""
         self._cycle.end_epoch()
+
+    def _watch_epoch_end(self) -> None:
+        """Patch the module's hook if there is a logger; on several ranks all do as one does."""
+        runner, module = self._runner, self._runner.module
+        has_logger = any(hasattr(hook, "log_values") for hook in runner.hooks)
+        if self._epoch_end is None and (has_logger or runner.world_size > 1):
+            self._epoch_end = MethodPatch(module, "on_train_epoch_end", after=self._log_epoch)
+
+    def _log_epoch(self, result: Any) -> None:
+        """Have the loggers write the values of the epoch, after the module's own hook."""
+        runner = self._runner
+        metrics.log_values(runner, "train_epoch", logged_values.epoch_values(runner.trainer))
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_run``."""

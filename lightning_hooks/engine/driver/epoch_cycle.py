@@ -15,6 +15,7 @@ from lightning_hooks.engine.driver.step_capture import trim_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.lightning_api import data, progress, validation
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import state_here
 
@@ -91,7 +92,9 @@ class EpochCycle:
     def _close_epoch(self) -> None:
         runner = self._runner
         runner.end_epoch()
+        metrics.publish_averages(runner)  # before the loggers forget the epoch
         self._calls.at_border("after_train_epoch")
+        metrics.publish_results(runner)
         self.in_epoch = False
         runner._closed_epoch = runner.trainer.current_epoch
         self._calls.settle_stop()
@@ -106,6 +109,8 @@ class EpochCycle:
             with torch.enable_grad():
                 self._close_epoch()
             validation.evaluate_as_before(trainer)
+        elif self.in_epoch:
+            metrics.publish_averages(runner)
         if not runner.validates_again:  # else it is that of the validation before, as in mmcv
             runner._inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
@@ -120,6 +125,7 @@ class EpochCycle:
         self.restore_val_data()
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
         self._calls.at_border("after_val_epoch")
+        metrics.publish_results(runner)
         runner.close_val_log()
         if self.in_epoch:
             runner.mode = "train"
@@ -222,10 +228,12 @@ class IterCycle(EpochCycle):
             runner.should_stop = True
 
     def end_epoch(self) -> None:
-        """Do nothing: the next pass goes on with the same loader."""
+        """Go on with the same loader."""
+        metrics.publish_averages(self._runner)
 
     def begin_validation(self) -> None:
         """Switch the mode; no point is called here."""
+        metrics.publish_averages(self._runner)
         self._runner.mode = "val"
         self._runner.open_val_log()
 
@@ -239,6 +247,7 @@ class IterCycle(EpochCycle):
             for hook, method in self._calls.at("after_val_epoch"):
                 if is_family(hook, "LoggerHook"):
                     method(runner)
+        metrics.publish_results(runner)
         runner.close_val_log()
 
 

@@ -26,6 +26,7 @@ from lightning_hooks.engine.driver.ownership import Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.hook_order import check_order
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.unused_events import restore_events, skip_unused_events
 from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner.runner import Runner
@@ -50,6 +51,7 @@ class DriverLifecycle(Callback):
     _cycle: EpochCycle
 
     def __init__(self) -> None:
+        self._epoch_end: MethodPatch | None = None
         self._had_fit = False  # whether the three attributes above are set
         self._hosted = HostedHooks()
         self._in_run = self._failed = False
@@ -188,6 +190,9 @@ class DriverLifecycle(Callback):
             self._cycle.restore_val_data()
             self._runner.close_val_log()
             self._step.remove()
+            if self._epoch_end is not None:
+                self._epoch_end.remove()
+                self._epoch_end = None
             self._model.unguard()
             self._ownership.release()
         restore_events([self, *participants_of(trainer)])

@@ -1,9 +1,10 @@
-"""Read what a module has logged with ``self.log``."""
+"""Read what a module has logged with ``self.log``; add values that Lightning's callbacks read."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 import lightning as L
@@ -14,10 +15,12 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 
 __all__ = [
     "LossNames",
+    "epoch_values",
     "hyper_parameters",
     "in_training_step",
     "isolated_logging",
     "names_for_loggers",
+    "publish",
     "step_metrics",
     "step_results",
 ]
@@ -105,14 +108,53 @@ def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
 
 def names_for_loggers(trainer: L.Trainer) -> set[str]:
     """Return the names of what the module logs to the Trainer's loggers, in all their forms."""
-    loop = trainer.fit_loop.epoch_loop
-    names = {
-        item.meta.name
-        for results in (loop._results, loop.val_loop._results)
-        for item in results.values()
-        if item.meta.logger
-    }
-    return {name + suffix for name in names for suffix in ("", "_step", "_epoch")}
+    return _names(meta for meta in _logged(trainer) if meta.logger)
+
+
+def _logged(trainer: L.Trainer) -> Iterator[Any]:
+    """Yield Lightning's description of each value that the module has logged."""
+    fit = trainer.fit_loop.epoch_loop
+    for loop in (fit, fit.val_loop, trainer.validate_loop, trainer.test_loop):
+        yield from (item.meta for item in loop._results.values())
+
+
+def _names(logged: Iterator[Any]) -> set[str]:
+    """Return the names in all their forms."""
+    return {meta.name + suffix for meta in logged for suffix in ("", "_step", "_epoch")}
+
+
+def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
+    """Return what the module logged for the training epoch that ends, by Lightning's names.
+
+    Lightning keeps each value that is computed here, and takes it for its own loggers. All ranks
+    must call this: metrics are computed over all of them.
+    """
+    results, found = step_results(trainer), {}
+    for _, item in results.valid_items():
+        value = results._get_cache(item, on_step=False) if item.meta.on_epoch else None
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            found[item.meta.forked_name(on_step=False)] = value
+    return found
+
+
+def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, Any]) -> None:
+    """Add numbers to ``trainer.callback_metrics``, without those that the module logs itself.
+
+    Args:
+        trainer: The Trainer.
+        values: Numbers, or tensors of one element, which are not read; others are left out.
+        on_bar: Those that are shown on the progress bar too.
+    """
+    # the properties of the Trainer would compute the module's metrics now
+    connector: Any = trainer._logger_connector
+    own = _names(_logged(trainer))
+    for name, value in values.items():
+        is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
+        if name not in own and (is_tensor or isinstance(value, Real)):
+            number = value.detach() if is_tensor else torch.tensor(value, dtype=torch.float64)
+            connector._callback_metrics[name] = number.squeeze()
+            if name in on_bar:
+                connector._progress_bar_metrics[name] = float(value)
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

@@ -54,13 +54,11 @@ class LogBuffer:
         self.n_history: OrderedDict[str, list[int]] = OrderedDict()
         self.output: OrderedDict[str, Any] = OrderedDict()
         self.ready = False
-        self.averages: dict[str, float] = {}
-        """The averages in ``output``, which are no results of other hooks."""
+        self.averages: dict[str, float] = {}  # in ``output``, and no results of other hooks
+        self.shown: dict[str, Any] = {}  # in ``output`` of late, for Lightning's callbacks
         self._iterations: dict[str, list[int]] = {}
-        self.was_logged = False
-        """Whether a logger has written a line since something came into the output."""
-        self.loss_names: frozenset[str] = frozenset()
-        """Names under which the module logs its loss, too: windows leave such copies out."""
+        self.was_logged = False  # since something came into the output
+        self.loss_names: frozenset[str] = frozenset()  # of copies, which windows leave out
         self.progress = SimpleNamespace(completed=0) if progress is None else progress
         self._taken: dict[str, Any] = {}
 
@@ -73,6 +71,7 @@ class LogBuffer:
 
     def clear_output(self) -> None:
         """Remove the averages."""
+        self.shown.update(self.output)
         self.output.clear()
         self.averages = {}
         self._taken.clear()
@@ -192,6 +191,7 @@ class LogBuffer:
         try:
             yield
         finally:
+            self.shown.update(self.output)
             self.output, self.averages, self.ready = before
             self.was_logged = bool(self.output or self.ready)
 

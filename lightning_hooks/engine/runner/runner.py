@@ -98,6 +98,8 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags that ``model`` had when a hook switched it to evaluation."""
         self.seen_metrics: dict[str, torch.Tensor] = {}
+        self.published: dict[str, Any] = {}
+        """The values that were passed on to Lightning's callbacks as they were logged."""
         self.dialect_facades: dict[str, Any] = {}
         """The run as hooks of other dialects see it, by dialect."""
         self._register_virtually()

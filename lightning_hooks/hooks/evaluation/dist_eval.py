@@ -10,9 +10,10 @@ from torch import distributed
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
+from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.hooks.evaluation.eval import EvalHook
 from lightning_hooks.hooks.evaluation.inference import multi_gpu_test, predictions
-from lightning_hooks.hooks.evaluation.metrics import measure
+from lightning_hooks.hooks.evaluation.metrics import measure, plain_values
 from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_bool, check_path
 
@@ -90,6 +91,10 @@ class DistEvalHook(EvalHook):
         self.latest_results = self._test(runner)
         if runner.rank == 0:
             self._report_results(runner)
+        if runner.world_size > 1:  # for the callbacks of all ranks that decide by a score
+            scores = runner.trainer.strategy.broadcast(plain_values(runner.log_buffer.output))
+            scores.pop("eval_iter_num", None)
+            publish(runner.trainer, scores, scores)
 
     def _test(self, runner: Any) -> Any:
         if self.dataloader is None:

@@ -38,7 +38,9 @@ class TrackedRun:
     apart: bool = False
 
     @classmethod
-    def restored(cls, entry: Mapping[str, Any] | None, resume: str, after: int) -> TrackedRun:
+    def restored(
+        cls, entry: Mapping[str, Any] | None, resume: str, after: int | None
+    ) -> TrackedRun:
         """Return the run of a checkpoint's entry; a new one without entry, or if that is wanted.
 
         >>> TrackedRun.restored({"key": "1f", "opened": {"run_id": "a"}}, "allow", 8)
@@ -75,7 +77,8 @@ def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, list[Reco
     """Return what a killed process has not sent to the run, by the file that holds it.
 
     Records after the checkpoint are left out: the process that resumes the run logs them anew. The
-    validation that ended the checkpoint's epoch has the number of the iteration after it.
+    validation that ended the checkpoint's epoch has the number of the iteration after it, and so
+    have the values of the whole epoch, which are those without a learning rate.
 
     Args:
         folder: The folder of the spools.
@@ -95,4 +98,5 @@ def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, list[Reco
 
 def _belongs(record: Record, done: int) -> bool:
     is_validation = any(name.startswith("val/") for name in record.scalars)
-    return record.step <= done + is_validation
+    is_epoch = not any(name.startswith("learning_rate") for name in record.scalars)
+    return record.step <= done + (is_validation or is_epoch)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
 
-__all__ = ["PERMANENT", "PointWriter", "Writer"]
+__all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -147,3 +147,15 @@ class PointWriter(Writer):
         for index in range(stored if seq == record.seq else 0, len(points)):
             self.add(*points[index], record)
             self._stored = (record.seq, index + 1)
+
+
+def repeating_no_step(connect: Callable[[], Writer]) -> Writer:
+    """Connect for an evaluation outside of a fit, whose values are new ones of its step."""
+    writer = connect()
+    writer.stored, writer.note = {}, ""
+    return writer
+
+
+def fail(error: Exception) -> Writer:
+    """Raise the error, in place of a connection that could not be prepared."""
+    raise error

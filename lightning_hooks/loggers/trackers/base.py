@@ -17,7 +17,8 @@ from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
 from lightning_hooks.loggers.delivery.unsent import spool_path
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import Writer, fail, repeating_no_step
+from lightning_hooks.loggers.naming import in_fit
 from lightning_hooks.loggers.tags import by_group, peak_memory
 from lightning_hooks.loggers.trackers.inputs import (
     check_run,
@@ -53,7 +54,7 @@ class TrackerHook(LoggerHook):
     Only rank 0 writes. An error that ends the training closes the run as a failed one.
 
     Args:
-        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        interval, ignore_last, reset_flag, by_epoch, sync: See ``LoggerHook``.
         run: An open run, of the client or of a Lightning ``Logger``; it is used and left open.
         timeout: Seconds at the end in which the backend must take the rest, and one more for each
             megabyte of files.
@@ -89,13 +90,14 @@ class TrackerHook(LoggerHook):
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait until the client is there and has all records."""
 
-    transient: tuple[str, ...] = ("_session", "_peers", "_tracked", "_restored")
+    transient: tuple[str, ...] = ("_session", "_peers", "_ended", "_tracked", "_restored")
     timeout = 10.0
     strict = all_groups = timings = False
     resume = "allow"
     _client_run: Any = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
+    _ended: Mapping[str, Any] | None = None  # the entry of the last run
     _session: Session | None = None
     _peers: Sequence[TrackerHook] = ()
 
@@ -106,6 +108,7 @@ class TrackerHook(LoggerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
         *,
+        sync: bool = False,
         run: Any = None,
         timeout: float = 10.0,
         strict: bool = False,
@@ -113,13 +116,12 @@ class TrackerHook(LoggerHook):
         all_groups: bool = False,
         timings: bool = False,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         check_number("timeout", timeout, 0)
         check_choice("resume", resume, RESUME)
         check_bool(strict=strict, all_groups=all_groups, timings=timings)
         self._client_run = check_run(run, self.run_attribute, type(self).__name__)
-        self.timeout = timeout
-        self.strict = strict
+        self.timeout, self.strict = timeout, strict
         self.resume = resume
         self.all_groups, self.timings = all_groups, timings
 
@@ -185,9 +187,7 @@ class TrackerHook(LoggerHook):
 
     def status(self) -> dict[str, Any]:
         """Return how many records were ``logged`` and ``sent``, and the last ``error``, if any."""
-        if self._session is None:
-            return {"logged": 0, "sent": 0, "error": None}
-        return self._session.status()
+        return self._session.status() if self._session else {"logged": 0, "sent": 0, "error": None}
 
     def before_run(self, runner: Any) -> None:
         """Open the session with the backend."""
@@ -197,8 +197,8 @@ class TrackerHook(LoggerHook):
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
         self._peers, self._session = peers, None
         if runner.rank == 0 and runner.writes_files:
-            if self in self._peers[:1]:
-                import_clients(self._peers, runner)
+            if self in peers[:1]:
+                import_clients(peers, runner)
             if self._client_run is None:
                 check_client(self)
             self._session = self._open_session(runner)
@@ -206,16 +206,16 @@ class TrackerHook(LoggerHook):
                 self._session.settle(self.timeout)
 
     def _open_session(self, runner: Any) -> Session:
-        target: dict[str, Any] = {}
-        connect: Callable[[], Writer]
-        run = None
+        target, run = dict[str, Any](), None
         try:
             with tolerant():
                 target = {**self.target(runner), **self.run_arguments(self._tracked)}
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
         except Exception as error:
-            connect = functools.partial(_fail, error)
+            connect = functools.partial(fail, error)
+        if not in_fit(runner):
+            connect = functools.partial(repeating_no_step, connect)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
             *(without_secrets(plain(target)), runner.logger, type(self).__name__),
@@ -229,13 +229,18 @@ class TrackerHook(LoggerHook):
     def log(self, runner: Any) -> None:
         """Append the values to the spool."""
         tags = self._tags(runner)  # on all ranks: the peak memory is that of all
-        if self._session is None:
+        if (session := self._session) is None:
             return
-        self._session.append(self.get_iter(runner), **by_kind(tags))
+        session.append(self.get_iter(runner), **by_kind(tags))
         if self.synchronous:
-            self._session.settle(self.timeout)
-        if self.strict and (error := self._session.undelivered()) is not None:
+            session.settle(self.timeout)
+        if self.strict and (error := session.undelivered()):
             raise error
+
+    def log_values(self, runner: Any) -> None:
+        """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
+        self._restored = self._ended if runner.mode != "train_epoch" else None
+        super().log_values(runner)
 
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
@@ -282,7 +287,8 @@ class TrackerHook(LoggerHook):
         with contextlib.ExitStack() as folders:
             for peer, session in sessions:
                 files: list[tuple[str, str]] = []
-                if runner is not None and not session.sender.given_up:
+                peer._ended = session.entry()
+                if runner is not None and in_fit(runner) and not session.sender.given_up:
                     folder = folders.enter_context(tempfile.TemporaryDirectory())
                     try:
                         with tolerant():
@@ -292,7 +298,3 @@ class TrackerHook(LoggerHook):
                 session.close(peer.timeout, failed=runner is None, files=files)
             errors = [(peer, session.wait()) for peer, session in sessions]
         return [error for peer, error in errors if peer.strict and error is not None]
-
-
-def _fail(error: Exception) -> Writer:
-    raise error

@@ -106,7 +106,7 @@ class DvcliveLoggerHook(TrackerHook):
         dvclive: A ``Live`` that is used and left open; the same as ``run``.
         run: A ``Live``, or DVCLive's logger for Lightning, which is used and left open.
         resume: See ``TrackerHook``; or a bool, the argument of ``Live``.
-        timeout, strict, all_groups, timings: See ``TrackerHook``.
+        timeout, strict, all_groups, timings, sync: See ``TrackerHook``.
         **live_options: Arguments of ``Live``.
 
     Raises:
@@ -144,6 +144,7 @@ class DvcliveLoggerHook(TrackerHook):
         resume: str | bool = "allow",
         all_groups: bool = False,
         timings: bool = False,
+        sync: bool = False,
         **live_options: Any,
     ) -> None:
         if dvclive is not None:
@@ -160,6 +161,7 @@ class DvcliveLoggerHook(TrackerHook):
             resume=resume,
             all_groups=all_groups,
             timings=timings,
+            sync=sync,
         )
         self.require_client()
         self.model_file = check_path("model_file", model_file)
@@ -223,6 +225,6 @@ class DvcliveLoggerHook(TrackerHook):
             super()._log_end_of_epoch(runner)
             return
         length, results, self._results = runner.inner_iter + 1, self._results, {}
-        averages = runner.log_buffer.window(length + 1)  # up to the next iteration
+        averages = self._window(runner.log_buffer, length + 1)  # up to the next iteration
         with runner.log_buffer.showing(averages, results):
             self.log(runner)

@@ -1,0 +1,80 @@
+"""Exchange values with Lightning: hooks' for its callbacks, the module's for the loggers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_hooks.engine.error_notes import calling
+from lightning_hooks.engine.lightning_api import logged_values, progress
+
+__all__ = ["log_values", "publish_averages", "publish_results"]
+
+
+def publish_results(runner: Any) -> None:
+    """Pass what was logged since the last call to ``trainer.callback_metrics``.
+
+    These are the averages of the loggers' lines, and what hooks have put into the output of the
+    log buffer: scores, which are shown on the progress bar too. Nothing is read from the device.
+    """
+    buffer = runner.log_buffer
+    shown, buffer.shown = {**buffer.shown, **buffer.output}, {}
+    known, new = runner.published, object()
+    news = {k: v for k, v in shown.items() if known.get(k, new) is not v}
+    if not news:
+        return
+    runner.published = {**known, **news}
+    steps = {*runner.train_log.val_history, "eval_iter_num"}
+    if runner.mode == "val":  # the time of a batch stays that of the training
+        news = {key: value for key, value in news.items() if key not in steps}
+    scores = {key: value for key, value in news.items() if key not in steps}
+    logged_values.publish(runner.trainer, news, scores)
+
+
+def publish_averages(runner: Any) -> None:
+    """Pass the averages of the epoch so far to ``trainer.callback_metrics``.
+
+    For the end of an epoch, or of a pass over the data, and for a validation inside it.
+    """
+    done = progress.batch_idx(runner.trainer) + 1
+    averages = runner.log_buffer.window(done + 1)  # between iterations it counts the next one
+    logged_values.publish(runner.trainer, {**averages, **_rates(runner)}, {})
+
+
+def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:
+    """Have the loggers write values that belong to a whole epoch.
+
+    Loggers of mmcv's own, which are hosted, get none: mmcv has no such values.
+
+    Args:
+        runner: The runner.
+        mode: ``"train_epoch"``; or ``"val"`` or ``"test"``, outside of a fit.
+        values: The values by name.
+        batches: The number of batches, for ``"val"`` and ``"test"``.
+    """
+    hooks = [hook for hook in runner.hooks if callable(getattr(hook, "log_values", None))]
+    if not values or not hooks:
+        return
+    before, runner.mode = runner.mode, mode
+    runner.open_val_log()
+    try:
+        runner.log_buffer.update(values)
+        if batches:
+            runner.log_buffer.output["eval_iter_num"] = batches
+        for hook in hooks:
+            with calling(hook, "log_values", runner):
+                hook.log_values(runner)
+    finally:
+        runner.close_val_log()
+        runner.mode = before
+
+
+def _rates(runner: Any) -> dict[str, float]:
+    """Return ``lr`` and ``momentum`` of the first group, of each optimizer by its name."""
+    if runner.optimizer is None:
+        return {}
+    found = {}
+    for tag, rates in (("lr", runner.step_lr()), ("momentum", runner.step_momentum())):
+        named = rates.items() if isinstance(rates, dict) else [("", rates)]
+        found.update({f"{tag}/{name}".rstrip("/"): groups[0] for name, groups in named if groups})
+    return found
