@@ -125,7 +125,7 @@ class LoggerHook(NamedValues):
             length = min(done, self.interval or done)
         if buffer.output:
             # an evaluation inside an epoch is logged with its iteration, not its number of batches
-            self._take_results(buffer, leave_out="eval_iter_num")
+            self._take_results(buffer, leave_out="" if runner.fills_log_buffer else "eval_iter_num")
         now = buffer.progress.completed
         if length and self._line_at != now:  # an evaluation by a hook has it logged before
             self._line_at = now
@@ -155,6 +155,8 @@ class LoggerHook(NamedValues):
     def after_val_epoch(self, runner: Any) -> None:
         """Log the averages of a validation."""
         self._log_all(runner)
+        if self.reset_flag:
+            runner.log_buffer.clear_output()
 
     def log_values(self, runner: Any) -> None:
         """Log values of a whole epoch: one of training, or a test or validation without a fit.

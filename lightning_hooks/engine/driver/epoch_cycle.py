@@ -243,7 +243,9 @@ class IterCycle(EpochCycle):
         self.restore_val_data()
         runner.last_val_iter = runner.iter
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
-        if runner.log_buffer.output or {*runner.log_buffer.val_history} - {"time", "data_time"}:
+        buffer, times = runner.log_buffer, {"time", "data_time"}
+        has_values = buffer.output or {*buffer.val_history} - times
+        if has_values and not runner.fills_log_buffer:  # the stand-in has no line, as in mmcv
             for hook, method in self._calls.at("after_val_epoch"):
                 if is_family(hook, "LoggerHook"):
                     method(runner)

@@ -138,7 +138,7 @@ class LogBuffer:
         """Average the last ``n`` values of each key, or all, into ``output``."""
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
-        averages = self._means({key: n or len(v) for key, v in self.val_history.items()})
+        averages = self.means({key: n or len(v) for key, v in self.val_history.items()})
         self.averages.update(averages)
         self.output.update(averages)
         self.ready = True
@@ -160,7 +160,7 @@ class LogBuffer:
         >>> buffer.window(6), buffer.window(2)
         ({'loss': 6.5, 'rare': 5.0}, {'loss': 8.5})
         """
-        averages = self._means(self._lengths(n))
+        averages = self.means(self._lengths(n))
         for name in self.loss_names & averages.keys():
             if "loss" in averages and _are_equal(averages[name], averages["loss"]):
                 del averages[name]
@@ -233,7 +233,7 @@ class LogBuffer:
         found = {key: self._iterations.get(key, []) for key in self.val_history}
         return {key: len(each) - bisect_left(each, first) for key, each in found.items()}
 
-    def _means(self, lengths: Mapping[str, int]) -> dict[str, float]:
+    def means(self, lengths: Mapping[str, int]) -> dict[str, float]:
         """Return the averages of so many last values, of the keys that have some."""
         self._read(lengths)
         return {

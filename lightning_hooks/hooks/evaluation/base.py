@@ -78,7 +78,7 @@ class TimedEvaluation(BestCheckpoints):
             loggers = _loggers(runner)
             for hook in loggers:
                 hook.after_train_iter(runner)
-            if any(_averages_as_mmcv(hook) for hook in loggers):
+            if runner.fills_log_buffer or any(_averages_as_mmcv(hook) for hook in loggers):
                 runner.log_buffer.clear()  # else they would log the training's values twice
         self._evaluate(runner)
 
