@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_hooks.utils.averages import averageable, packed
+from lightning_hooks.utils.plain_types import averageable, packed
 
 __all__ = ["LogBuffer"]
 
