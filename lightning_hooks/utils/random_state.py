@@ -1,16 +1,32 @@
-"""Read and restore the random state of this process, as plain Python types and tensors."""
+"""Read and restore the random state of this process, and of a loader's persistent workers.
+
+Such workers live as long as their loader, and draw on from one epoch to the next; in a new process
+they would begin again from their seeds.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, get_worker_info
 
-__all__ = ["get_rng_state", "isolated", "set_rng_state"]
+__all__ = [
+    "follow_workers",
+    "get_rng_state",
+    "isolated",
+    "loader_worker_states",
+    "restored_workers",
+    "set_rng_state",
+]
+
+WORKER_STATE_SIZE = 32768
+"""Bytes for one state, which takes less than half of them."""
 
 
 def get_rng_state() -> dict[str, Any]:
@@ -50,3 +66,74 @@ def isolated() -> Iterator[None]:
         yield
     finally:
         set_rng_state(state)
+
+
+# -- persistent workers ----------------------------------------------------------------------
+
+
+class _Recorder:
+    """A collate function that notes in shared memory the state in which a batch leaves a worker."""
+
+    def __init__(self, collate: Callable[[Any], Any], workers: int) -> None:
+        self.collate = collate
+        self.states = torch.zeros(workers, WORKER_STATE_SIZE, dtype=torch.uint8)
+        self.states.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __call__(self, samples: Any) -> Any:
+        batch = self.collate(samples)
+        worker = get_worker_info()
+        if worker is not None:
+            state = pickle.dumps(get_rng_state())
+            self.states[worker.id, : len(state)] = torch.frombuffer(
+                bytearray(state), dtype=torch.uint8
+            )
+        return batch
+
+
+class _Restorer:
+    """A worker's initialization that sets a state after the user's own."""
+
+    def __init__(self, own: Callable[[int], Any] | None, states: list[Any]) -> None:
+        self.own, self.states = own, states
+
+    def __call__(self, worker: int) -> None:
+        if self.own is not None:
+            self.own(worker)
+        state = self.states[worker]
+        if state is not None:
+            set_rng_state(state)
+
+
+def follow_workers(loader: Any) -> None:
+    """Note the states of a loader's workers from its next iterator on, if they are persistent."""
+    persistent = isinstance(loader, DataLoader) and loader.persistent_workers
+    if persistent and not isinstance(loader.collate_fn, _Recorder):
+        loader.collate_fn = _Recorder(loader.collate_fn, loader.num_workers)
+
+
+def loader_worker_states(loader: Any) -> list[Any]:
+    """Return the state of each worker, None for one without a batch; empty if not followed."""
+    recorder = getattr(loader, "collate_fn", None)
+    if not isinstance(recorder, _Recorder):
+        return []
+    noted = [bytes(state.numpy()) for state in recorder.states]
+    return [pickle.loads(state) if state[0] else None for state in noted]
+
+
+@contextlib.contextmanager
+def restored_workers(loader: Any, states: list[Any]) -> Iterator[None]:
+    """Begin the workers of iterators that are made in the block in these states.
+
+    Their own seed is then of no use, and is not drawn from the run's generators: in a run that was
+    not interrupted the workers would exist already.
+    """
+    if len(states) != getattr(loader, "num_workers", 0) or not states:
+        yield
+        return
+    own = loader.worker_init_fn, loader.generator
+    loader.worker_init_fn = _Restorer(own[0], states)
+    loader.generator = torch.Generator()
+    try:
+        yield
+    finally:
+        loader.worker_init_fn, loader.generator = own

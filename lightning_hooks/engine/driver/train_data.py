@@ -22,7 +22,7 @@ from lightning.fabric.utilities.data import sized_len
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.worker_states import follow
+from lightning_hooks.utils.random_state import follow_workers
 
 __all__ = ["DeferredLoader", "TrainData", "resume_warning"]
 
@@ -87,7 +87,7 @@ class TrainData:
             processed = process(loader)
             if not trainer.training:
                 return processed
-            follow(processed)
+            follow_workers(processed)
             self._made_early = True
             generators = [torch.default_generator, *data.generators_of(processed)]
             self._before = [(g, g.get_state()) for g in generators]

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.data import extract_batch_size
 
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
-from lightning_hooks.utils.worker_states import restored, states_of
+from lightning_hooks.utils.random_state import loader_worker_states, restored_workers
 
 __all__ = [
     "batch_size",
@@ -85,7 +85,7 @@ def worker_states(trainer: L.Trainer) -> list[list[Any]]:
     loaders = train_loaders(trainer)
     if not any(getattr(loader, "persistent_workers", False) for loader in loaders):
         return []
-    return [states_of(loader) for loader in loaders]
+    return [loader_worker_states(loader) for loader in loaders]
 
 
 def restore_workers(trainer: L.Trainer, states: list[list[Any]]) -> list[MethodPatch]:
@@ -98,7 +98,7 @@ def restore_workers(trainer: L.Trainer, states: list[list[Any]]) -> list[MethodP
     for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
         if of_loader and getattr(loader, "persistent_workers", False):
             loader._iterator = None
-            patches.append(_at_next_iterator(loader, restored(loader, of_loader)))
+            patches.append(_at_next_iterator(loader, restored_workers(loader, of_loader)))
     return patches
 
 
