@@ -157,8 +157,6 @@ class LoggerHook(NamedValues):
         self._log_all(runner)
         if self.reset_flag:
             runner.log_buffer.clear_output()
-        if self.reset_flag:
-            runner.log_buffer.clear_output()
 
     def log_values(self, runner: Any) -> None:
         """Log values of a whole epoch: one of training, or a test or validation without a fit.

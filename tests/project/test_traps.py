@@ -44,7 +44,7 @@ TRAPS: dict[int, tuple[str, str, str]] = {
         "test_checkpoint.py",
         "test_without_the_optimize",
     ),
-    26: ("two stateful callbacks with one key", "test_ema.py", "test_two_equal_ones_are_refused"),
+    26: ("two stateful callbacks with one key", "test_ema.py", "test_two_equal_ones_coexist"),
     27: ("configure_callbacks", CASES, "test_hooks_from_configure_callbacks"),
     28: ("Lightning's order is not the priorities'", ADAPTER, "test_one_order_over_adapters"),
     29: ("pytorch_lightning has other classes", CASES, "test_a_trainer_of_the_other_lightning"),

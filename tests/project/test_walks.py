@@ -10,7 +10,7 @@ import pytest
 from support.walks import Walk, config, quiet_step, save, text_log
 
 
-@pytest.mark.parametrize(("walk", "most"), [(config, 30), (text_log, 22), (save, 40)])
+@pytest.mark.parametrize(("walk", "most"), [(config, 30), (text_log, 20), (save, 40)])
 def test_a_walk_is_short(walk: Callable[[Path], Walk], most: int, tmp_path: Path) -> None:
     found = walk(tmp_path)
     walked = "\n".join(map(str, found.arrivals))

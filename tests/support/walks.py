@@ -279,8 +279,12 @@ def config(folder: Path) -> Walk:
 
 
 def text_log(folder: Path) -> Walk:
-    """Walk from the end of a batch to its loss in the text log."""
-    return _event("text_log", folder, "on_train_batch_end", LOGGING_BATCH, _text_logger)
+    """Walk from the end of a batch to its loss in the text log: to the second file's line."""
+    name, calls = _event("text_log", folder, "on_train_batch_end", LOGGING_BATCH, _text_logger)
+    appends = [n for n, call in enumerate(calls) if call.callee.name.endswith("append")]
+    last = appends[-1]
+    inside = itertools.takewhile(lambda call: not call.crosses, calls[last + 1 :])
+    return Walk(name, [*calls[: last + 1], *inside])
 
 
 def quiet_step(folder: Path) -> Walk:

@@ -58,6 +58,12 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
     fills_log_buffer: bool = False
     """Whether the steps fill the log buffer themselves, as those of the stand-in's runners do."""
 
+    log_buffer_class: type[LogBuffer] = LogBuffer
+    """The class of the training's log buffer."""
+
+    adopts_new_groups: bool = True
+    """Whether schedules set parameter groups that are added during the run; in mmcv none does."""
+
     validates_again: bool = False
     """Whether no training epoch was run since the last validation; Lightning's has none such."""
 
@@ -93,7 +99,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
         self._watch(trainer)
-        self.log_buffer = self.train_log = LogBuffer(self._counts)
+        self.log_buffer = self.train_log = self.log_buffer_class(self._counts)
         self._stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags that ``model`` had when a hook switched it to evaluation."""

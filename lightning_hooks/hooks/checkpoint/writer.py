@@ -142,6 +142,9 @@ class CheckpointWriter(Hook):
         self._begun = runner.run_id
         if directory not in begun:
             names = getattr(self, "filename_tmpl", None)
+            resumed = runner.trainer.ckpt_path
+            if resumed and files.join(directory, os.path.basename(resumed)) == str(resumed):
+                names = None  # files beside the one resumed from are taken for this run's own
             found = other_runs.report(directory, runner.run_id, names)
             if found:
                 runner.logger.warning("%s", found)

@@ -215,7 +215,7 @@ class Updater(CountedHook):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups that were added in the epoch before, too."""
         runner = Driver.of(trainer).runner
-        if adopt_new_groups(self, runner) and self.by_epoch:
+        if runner.adopts_new_groups and adopt_new_groups(self, runner) and self.by_epoch:
             runner = self.as_counted(runner)
             self.regular = self.regular_values(runner)
             self.set_values(runner, self.regular)

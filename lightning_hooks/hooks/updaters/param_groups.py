@@ -169,8 +169,8 @@ def adopt_new_groups(hook: Any, runner: Any) -> bool:
     found = False
     for name, optimizer in optimizers_of(runner.optimizer):
         known = hook.base.get(name) if isinstance(hook.base, dict) else hook.base
-        if known is None or len(known) == len(optimizer.param_groups):
-            continue
+        if known is None or len(known) >= len(optimizer.param_groups):
+            continue  # of fewer groups the first bases are used, as in mmcv
         try:
             bases = hook.bases_of(name, optimizer)
         except ValueError as error:
@@ -188,8 +188,7 @@ def adopt_new_groups(hook: Any, runner: Any) -> bool:
                 bases[group],
                 listed(_names(runner.module, optimizer.param_groups[group]["params"])),
             )
-        # where groups are gone, the others have moved up
-        bases = [*known, *bases[len(known) :]] if new else list(bases)
+        bases = [*known, *bases[len(known) :]]
         hook.base = {**hook.base, name: bases} if isinstance(hook.base, dict) else bases
         found = True
     return found

@@ -76,6 +76,7 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     stands_for: ClassVar[Any] = Runner
     writes_mmcv_files = True
     fills_log_buffer = True
+    adopts_new_groups = False
     guards_model = False
     is_last_batch: Any = None  # None: hooks compare with len(data_loader), as in mmcv
     _max_epochs: Any = None

@@ -15,14 +15,23 @@ from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.lightning_api import data, validation
 from lightning_hooks.engine.participant import RunnerOptions
+from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments
 from lightning_hooks.train_step import TrainStepModule
 
-__all__ = ["Batches", "Engine", "RunnerModule", "check_workflow", "make_trainer"]
+__all__ = ["Batches", "Engine", "LastValues", "RunnerModule", "check_workflow", "make_trainer"]
 
 RUNNER_SETS = ("max_epochs", "max_steps", "min_epochs", "min_steps", "accumulate_grad_batches")
 """Arguments of the Trainer that the runner sets."""
+
+
+class LastValues(LogBuffer):
+    """A log buffer whose windows are the last values of each key, as in mmcv."""
+
+    def window(self, n: int) -> dict[str, float]:
+        """Return the averages of the last ``n`` values."""
+        return self.means(dict.fromkeys(self.val_history, n))
 
 
 def check_workflow(data_loaders: Any, workflow: Any) -> None:

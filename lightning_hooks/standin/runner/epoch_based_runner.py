@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builder import RUNNERS
-from lightning_hooks.standin.runner.engine import check_workflow
+from lightning_hooks.standin.runner.engine import LastValues, check_workflow
 
 __all__ = ["EpochBasedRunner", "Runner"]
 
@@ -25,6 +25,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
     """
 
     stands_for: ClassVar[Any] = EpochRunner
+    log_buffer_class = LastValues
     _steps: Iterator[tuple[str, Any]] = iter(())
     _rest: Iterator[Any] = iter(())
     _taken = 0

@@ -6,20 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from lightning_hooks.engine.runner.iter_runner import IterRunner
-from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builder import RUNNERS
-from lightning_hooks.standin.runner.engine import check_workflow
+from lightning_hooks.standin.runner.engine import LastValues, check_workflow
 
 __all__ = ["IterBasedRunner", "IterLoader"]
-
-
-class LastValues(LogBuffer):
-    """A log buffer whose windows are the last values of each key, as in mmcv."""
-
-    def window(self, n: int) -> dict[str, float]:
-        """Return the averages of the last ``n`` values."""
-        return self.means(dict.fromkeys(self.val_history, n))
 
 
 class IterLoader:
@@ -66,13 +57,10 @@ class IterBasedRunner(BaseRunner, IterRunner):
     """
 
     stands_for: ClassVar[Any] = IterRunner
+    log_buffer_class = LastValues
     _epoch: int = 0
     _parts: list[tuple[tuple[str, int], Any]]
     _resumed_at = 0
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.log_buffer = self.train_log = LastValues(self._counts)
 
     def run(
         self, data_loaders: Any, workflow: Any, max_iters: int | None = None, **kwargs: Any

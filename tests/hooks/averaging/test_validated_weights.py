@@ -24,7 +24,10 @@ from support.probes import Probe, equal, weights
 from support.training import TinyNormModule, fit, make_loader, make_trainer
 
 hosted = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
-pytestmark = pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`"),
+    pytest.mark.filterwarnings("ignore:.* each keep an average of the weights"),
+]
 
 
 def score_of(path: Any, *hooks: Any, module: Any = None) -> float:

@@ -255,8 +255,9 @@ def test_reads_of_the_device(
         return len(reads)
 
     hook = CheckInvalidLossHook(interval=4, action="skip")
-    # weights before the run, 3 intervals, weights at its end, and perhaps one in each of 12 steps
-    assert count(hook) - count() == 1 + 3 + 1 + 12 * per_step
+    # weights before the run, 3 intervals, the epoch's averages for Lightning's callbacks, weights
+    # at its end, and perhaps one in each of 12 steps
+    assert count(hook) - count() == 1 + 3 + 1 + 1 + 12 * per_step
 
 
 def test_optimizers_are_left_as_they_were(tmp_path: Path) -> None:
