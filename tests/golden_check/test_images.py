@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks.standin.image import colour, geometric, io
+from lightning_hooks.standin.image import colour, geometric, io, resize
 
 IMAGE = (np.random.default_rng(0).random((13, 17, 3)) * 255).astype(np.uint8)
 FLOAT = IMAGE.astype(np.float32)
@@ -27,15 +27,15 @@ CALLS: list[tuple[Any, str, tuple[Any, ...], dict[str, Any]]] = [
     (colour, "lut_transform", (IMAGE, np.arange(256, dtype=np.uint8)[::-1].copy()), {}),
     (colour, "tensor2imgs", (torch.rand(2, 3, 4, 5), tuple(MEAN), tuple(STD)), {}),
     (colour, "tensor2imgs", (torch.rand(2, 1, 4, 5) * 200,), {"to_rgb": False}),
-    *((geometric, "imresize", (IMAGE, (9, 8), True, kind), {})
+    *((resize, "imresize", (IMAGE, (9, 8), True, kind), {})
       for kind in ("nearest", "bilinear", "bicubic", "area", "lanczos")),
-    (geometric, "imresize", (IMAGE, (9, 8)), {"backend": "pillow"}),
-    (geometric, "imresize_like", (IMAGE, IMAGE[:5, :6]), {}),
-    (geometric, "imresize_to_multiple", (IMAGE, 4), {"scale_factor": 1.7}),
-    (geometric, "imresize_to_multiple", (IMAGE, (4, 8), (30, 40)), {"keep_ratio": True}),
-    (geometric, "imrescale", (IMAGE, 1.5), {"return_scale": True}),
-    (geometric, "imrescale", (IMAGE, (30, 50)), {"return_scale": True}),
-    (geometric, "rescale_size", ((100, 50), 0.37, True), {}),
+    (resize, "imresize", (IMAGE, (9, 8)), {"backend": "pillow"}),
+    (resize, "imresize_like", (IMAGE, IMAGE[:5, :6]), {}),
+    (resize, "imresize_to_multiple", (IMAGE, 4), {"scale_factor": 1.7}),
+    (resize, "imresize_to_multiple", (IMAGE, (4, 8), (30, 40)), {"keep_ratio": True}),
+    (resize, "imrescale", (IMAGE, 1.5), {"return_scale": True}),
+    (resize, "imrescale", (IMAGE, (30, 50)), {"return_scale": True}),
+    (resize, "rescale_size", ((100, 50), 0.37, True), {}),
     *((geometric, f, (IMAGE.copy(), d), {})
       for f in ("imflip", "imflip_") for d in ("horizontal", "vertical", "diagonal")),
     (geometric, "imcrop", (IMAGE, BOXES[0]), {}),
