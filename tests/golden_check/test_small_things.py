@@ -14,7 +14,7 @@ import torch
 from mmcv import cnn, parallel, runner, utils
 from torch import nn
 
-from lightning_hooks.standin.cnn import base_module, initializers, layers
+from lightning_hooks.standin.cnn import base_module, conv_module, initializers, layers, norm
 from lightning_hooks.standin.fileio import file_client
 from lightning_hooks.standin.fileio import io as file_io
 from lightning_hooks.standin.fileio import path as paths
@@ -163,7 +163,7 @@ class Net(nn.Module):
 
 def test_layers_begin_and_compute_the_same() -> None:
     torch.manual_seed(0)
-    ours = Net(layers.ConvModule)
+    ours = Net(conv_module.ConvModule)
     torch.manual_seed(0)
     theirs = Net(cnn.ConvModule)
     assert same(dict(ours.state_dict()), dict(theirs.state_dict()))
@@ -173,7 +173,7 @@ def test_layers_begin_and_compute_the_same() -> None:
         options = {"num_groups": 2} if kind == "GN" else {}
         found = [
             m.build_norm_layer({"type": kind, "requires_grad": False, **options}, 4, postfix=1)
-            for m in (layers, cnn)
+            for m in (norm, cnn)
         ]
         assert found[0][0] == found[1][0]
         assert type(found[0][1]).__name__ == type(found[1][1]).__name__
@@ -207,7 +207,7 @@ def test_initializers_draw_the_same(init_cfg: Any) -> None:
     states = []
     for module in (initializers, cnn):
         torch.manual_seed(0)
-        model = Net(layers.ConvModule)
+        model = Net(conv_module.ConvModule)
         torch.manual_seed(1)
         module.initialize(model, init_cfg)
         states.append(dict(model.state_dict()))
@@ -240,7 +240,7 @@ def test_base_modules_initialize_their_parts() -> None:
 )
 def test_optimizers_have_the_same_groups(paramwise: Any) -> None:
     config = {"type": "AdamW", "lr": 0.1, "weight_decay": 0.01, "paramwise_cfg": paramwise}
-    model = Net(layers.ConvModule)
+    model = Net(conv_module.ConvModule)
     found = [m.build_optimizer(model, dict(config)) for m in (optimizers, runner)]
     groups = [
         [{k: v for k, v in g.items() if k != "params"} for g in one.param_groups] for one in found
@@ -254,7 +254,7 @@ def test_states_are_loaded_and_complained_of_alike(caplog: Any, tmp_path: Path) 
     logger = logging.getLogger("states")
     texts = []
     for module in (checkpoints, runner):
-        model = Net(layers.ConvModule)
+        model = Net(conv_module.ConvModule)
         state = model.state_dict()
         state.pop("fc.bias")
         state["more"] = torch.ones(1)
@@ -266,7 +266,7 @@ def test_states_are_loaded_and_complained_of_alike(caplog: Any, tmp_path: Path) 
         with pytest.raises(RuntimeError, match="more"):
             module.load_state_dict(model, state, strict=True)
     assert texts[0] == texts[1]
-    model = parallel.MMDataParallel(Net(layers.ConvModule), device_ids=[])
+    model = parallel.MMDataParallel(Net(conv_module.ConvModule), device_ids=[])
     checkpoints.save_checkpoint(model, str(tmp_path / "a.pth"), meta={"x": 1})
     runner.save_checkpoint(model, str(tmp_path / "b.pth"), meta={"x": 1})
     ours, theirs = (torch.load(tmp_path / f"{n}.pth", weights_only=False) for n in "ab")
