@@ -185,7 +185,8 @@ class LoggerHook(NamedValues):
         return mean_over_ranks(averages) if self.sync else averages
 
     def _log_end_of_epoch(self, runner: Any) -> None:
-        if self.by_epoch or self.is_last_epoch(runner):
+        ends = self.is_last_epoch(runner) or runner.iter == runner._max_iters or runner.should_stop
+        if self.by_epoch or ends:
             self._log_if_short(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
         if runner.log_buffer.ready and self._results:
             self._log_results(runner)

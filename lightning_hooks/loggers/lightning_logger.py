@@ -221,11 +221,11 @@ class LightningLoggerHook(TrackerHook):
         tags = super().get_loggable_tags(runner, *args, **kwargs)
         if not self._shares:
             return tags
-        there = logged_values.names_for_loggers(runner.trainer)
+        there, kept = logged_values.names_for_loggers(runner.trainer)
         if runner.train_log.loss_names & there:
             there.add("loss")
-        prefix = f"{self.get_mode(runner)}/"
-        new = {k: v for k, v in tags.items() if not {k, k.removeprefix(prefix)} & there}
+        prefix, old = f"{self.get_mode(runner)}/", there | kept
+        new = {k: v for k, v in tags.items() if not {k, k.removeprefix(prefix)} & old}
         return new if any(name.startswith(prefix) for name in new) else {}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import Logger
@@ -85,6 +86,40 @@ def test_the_trainers_logger_gets_what_it_has_not(
     names = {name for row in rows for name in row}
     assert not names & {"train/loss", "train/train_loss", "val/val_loss"}
     assert len([row for row in rows if "val_loss" in row]) == 2
+
+
+class TwoLoaders(TinyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.log("kept", 1.0, logger=False)
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log("acc", 0.5 + dataloader_idx)
+        if dataloader_idx == 0:
+            self.log("first", 2.0, add_dataloader_idx=False)
+
+
+@hosted
+def test_several_val_loaders_have_lightnings_names_and_nothing_is_doubled(
+    host: bool, tmp_path: Path
+) -> None:
+    memory, sent = Memory(), Sent(interval=2)
+    hooks = [OptimizerHook(grad_clip=CLIP), LightningLoggerHook(interval=2), sent]
+    callbacks = [HookAdapter([*hooks])] if host else hooks
+    trainer = make_trainer(tmp_path, *callbacks, logger=memory, log_every_n_steps=1)
+    trainer.fit(TwoLoaders(), make_loader(4), [make_loader(1), make_loader(1)])
+    accuracies = {"acc/dataloader_idx_0": 0.5, "acc/dataloader_idx_1": 1.5, "first": 2.0}
+    theirs = {name for _, row in memory.rows for name in row}
+    assert {*accuracies, "train/grad_norm"} <= theirs
+    assert not [name for name in theirs if name.startswith("val/") or "kept" in name]
+    ours = {name: value for row in sent.rows.values() for name, value in row.items()}
+    assert {n: v for n, v in ours.items() if n.startswith("val/")} == {
+        f"val/{name}": value for name, value in accuracies.items()
+    }
+    assert ours["train/kept"] == 1.0
+    found = {name: trainer.callback_metrics[name] for name in accuracies}
+    assert found == accuracies
+    assert found["acc/dataloader_idx_0"].dtype == torch.float32  # the module's own
 
 
 @hosted

@@ -208,6 +208,24 @@ def test_a_run_by_iteration_shorter_than_the_interval_has_one_line(tmp_path: Pat
     assert log.of("train/i") == [(6, 2.5)]
 
 
+@pytest.mark.parametrize("hosted", [False, True])
+def test_so_has_one_that_ends_at_max_steps(tmp_path: Path, hosted: bool) -> None:
+    log = Lines(interval=20)
+    fit(tmp_path, log, hosted=hosted, by_epoch=False, batches=8, epochs=-1, max_steps=11)
+    assert log.of("train/i") == [(11, 5.0)]
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_so_has_one_that_a_hook_ends(tmp_path: Path, hosted: bool) -> None:
+    class Stop(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            runner.should_stop = runner.iter == 4
+
+    log = Lines(interval=10)
+    fit(tmp_path, Stop(), log, hosted=hosted, by_epoch=False)
+    assert log.of("train/i") == [(5, 2.0)]
+
+
 def test_an_epoch_that_a_hook_cuts_short_has_its_line(tmp_path: Path) -> None:
     class Stop(Hook):
         def after_train_iter(self, runner: Any) -> None:

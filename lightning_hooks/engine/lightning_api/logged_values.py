@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.validation import loader_suffix
 
 __all__ = [
     "LossNames",
@@ -106,9 +107,14 @@ def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
     return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()
 
 
-def names_for_loggers(trainer: L.Trainer) -> set[str]:
-    """Return the names of what the module logs to the Trainer's loggers, in all their forms."""
-    return _names(meta for meta in _logged(trainer) if meta.logger)
+def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:
+    """Return the names of what the module logs to the Trainer's loggers, in all their forms.
+
+    The second set has those that it keeps from them, by ``self.log(..., logger=False)``.
+    """
+    logged = [*_logged(trainer)]
+    there = _names(meta for meta in logged if meta.logger)
+    return there, _names(logged) - there
 
 
 def _logged(trainer: L.Trainer) -> Iterator[Any]:
@@ -118,9 +124,10 @@ def _logged(trainer: L.Trainer) -> Iterator[Any]:
         yield from (item.meta for item in loop._results.values())
 
 
-def _names(logged: Iterator[Any]) -> set[str]:
+def _names(logged: Iterable[Any]) -> set[str]:
     """Return the names in all their forms."""
-    return {meta.name + suffix for meta in logged for suffix in ("", "_step", "_epoch")}
+    forms = ("", "_step", "_epoch")
+    return {meta.name + form + loader_suffix(meta) for meta in logged for form in forms}
 
 
 def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 __all__ = [
     "evaluate_as_before",
+    "loader_suffix",
     "replace_val_loader",
     "restore_val_data",
     "run_validation",
@@ -67,19 +68,23 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     """Return the values that the module logged for the validation, or test, that ends."""
     found = {}
-    loop, batches = trainer.fit_loop.epoch_loop.val_loop, trainer.num_val_batches
+    loop = trainer.fit_loop.epoch_loop.val_loop
     if trainer.state.fn == TrainerFn.VALIDATING:
         loop = trainer.validate_loop
     elif trainer.state.fn == TrainerFn.TESTING:
-        loop, batches = trainer.test_loop, trainer.num_test_batches
+        loop = trainer.test_loop
     for item in loop._results.values():
         if item.meta.on_epoch and not item.has_reset:
             value = item._computed if item._computed is not None else item.compute()
             if isinstance(value, torch.Tensor) and value.numel() == 1:
-                many = batches and len(batches) > 1
-                suffix = f"/dataloader_idx_{item.meta.dataloader_idx}" if many else ""
-                found[item.meta.name + suffix] = value.detach()
+                found[item.meta.name + loader_suffix(item.meta)] = value.detach()
     return found
+
+
+def loader_suffix(meta: Any) -> str:
+    """Return the end that Lightning gives to a value's name if there are several data loaders."""
+    several = meta.add_dataloader_idx and meta.dataloader_idx is not None
+    return f"/dataloader_idx_{meta.dataloader_idx}" if several else ""
 
 
 def validates_within_epochs(trainer: L.Trainer) -> bool:
