@@ -25,9 +25,9 @@ def publish_results(runner: Any) -> None:
         return
     runner.published = {**known, **news}
     steps = {*runner.train_log.val_history, "eval_iter_num"}
-    if runner.mode == "val":  # the time of a batch stays that of the training
-        news = {key: value for key, value in news.items() if key not in steps}
     scores = {key: value for key, value in news.items() if key not in steps}
+    if runner.mode == "val":  # the time of a batch stays that of the training
+        news = scores
     logged_values.publish(runner.trainer, news, scores)
 
 
