@@ -14,7 +14,7 @@ from uuid import uuid4
 from lightning_hooks.storage import atomic_save, files, manifest
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
-__all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
+__all__ = ["Target", "claim", "clean_up", "link_latest", "now", "record", "save", "superseded"]
 
 
 class Target(NamedTuple):
@@ -29,6 +29,13 @@ class Target(NamedTuple):
     """Whether the link ``latest.pth`` is to point at it, in a local directory."""
     score: float | None = None
     rule: str | None = None
+    taken: str = ""
+    """When its contents were taken, :func:`now`; empty for when it is listed."""
+
+
+def now() -> str:
+    """Return the time, as the list of checkpoints has it."""
+    return datetime.datetime.now().astimezone().isoformat(timespec="microseconds")
 
 
 def save(
@@ -75,14 +82,11 @@ def record(
         crc32: The file's checksum, if known.
         rename: Gives the file its name, if it has not got it yet.
     """
-    directory, name, run, series, resumable, is_latest, score, rule = target
-    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    directory, name, run, series, resumable, is_latest, score, rule, taken = target
     done = meta["epoch"], meta["iter"]
-    new = Entry(name, size, crc32, *done, now, run, series, resumable, score, rule)
-    publish = [rename]
-    if is_latest:
-        publish.append(partial(_link, directory.removeprefix("file://"), name))
-    return manifest.add(directory, new, publish, choose_old)
+    new = Entry(name, size, crc32, *done, taken or now(), run, series, resumable, score, rule)
+    link = partial(_link, directory.removeprefix("file://"), name) if is_latest else None
+    return manifest.add(directory, new, rename, choose_old, link)
 
 
 def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
@@ -94,7 +98,7 @@ def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
     listed = reversed(manifest.read(target.directory))
     entry = next(e for e in listed if (e.run, e.name) == (target.run, target.name))
     meta = {"epoch": entry.epoch, "iter": entry.iter}
-    target = target._replace(resumable=entry.resumable)
+    target = target._replace(resumable=entry.resumable, taken=entry.time)
     return record(target, meta, choose_old, entry.size, entry.crc32)
 
 

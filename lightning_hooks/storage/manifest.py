@@ -13,6 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import checksum
@@ -48,7 +49,7 @@ class Entry:
         crc32: The checksum of all its bytes, eight hexadecimal digits; None as above.
         epoch: Epochs done.
         iter: Iterations done.
-        time: When it was written, ISO 8601.
+        time: When its contents were taken, ISO 8601.
         run: The run that has written it; a run that is resumed keeps its name.
         series: The hook, and the key, within the run: files of one series supersede each other.
         resumable: Whether a run can be resumed from it, or it is for loading weights.
@@ -107,6 +108,17 @@ class Manifest:
     def runs(self) -> set[str]:
         """Return the names of the runs that have written here, or have begun to."""
         return {*self.begun, *filter(is_run, (entry.run for entry in self.entries))}
+
+    def insert(self, new: Entry) -> bool:
+        """List a file; return whether no file that a run goes on from is newer.
+
+        Files that other hooks of the run took after it stay behind it: it was written slowly.
+        """
+        place = len(self.entries)
+        while place and _is_later(self.entries[place - 1], new):
+            place -= 1
+        self.entries.insert(place, new)
+        return all(e.score is not None for e in self.entries[place + 1 :])
 
     def write(self) -> None:
         """Replace the file."""
@@ -191,33 +203,42 @@ def begin(directory: str, run: str) -> None:
 def add(
     directory: str,
     new: Entry,
-    publish: Sequence[Callable[[], object]],
+    rename: Callable[[], object],
     choose_old: ChooseOld | None,
+    link: Callable[[], object] | None = None,
 ) -> list[str]:
     """List a file, publish it, and delete those that it supersedes; return the names of these.
 
     Args:
         directory: The directory of the file.
         new: The entry.
-        publish: Give the file its names, one after the other.
+        rename: Gives the file its name.
         choose_old: Chooses the files to delete; None keeps all.
+        link: Points the link to the newest file at it; not called if a newer one is listed.
     """
     path = files.join(directory, NAME)
     with files.exclusive(path) as contents:
         manifest = Manifest(path, contents)
         # an older entry of the name stays: until the file is renamed it is the one that is there
-        manifest.entries.append(new)
+        is_newest = manifest.insert(new)
         manifest.write()
-        for give_name in publish:
-            give_name()
+        rename()
+        if link is not None and is_newest:
+            link()
         return manifest.prune(new.run, new.series, choose_old)
 
 
-def read(directory: str) -> list[Entry]:
-    """Return the entries, oldest first; none where there is no list.
+def _is_later(listed: Entry, new: Entry) -> bool:
+    if listed.run != new.run or new.series == listed.series or new.name == listed.name:
+        return False  # these are written in order, whatever the clock
+    try:
+        return datetime.fromisoformat(listed.time) > datetime.fromisoformat(new.time)
+    except (TypeError, ValueError):  # a list that was edited
+        return False
 
-    One that cannot be parsed is warned of; its files are then neither found nor deleted.
-    """
+
+def read(directory: str) -> list[Entry]:
+    """Return the entries, oldest first; none for a list that is missing, or damaged: a warning."""
     path = files.join(os.fspath(directory), NAME)
     return Manifest(path, files.read_bytes(path)).entries
 
@@ -250,7 +271,7 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
     Newer ones that are damaged or missing are warned of.
 
     Args:
-        directory: The directory in which a ``CheckpointHook`` has written.
+        directory: Where a ``CheckpointHook`` has written.
         resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
     """
     entries = [entry for entry in read(directory) if entry.resumable or not resumable]
@@ -258,10 +279,7 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
 
 
 def first_valid(directory: str, entries: Sequence[Entry]) -> str | None:
-    """Return the path of the first of the files that is as it was written, None if there is none.
-
-    Those before it are warned of.
-    """
+    """Return the path of the first file that is as it was written; warn of those before it."""
     passed: dict[str, str] = {}  # a file may be listed for several hooks
     for entry in entries:
         path = files.join(directory, entry.name)

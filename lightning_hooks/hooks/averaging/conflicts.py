@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hook_states import Identity, distinct_names
 
 __all__ = ["check_averages", "check_momentum_is_no_decay", "swaps_as_mmcv"]
 
@@ -25,7 +26,7 @@ def check_averages(averages: list[Any], trainer: L.Trainer) -> None:
         ValueError: for a hook that swaps the weights as mmcv's EMAHook does: each of the two would
             take the other's average for the weights to train on with.
     """
-    first, *others = [class_name(hook) for hook in averages]
+    first, *others = distinct_names([Identity.of(hook) for hook in averages])
     for hook in hooks_of(trainer):
         if swaps_as_mmcv(hook):
             raise ValueError(

@@ -19,9 +19,9 @@ def report(directory: str, run: str, template: str | None = None) -> str:
     listed = manifest.read(directory)
     others = [entry for entry in listed if entry.run != run]
     found: dict[str, list[str]] = {}
-    for run, name in dict.fromkeys((entry.run, entry.name) for entry in others):
+    for owner, name in dict.fromkeys((f"run {entry.run}", entry.name) for entry in others):
         if files.exists(files.join(directory, name)):
-            found.setdefault(f"run {run}", []).append(name)
+            found.setdefault(owner, []).append(name)
     if template is not None:
         known = {entry.name for entry in listed}
         numbers = {n: name for name, n in numbered(directory, template) if name not in known}

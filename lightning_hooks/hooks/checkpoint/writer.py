@@ -174,6 +174,7 @@ class CheckpointWriter(Hook):
             is_final: Whether ``on_saved`` is called: no other file will replace this one.
         """
         strategy, background = trainer.strategy, self._background
+        target = target._replace(taken=checkpoints.now())
         written: list[str] = []
 
         def report(old: list[str]) -> None:

@@ -57,8 +57,9 @@ def test_several_averages(tmp_path: Path, host: bool) -> None:
     three = [StochasticWeightAverageHook(), EMAHook(), EMAHook(momentum=0.1)]
     (message,) = warnings_of(tmp_path, *three, host=host)
     assert message.startswith(
-        "StochasticWeightAverageHook and EMAHook and EMAHook each keep an average of the weights: "
-        "StochasticWeightAverageHook, the first in callbacks=[...], is evaluated with"
+        "StochasticWeightAverageHook and EMAHook(momentum=0.0002) and EMAHook(momentum=0.1) each "
+        "keep an average of the weights: StochasticWeightAverageHook, the first "
+        "in callbacks=[...], is evaluated with"
     )
     assert warnings_of(tmp_path, EMAHook(), host=host) == []
 

@@ -22,6 +22,7 @@ from lightning_hooks import (
     HookAdapter,
     newest_valid,
 )
+from lightning_hooks.storage import checkpoints
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -208,3 +209,25 @@ def test_an_error_of_the_function_is_the_runs(tmp_path):
     with pytest.raises(ConnectionError, match="no such bucket"):
         fit(tmp_path, hook_of(on_saved=fail))
     assert names(tmp_path) == {"epoch_1.pth"}
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+def test_an_older_file_that_is_written_slowly_is_not_the_last(tmp_path, monkeypatch, host):
+    save, newer_is_there = checkpoints.save, threading.Event()
+
+    def save_late(checkpoint: Any, path: str, *args: Any) -> list[str]:
+        if path.endswith("epoch_1.pth"):
+            assert newer_is_there.wait(10)
+        old = save(checkpoint, path, *args)
+        if path.endswith("iter_6.pth"):
+            newer_is_there.set()
+        return old
+
+    monkeypatch.setattr(checkpoints, "save", save_late)
+    slow = CheckpointHook(interval=1, background=True, save_last=False)
+    hooks = [slow, CheckpointHook(interval=6, by_epoch=False, save_last=False)]
+    monkeypatch.setattr(slow, "every_n_epochs", lambda runner, n: runner.epoch == 0)
+    fit(tmp_path, *([HookAdapter(hooks)] if host else hooks), max_epochs=2)
+    assert names(tmp_path) == {"epoch_1.pth", "iter_6.pth", "latest.pth"}
+    assert newest_valid(tmp_path) == str(tmp_path / "iter_6.pth")
+    assert (tmp_path / "latest.pth").resolve() == tmp_path / "iter_6.pth"
