@@ -136,6 +136,8 @@ def clean_up(
         earlier = found.runs()
         if is_local:
             _remove_temporaries(directory.removeprefix("file://"))
+        if resumed_at > 0:
+            found.settle(run)
         found.prune(run, series, choose_old, resumed_at)
     if earlier or resumed_at > 0:
         atomic_save.remove_temporaries(directory, {*earlier, run}, own=run)

@@ -168,6 +168,25 @@ class Manifest:
             self.write()
         return [entry.name for entry in old]
 
+    def settle(self, run: str) -> None:
+        """Have the entries of each name describe the file that has it.
+
+        A kill between the two steps of :func:`add` leaves an entry of a file that did not get its
+        name, while an older one, or the same hook's from before the validation, still has it.
+        """
+        own = [entry for entry in self.entries if entry.run == run]
+        doubtful = [e for e in own if any(e.name == o.name and e.crc32 != o.crc32 for o in own)]
+        directory = self.path.removesuffix(NAME)
+        there = {e.name: e for e in doubtful if not flaw(directory, e)}
+        if there:
+            listed, self.entries = self.entries, []
+            for entry in listed:
+                if entry in own and entry.name in there:
+                    entry = dataclasses.replace(there[entry.name], series=entry.series)
+                if entry not in self.entries:
+                    self.entries.append(entry)
+            self.write()
+
     def _delete(self, old: Sequence[Entry]) -> None:
         """Delete entries and their files.
 
@@ -285,6 +304,7 @@ def first_valid(directory: str, entries: Sequence[Entry]) -> str | None:
         path = files.join(directory, entry.name)
         problem = flaw(directory, entry)
         if not problem:
+            passed.pop(path, None)  # by the entry of another file that was to get its name
             if passed:
                 warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=3)
             return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -418,3 +419,17 @@ def test_a_model_of_weights_only_is_all_that_is_ever_executed(tmp_path):
     with pytest.raises(Exception, match=r"[Ww]eights"):
         run(tmp_path, CheckpointHook(), ckpt_path=tmp_path / "bad.pth")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_kill_before_a_file_gets_its_name_leaves_the_one_before_it(tmp_path: Path) -> None:
+    run(tmp_path, CheckpointHook(interval=1, max_keep_ckpts=1), epochs=2)
+    listed = Manifest(str(tmp_path / manifest.NAME), (tmp_path / manifest.NAME).read_bytes())
+    (last,) = listed.entries
+    listed.entries.append(dataclasses.replace(last, crc32="00000000"))
+    listed.write()  # as a process does before it renames, and is killed
+    path = str(tmp_path / "epoch_2.pth")
+    assert newest_valid(str(tmp_path)) == path
+    keep_one = partial(superseded, limit=1)
+    clean_up(str(tmp_path), last.run, last.series, keep_one, resumed_at=last.iter)
+    assert newest_valid(str(tmp_path)) == path
+    assert len(manifest.read(str(tmp_path))) == 1
