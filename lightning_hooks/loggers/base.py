@@ -129,8 +129,7 @@ class LoggerHook(NamedValues):
         now = buffer.progress.completed
         if length and self._line_at != now:  # an evaluation by a hook has it logged before
             self._line_at = now
-            averages = self._of_ranks(buffer.window(length))
-            results, self._results = self._results, {}
+            averages, results, self._results = self._window(buffer, length), self._results, {}
             with buffer.showing(averages, results):
                 self.log(runner)
         elif buffer.ready and self._results:
@@ -176,12 +175,13 @@ class LoggerHook(NamedValues):
     def _log_all(self, runner: Any) -> None:
         buffer = runner.log_buffer
         buffer.average()
-        averages = self._of_ranks(buffer.averages)
+        averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
         results = {key: value for key, value in buffer.output.items() if key not in averages}
         with buffer.showing(averages, results):
             self.log(runner)
 
-    def _of_ranks(self, averages: dict[str, float]) -> dict[str, float]:
+    def _window(self, buffer: LogBuffer, n: int) -> dict[str, float]:
+        averages = buffer.window(n)
         return mean_over_ranks(averages) if self.sync else averages
 
     def _log_end_of_epoch(self, runner: Any) -> None:
@@ -204,7 +204,7 @@ class LoggerHook(NamedValues):
         mode, runner.mode = runner.mode, "train"  # by iteration a validation may have come last
         runner._iter -= 1  # the line is that of the last iteration, which is counted by now
         try:
-            averages = self._of_ranks(buffer.window(done + 1))  # the next iteration is in it, too
+            averages = self._window(buffer, done + 1)  # the next iteration is in it, too
             with buffer.showing(averages, results):
                 self.log(runner)
         finally:

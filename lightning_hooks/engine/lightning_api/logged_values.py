@@ -12,7 +12,6 @@ import torch
 from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.engine.lightning_api.validation import loader_suffix
 
 __all__ = [
     "LossNames",
@@ -20,6 +19,7 @@ __all__ = [
     "hyper_parameters",
     "in_training_step",
     "isolated_logging",
+    "loader_suffix",
     "names_for_loggers",
     "publish",
     "step_metrics",
@@ -128,6 +128,12 @@ def _names(logged: Iterable[Any]) -> set[str]:
     """Return the names in all their forms."""
     forms = ("", "_step", "_epoch")
     return {meta.name + form + loader_suffix(meta) for meta in logged for form in forms}
+
+
+def loader_suffix(meta: Any) -> str:
+    """Return the end that Lightning gives to a value's name if there are several data loaders."""
+    several = meta.add_dataloader_idx and meta.dataloader_idx is not None
+    return f"/dataloader_idx_{meta.dataloader_idx}" if several else ""
 
 
 def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:

@@ -9,9 +9,10 @@ import torch
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.lightning_api.logged_values import loader_suffix
+
 __all__ = [
     "evaluate_as_before",
-    "loader_suffix",
     "replace_val_loader",
     "restore_val_data",
     "run_validation",
@@ -79,12 +80,6 @@ def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
             if isinstance(value, torch.Tensor) and value.numel() == 1:
                 found[item.meta.name + loader_suffix(item.meta)] = value.detach()
     return found
-
-
-def loader_suffix(meta: Any) -> str:
-    """Return the end that Lightning gives to a value's name if there are several data loaders."""
-    several = meta.add_dataloader_idx and meta.dataloader_idx is not None
-    return f"/dataloader_idx_{meta.dataloader_idx}" if several else ""
 
 
 def validates_within_epochs(trainer: L.Trainer) -> bool:

@@ -225,6 +225,6 @@ class DvcliveLoggerHook(TrackerHook):
             super()._log_end_of_epoch(runner)
             return
         length, results, self._results = runner.inner_iter + 1, self._results, {}
-        averages = self._of_ranks(runner.log_buffer.window(length + 1))  # up to the next iteration
+        averages = self._window(runner.log_buffer, length + 1)  # up to the next iteration
         with runner.log_buffer.showing(averages, results):
             self.log(runner)
