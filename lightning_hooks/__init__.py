@@ -128,7 +128,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time _exports imports
     )
     from lightning_hooks.loggers.trackers.visdom import VisdomLoggerHook as VisdomLoggerHook
     from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook as WandbLoggerHook
-    from lightning_hooks.storage.manifest import newest_valid as newest_valid
+    from lightning_hooks.storage.earlier_files import newest_valid as newest_valid
     from lightning_hooks.train_step import TrainStepModule as TrainStepModule
 else:
     from lightning_hooks import _exports

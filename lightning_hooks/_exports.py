@@ -76,7 +76,7 @@ _NAMES = {
     "loggers.trackers.tensorboard": "TensorboardLoggerHook",
     "loggers.trackers.visdom": "VisdomLoggerHook",
     "loggers.trackers.wandb": "WandbLoggerHook",
-    "storage.manifest": "newest_valid",
+    "storage.earlier_files": "newest_valid",
     "train_step": "TrainStepModule",
 }
 

@@ -1,4 +1,4 @@
-"""Find the checkpoints of earlier runs: the best, and those that no manifest lists."""
+"""Find the newest and the best of a directory's checkpoints, and those that no manifest lists."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import re
 import string
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lightning_hooks.storage import files, manifest
 
-__all__ = ["best_series", "best_valid", "newest_unlisted", "numbered"]
+__all__ = ["best_series", "best_valid", "newest_unlisted", "newest_valid", "numbered"]
 
 
 def best_series(key: str) -> str:
@@ -41,7 +41,20 @@ def best_valid(directory: str, key: str | None = None) -> str | None:
         return None
     of_run = [e for e in scored.values() if (e.run, e.series) == (last.run, last.series)]
     best_first = sorted(of_run, key=lambda e: e.score or 0, reverse=last.rule == "greater")
-    return manifest.first_valid(directory, best_first)
+    return _first_valid(directory, best_first)
+
+
+def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
+    """Return the path of the newest checkpoint that is as it was written, None if there is none.
+
+    Newer ones that are damaged or missing are warned of.
+
+    Args:
+        directory: Where a ``CheckpointHook`` has written.
+        resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
+    """
+    entries = [entry for entry in manifest.read(directory) if entry.resumable or not resumable]
+    return _first_valid(os.fspath(directory), entries[::-1])
 
 
 def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
@@ -94,3 +107,24 @@ def _target_of_link(directory: str) -> str:
         return ""
     link = os.path.join(directory.removeprefix("file://"), manifest.LATEST)
     return os.readlink(link) if os.path.islink(link) else ""
+
+
+def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> str | None:
+    """Return the path of the first file that is as it was written; warn of those before it."""
+    passed: dict[str, str] = {}  # a file may be listed for several hooks
+    for entry in entries:
+        path = files.join(directory, entry.name)
+        problem = manifest.flaw(directory, entry)
+        if not problem:
+            passed.pop(path, None)  # by the entry of another file that was to get its name
+            if passed:
+                warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=3)
+            return path
+        passed[path] = problem
+    if passed:
+        warnings.warn(f"{_problems(passed)}: no valid checkpoint is left", stacklevel=3)
+    return None
+
+
+def _problems(passed: Mapping[str, str]) -> str:
+    return "; ".join(f"{path} {problem}" for path, problem in passed.items())

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from lightning_hooks.storage import files
@@ -27,10 +27,8 @@ __all__ = [
     "Manifest",
     "add",
     "begin",
-    "first_valid",
     "flaw",
     "is_run",
-    "newest_valid",
     "read",
 ]
 
@@ -282,37 +280,3 @@ def flaw(directory: str, entry: Entry) -> str:
     if found != entry.crc32:
         return f"is damaged: its CRC-32 is {found}, it was written with {entry.crc32}"
     return ""
-
-
-def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
-    """Return the path of the newest checkpoint that is as it was written, None if there is none.
-
-    Newer ones that are damaged or missing are warned of.
-
-    Args:
-        directory: Where a ``CheckpointHook`` has written.
-        resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
-    """
-    entries = [entry for entry in read(directory) if entry.resumable or not resumable]
-    return first_valid(os.fspath(directory), entries[::-1])
-
-
-def first_valid(directory: str, entries: Sequence[Entry]) -> str | None:
-    """Return the path of the first file that is as it was written; warn of those before it."""
-    passed: dict[str, str] = {}  # a file may be listed for several hooks
-    for entry in entries:
-        path = files.join(directory, entry.name)
-        problem = flaw(directory, entry)
-        if not problem:
-            passed.pop(path, None)  # by the entry of another file that was to get its name
-            if passed:
-                warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=3)
-            return path
-        passed[path] = problem
-    if passed:
-        warnings.warn(f"{_problems(passed)}: no valid checkpoint is left", stacklevel=3)
-    return None
-
-
-def _problems(passed: Mapping[str, str]) -> str:
-    return "; ".join(f"{path} {problem}" for path, problem in passed.items())

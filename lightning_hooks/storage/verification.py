@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.storage import files, manifest, torch_files
+from lightning_hooks.storage import earlier_files, files, manifest, torch_files
 
 __all__ = [
     "DamagedCheckpointError",
@@ -142,5 +142,5 @@ def _listed_at(path: str) -> tuple[str, str]:
 def _advice(path: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about this very file
-        newest = manifest.newest_valid(_listed_at(path)[0])
+        newest = earlier_files.newest_valid(_listed_at(path)[0])
     return f"; the newest valid checkpoint beside it is {newest}" if newest else ""

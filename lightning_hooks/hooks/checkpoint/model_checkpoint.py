@@ -20,7 +20,7 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
-from lightning_hooks.storage import earlier_files, files, manifest, torch_files, verification
+from lightning_hooks.storage import earlier_files, files, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, is_replaceable
 from lightning_hooks.utils.fsdp import has_slices
 
@@ -213,9 +213,9 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
             directory: The directory.
             for_fit: Whether files of ``save_optimizer=False`` are passed over if there are others.
         """
-        newest = manifest.newest_valid(directory, resumable=for_fit)
+        newest = earlier_files.newest_valid(directory, resumable=for_fit)
         if for_fit and newest is None:  # the error names the reason
-            newest = manifest.newest_valid(directory)
+            newest = earlier_files.newest_valid(directory)
         return newest or earlier_files.newest_unlisted(directory, self.filename_templates)
 
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:

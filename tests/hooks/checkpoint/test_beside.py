@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, newest_valid
-from lightning_hooks.storage import manifest
+from lightning_hooks.storage import earlier_files, manifest
 from support.training import NoValidation, fit, make_loader
 
 hosts = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
@@ -76,7 +76,7 @@ def test_of_two_hooks_the_one_that_writes_the_optimizer_wins(
         hooks.reverse()
     fit(tmp_path, *hooks, module=NoValidation, max_epochs=2)
     assert "optimizer_states" in torch.load(tmp_path / "epoch_2.pth", weights_only=True)
-    newest = manifest.newest_valid(str(tmp_path), resumable=True)
+    newest = earlier_files.newest_valid(str(tmp_path), resumable=True)
     assert newest == str(tmp_path / "epoch_2.pth")
     assert {entry.resumable for entry in manifest.read(str(tmp_path))[1:]} == {True}
 
