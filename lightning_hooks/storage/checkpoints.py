@@ -14,7 +14,7 @@ from uuid import uuid4
 from lightning_hooks.storage import atomic_save, files, manifest
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
-__all__ = ["Target", "claim", "clean_up", "link_latest", "now", "record", "save", "superseded"]
+__all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
 
 
 class Target(NamedTuple):
@@ -29,13 +29,8 @@ class Target(NamedTuple):
     """Whether the link ``latest.pth`` is to point at it, in a local directory."""
     score: float | None = None
     rule: str | None = None
-    taken: str = ""
-    """When its contents were taken, :func:`now`; empty for when it is listed."""
-
-
-def now() -> str:
-    """Return the time, as the list of checkpoints has it."""
-    return datetime.datetime.now().astimezone().isoformat(timespec="microseconds")
+    taken: datetime.datetime | None = None
+    """When its contents were taken; None for when it is listed."""
 
 
 def save(
@@ -84,7 +79,8 @@ def record(
     """
     directory, name, run, series, resumable, is_latest, score, rule, taken = target
     done = meta["epoch"], meta["iter"]
-    new = Entry(name, size, crc32, *done, taken or now(), run, series, resumable, score, rule)
+    time = (taken or datetime.datetime.now()).astimezone().isoformat(timespec="microseconds")
+    new = Entry(name, size, crc32, *done, time, run, series, resumable, score, rule)
     link = partial(_link, directory.removeprefix("file://"), name) if is_latest else None
     return manifest.add(directory, new, rename, choose_old, link)
 
@@ -98,7 +94,9 @@ def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
     listed = reversed(manifest.read(target.directory))
     entry = next(e for e in listed if (e.run, e.name) == (target.run, target.name))
     meta = {"epoch": entry.epoch, "iter": entry.iter}
-    target = target._replace(resumable=entry.resumable, taken=entry.time)
+    target = target._replace(
+        resumable=entry.resumable, taken=datetime.datetime.fromisoformat(entry.time)
+    )
     return record(target, meta, choose_old, entry.size, entry.crc32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import warnings
 from collections.abc import Callable
@@ -174,7 +175,7 @@ class CheckpointWriter(Hook):
             is_final: Whether ``on_saved`` is called: no other file will replace this one.
         """
         strategy, background = trainer.strategy, self._background
-        target = target._replace(taken=checkpoints.now())
+        target = target._replace(taken=datetime.datetime.now())
         written: list[str] = []
 
         def report(old: list[str]) -> None:
