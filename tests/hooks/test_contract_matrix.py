@@ -27,7 +27,7 @@ REFUSES = {
     ("GradientCumulativeOptimizerHook", "manual"): "does backward and step itself",
     ("GradientCumulativeFp16OptimizerHook", "manual"): "does backward and step itself",
     # one iteration is too short for their schedules
-    ("CosineAnnealingCooldownLrUpdaterHook", "fast"): "less than the run has",
+    ("CosineAnnealingCooldownLrUpdaterHook", "fast"): "must be less than the run's length",
     ("YOLOXLrUpdaterHook", "fast"): "leave none of 1",
     ("CyclicMomentumUpdaterHook", "fast"): "more than the run has",
     ("ProfilerHook", "fast"): "the run has 1 iterations",
