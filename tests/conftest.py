@@ -39,6 +39,9 @@ def _alone_again() -> Iterator[None]:
     ranks = ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "WORLD_SIZE")
     for name in (*ranks, "PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
         os.environ.pop(name, None)
+    mlflow = sys.modules.get("mlflow")
+    if mlflow is not None:  # Lightning's MLFlowLogger sets it for the whole process
+        mlflow.set_tracking_uri(None)
 
 
 @pytest.fixture
