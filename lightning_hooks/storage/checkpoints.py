@@ -30,7 +30,7 @@ class Target(NamedTuple):
     score: float | None = None
     rule: str | None = None
     taken: datetime.datetime | None = None
-    """When its contents were taken; None for when it is listed."""
+    """The moment at which its contents were taken; None for that of its listing."""
 
 
 def save(

@@ -102,7 +102,7 @@ class EvalHook(TimedEvaluation):
     metric: Metric | MetricCollection | None = None
     _warned_of: Sequence[str] = ()
     _logged_keys: Set[str] = frozenset()
-    """What the module has logged in validations."""
+    """Values that the module has logged in validations."""
 
     def __init__(
         self,
