@@ -53,11 +53,10 @@ class LogBuffer:
         self.val_history: OrderedDict[str, list[Any]] = OrderedDict()
         self.n_history: OrderedDict[str, list[int]] = OrderedDict()
         self.output: OrderedDict[str, Any] = OrderedDict()
-        self.ready = False
         self.averages: dict[str, float] = {}  # in ``output``, and no results of other hooks
         self.shown: dict[str, Any] = {}  # in ``output`` of late, for Lightning's callbacks
         self._iterations: dict[str, list[int]] = {}
-        self.was_logged = False  # since something came into the output
+        self.ready = self.was_logged = False  # the second: since something came into the output
         self.loss_names: frozenset[str] = frozenset()  # of copies, which windows leave out
         self.progress = SimpleNamespace(completed=0) if progress is None else progress
         self._taken: dict[str, Any] = {}
@@ -85,8 +84,7 @@ class LogBuffer:
             count: The weight of the step, usually its number of samples.
 
         Raises:
-            TypeError: if a value is no number.
-            OverflowError: if a value is too large for a float.
+            TypeError, OverflowError: if a value is no number, or too large for a float.
         """
         # this runs in each step: the usual types have a short way
         if type(vars) is not dict and not isinstance(vars, Mapping):
@@ -94,7 +92,9 @@ class LogBuffer:
         now = self.progress.completed
         for key, value in vars.items():
             is_tensor = type(value) is not float and isinstance(value, torch.Tensor)
-            if not is_tensor and type(value) is not float:
+            if is_tensor:
+                value = value.detach() if value.requires_grad else value
+            elif type(value) is not float:
                 value = averageable(key, value)
             try:
                 values, counts = self.val_history[key], self.n_history[key]
@@ -104,7 +104,7 @@ class LogBuffer:
                 values = self.val_history.setdefault(key, [])
                 counts = self.n_history.setdefault(key, [])
                 iterations = self._iterations.setdefault(key, [])
-            values.append(value.detach() if is_tensor and value.requires_grad else value)
+            values.append(value)
             counts.append(count)
             iterations.append(now)
             if is_tensor and len(values) % MAX_UNREAD == 0:
@@ -186,8 +186,8 @@ class LogBuffer:
     def showing(self, averages: dict[str, float], results: Mapping[str, Any]) -> Iterator[None]:
         """Show ``averages`` and ``results`` as the output, within the block."""
         before = self.output, self.averages, self.ready
-        self.output = OrderedDict({**results, **averages})
-        self.averages, self.ready = averages, True
+        output = OrderedDict({**results, **averages})
+        self.output, self.averages, self.ready = output, averages, True
         try:
             yield
         finally:
