@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from numbers import Real
-from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -251,24 +250,26 @@ class LogBuffer:
 
     def _read(self, lengths: Mapping[str, int]) -> None:
         """Replace the tensors among the last values by numbers, with one copy per device."""
-        places = [
-            (values, index)
-            for key, length in lengths.items()
-            for values in (self.val_history[key],)
-            for index in range(max(len(values) - length, 0), len(values))
-            if type(values[index]) is not float and isinstance(values[index], torch.Tensor)
-        ]
-        if places:
-            numbers = _numbers([values[index] for values, index in places])
-            for (values, index), number in zip(places, numbers, strict=True):
-                values[index] = number
+        tails = {key: self.val_history[key][-length:] for key, length in lengths.items() if length}
+        tensors = [v for tail in tails.values() for v in tail if _is_tensor(v)]
+        if tensors:
+            numbers = iter(_numbers(tensors))
+            for key, tail in tails.items():
+                read = [next(numbers) if _is_tensor(value) else value for value in tail]
+                self.val_history[key][-len(tail) :] = read
+
+
+def _is_tensor(value: Any) -> bool:
+    return type(value) is not float and isinstance(value, torch.Tensor)
 
 
 def _numbers(tensors: list[torch.Tensor]) -> list[float]:
     """Return the number in each tensor, or their mean, with one copy per device."""
-    kinds = {*map(attrgetter("device", "dtype", "ndim"), tensors)}
-    if len(kinds) == 1 and not tensors[0].ndim:  # nearly always
-        return torch.stack(tensors).tolist()
+    if len({tensor.dtype for tensor in tensors}) == 1:
+        with contextlib.suppress(RuntimeError):  # of several devices or shapes
+            stacked = torch.stack(tensors)
+            if stacked.ndim == 1:  # nearly always
+                return stacked.tolist()
     numbers = [0.0] * len(tensors)
     for device in dict.fromkeys(tensor.device for tensor in tensors):
         here = [index for index, tensor in enumerate(tensors) if tensor.device == device]
