@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import pkgutil
@@ -28,19 +27,6 @@ def in_a_fresh_process(program: str) -> Any:
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
-
-
-def test_tools_that_read_the_code_find_the_same_names() -> None:
-    tree = ast.parse(Path(lightning_hooks.__file__).read_text(encoding="utf-8"))
-    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    read = {
-        alias.asname: (node.module, alias.name)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    packages = {name: ("lightning_hooks", name) for name in PUBLIC if name not in HOMES}
-    assert read == packages | {name: (module, name) for name, module in HOMES.items()}
 
 
 def test_every_name_is_there() -> None:

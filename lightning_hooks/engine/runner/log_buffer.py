@@ -273,7 +273,8 @@ def _numbers(tensors: list[torch.Tensor]) -> list[float]:
     numbers = [0.0] * len(tensors)
     for device in dict.fromkeys(tensor.device for tensor in tensors):
         here = [index for index, tensor in enumerate(tensors) if tensor.device == device]
-        scalars = [_scalar(tensors[index]) for index in here]
+        found = [tensors[index] for index in here]
+        scalars = [t.reshape(()) if t.numel() == 1 else t.float().mean() for t in found]
         if len({scalar.dtype for scalar in scalars}) > 1:
             # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
             wide = torch.float64 if device.type != "mps" else torch.float32
@@ -286,10 +287,6 @@ def _numbers(tensors: list[torch.Tensor]) -> list[float]:
 def _are_equal(a: float, b: float) -> bool:
     """Whether two averages are of the same losses; one was divided and multiplied again."""
     return math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))
-
-
-def _scalar(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(()) if tensor.numel() == 1 else tensor.float().mean()
 
 
 def _mean(values: list[Any], counts: list[int]) -> float:

@@ -1,0 +1,107 @@
+# The public names, each with its module; at run time _exports reads them from this file.
+
+from lightning_hooks import schedules as schedules, standin as standin
+from lightning_hooks.adapter import HookAdapter as HookAdapter
+from lightning_hooks.config.full_config import hooks_from_config as hooks_from_config
+from lightning_hooks.config.training_hooks import register_training_hooks as register_training_hooks
+from lightning_hooks.engine.hook import Hook as Hook
+from lightning_hooks.engine.points import Point as Point
+from lightning_hooks.engine.priority import Priority as Priority, get_priority as get_priority
+from lightning_hooks.engine.registry import (
+    HOOKS as HOOKS,
+    Registry as Registry,
+    build_from_cfg as build_from_cfg,
+)
+from lightning_hooks.engine.runner.log_buffer import LogBuffer as LogBuffer
+from lightning_hooks.engine.runner.runner import Runner as Runner
+from lightning_hooks.hooks.averaging.ema import EMAHook as EMAHook
+from lightning_hooks.hooks.averaging.mmdet import (
+    BaseEMAHook as BaseEMAHook,
+    ExpMomentumEMAHook as ExpMomentumEMAHook,
+    LinearMomentumEMAHook as LinearMomentumEMAHook,
+)
+from lightning_hooks.hooks.averaging.mmengine import (
+    MomentumAnnealingEMAHook as MomentumAnnealingEMAHook,
+    StochasticWeightAverageHook as StochasticWeightAverageHook,
+)
+from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats as update_bn_stats
+from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook as PreciseBNHook
+from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook as CheckpointHook
+from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
+from lightning_hooks.hooks.empty_cache import EmptyCacheHook as EmptyCacheHook
+from lightning_hooks.hooks.evaluation.best_checkpoint import (
+    BestCheckpointHook as BestCheckpointHook,
+)
+from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook as DistEvalHook
+from lightning_hooks.hooks.evaluation.eval import EvalHook as EvalHook
+from lightning_hooks.hooks.invalid_loss.batch_dump import load_batch as load_batch
+from lightning_hooks.hooks.invalid_loss.check import (
+    CheckInvalidLossHook as CheckInvalidLossHook,
+    InvalidLossError as InvalidLossError,
+)
+from lightning_hooks.hooks.optimizer.accumulation import (
+    GradientCumulativeOptimizerHook as GradientCumulativeOptimizerHook,
+)
+from lightning_hooks.hooks.optimizer.fp16 import (
+    Fp16OptimizerHook as Fp16OptimizerHook,
+    GradientCumulativeFp16OptimizerHook as GradientCumulativeFp16OptimizerHook,
+)
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook as OptimizerHook
+from lightning_hooks.hooks.profiling.iter_timer import IterTimerHook as IterTimerHook
+from lightning_hooks.hooks.profiling.profiler import ProfilerHook as ProfilerHook
+from lightning_hooks.hooks.profiling.step_time import StepTimeHook as StepTimeHook
+from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
+from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
+from lightning_hooks.hooks.updaters.lr import LrUpdaterHook as LrUpdaterHook
+from lightning_hooks.hooks.updaters.lr_anneal import (
+    CosineAnnealingCooldownLrUpdaterHook as CosineAnnealingCooldownLrUpdaterHook,
+    CosineAnnealingLrUpdaterHook as CosineAnnealingLrUpdaterHook,
+    CosineRestartLrUpdaterHook as CosineRestartLrUpdaterHook,
+    FlatCosineAnnealingLrUpdaterHook as FlatCosineAnnealingLrUpdaterHook,
+    LinearAnnealingLrUpdaterHook as LinearAnnealingLrUpdaterHook,
+    YOLOXLrUpdaterHook as YOLOXLrUpdaterHook,
+)
+from lightning_hooks.hooks.updaters.lr_cyclic import (
+    CyclicLrUpdaterHook as CyclicLrUpdaterHook,
+    OneCycleLrUpdaterHook as OneCycleLrUpdaterHook,
+)
+from lightning_hooks.hooks.updaters.lr_decay import (
+    ExpLrUpdaterHook as ExpLrUpdaterHook,
+    FixedLrUpdaterHook as FixedLrUpdaterHook,
+    InvLrUpdaterHook as InvLrUpdaterHook,
+    MultiStageLrUpdaterHook as MultiStageLrUpdaterHook,
+    PolyLrUpdaterHook as PolyLrUpdaterHook,
+    StepLrUpdaterHook as StepLrUpdaterHook,
+)
+from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook as MomentumUpdaterHook
+from lightning_hooks.hooks.updaters.momentum_policies import (
+    CosineAnnealingMomentumUpdaterHook as CosineAnnealingMomentumUpdaterHook,
+    CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,
+    ExpMomentumUpdaterHook as ExpMomentumUpdaterHook,
+    FixedMomentumUpdaterHook as FixedMomentumUpdaterHook,
+    InvMomentumUpdaterHook as InvMomentumUpdaterHook,
+    LinearAnnealingMomentumUpdaterHook as LinearAnnealingMomentumUpdaterHook,
+    OneCycleMomentumUpdaterHook as OneCycleMomentumUpdaterHook,
+    PolyMomentumUpdaterHook as PolyMomentumUpdaterHook,
+    StepMomentumUpdaterHook as StepMomentumUpdaterHook,
+)
+from lightning_hooks.loggers.base import LoggerHook as LoggerHook
+from lightning_hooks.loggers.discontinued import (
+    PaviLoggerHook as PaviLoggerHook,
+    SegmindLoggerHook as SegmindLoggerHook,
+)
+from lightning_hooks.loggers.lightning_logger import LightningLoggerHook as LightningLoggerHook
+from lightning_hooks.loggers.text import TextLoggerHook as TextLoggerHook
+from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearMLLoggerHook
+from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook
+from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook as MlflowLoggerHook
+from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
+from lightning_hooks.loggers.trackers.tensorboard import (
+    TensorboardLoggerHook as TensorboardLoggerHook,
+)
+from lightning_hooks.loggers.trackers.visdom import VisdomLoggerHook as VisdomLoggerHook
+from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook as WandbLoggerHook
+from lightning_hooks.storage.earlier_files import newest_valid as newest_valid
+from lightning_hooks.train_step import TrainStepModule as TrainStepModule
+
+__version__: str
