@@ -10,12 +10,15 @@ INSTALLED := .venv/.installed
 # visdom has no wheel, and its build imports what setuptools 81 has dropped; pip 25.3 renamed this
 OLD_BUILD := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
+# mmcv-lite without what it asks for: the stand-in reads its files, and OpenCV needs no window here
 # torch first and alone: beside it, a pin of an old setuptools would make pip take an older torch
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -c constraints.txt torch
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -c constraints.txt opencv-python-headless
+	$(BIN)/pip install -c constraints.txt --no-deps mmcv-lite
 	$(OLD_BUILD) $(BIN)/pip wheel --no-deps -w build/visdom -c constraints.txt visdom
 	$(BIN)/pip install -c constraints.txt build/visdom/visdom-*.whl
 	touch $@

@@ -8,8 +8,14 @@
     from mmcv.runner import HOOKS, EpochBasedRunner
 
 or, for a whole script, ``python -m lightning_hooks.standin train.py config.py``. An installed mmcv
-1.x takes precedence; to mmcv 2.x only the names that it has lost are added.
-:mod:`lightning_hooks.standin.names` lists the names.
+1.x takes precedence. :mod:`lightning_hooks.standin.names` lists the names.
+
+mmcv's layers, images and videos come from OpenMMLab's own wheel, whose files have the same code as
+mmcv 1.7.2: ``pip install 'lightning-hooks[openmmlab]'``. On machines without libGL, install OpenCV
+without windows, and the wheel without what it asks for, which the stand-in does not need::
+
+    pip install opencv-python-headless pillow
+    pip install --no-deps mmcv-lite==2.2.0
 """
 
 from lightning_hooks.standin.installation import install as install

@@ -1,15 +1,19 @@
-"""Import mmcv's modules: a finder for the end of ``sys.meta_path``, and lazy modules."""
+"""Import mmcv's modules: a finder for ``sys.meta_path``, and lazy modules."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed
+from lightning_hooks.standin.lite.loader import LiteLoader
+from lightning_hooks.standin.lite.names import LITE, LITE_PACKAGES, LITE_VERSION, NEEDS_LITE
 from lightning_hooks.standin.names import PACKAGES, names_of
 from lightning_hooks.standin.refused import hint_for
 
@@ -25,14 +29,54 @@ class _Loader(importlib.abc.Loader):
             parent, _, last = spec.name.rpartition(".")
             # without name=: `from mmcv.runner import X` would replace the message by its own
             raise ModuleNotFoundError(hint_for(parent, last))
+        if spec.name in LITE:
+            raise ModuleNotFoundError(f"{spec.name}: {NEEDS_LITE}")
         return StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Do nothing: names are looked up on access."""
 
 
+class _FileLoader(LiteLoader):
+    """Load a module from mmcv-lite's file, once in a process, whoever installs and uninstalls."""
+
+    loaded: ClassVar[dict[str, types.ModuleType]] = {}
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        """Make an empty module, or return the one loaded before."""
+        return self.loaded.get(spec.name) or StandinModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Run the file; names that the table has of ours replace the file's."""
+        name = module.__name__
+        if name in self.loaded:  # a package's modules came in with it, and do so again
+            below = {n: m for n, m in self.loaded.items() if n.startswith(f"{name}.")}
+            sys.modules.update(below)
+            return
+        super().exec_module(module)
+        ours = {n: source for n, source in names_of(name).items() if source.module not in LITE}
+        for replaced in ours.keys() & vars(module).keys():
+            setattr(module, replaced, ours[replaced].load())
+        public = {n for n, source in ours.items() if source.is_public}
+        starred = {n for n in vars(module)["__all__"] if n in names_of(name)}
+        vars(module)["__all__"] = sorted(public | starred)
+        self.loaded[name] = module
+
+
 class Finder(importlib.abc.MetaPathFinder):
-    """Find ``mmcv`` and its submodules, after all other finders."""
+    """Find ``mmcv`` and its submodules.
+
+    Args:
+        beside_mmcv_2: Leave ``mmcv`` to an installed mmcv 2.x, and find only the modules that it
+            has lost.
+    """
+
+    def __init__(self, beside_mmcv_2: bool = False) -> None:
+        self.beside_mmcv_2 = beside_mmcv_2
+
+    def installed(self) -> InstalledMmcv | None:
+        """Return the mmcv that the other finders find."""
+        return find_installed(one for one in sys.meta_path if one is not self)
 
     def find_spec(
         self,
@@ -43,13 +87,41 @@ class Finder(importlib.abc.MetaPathFinder):
         """Return a spec for a module of mmcv; loading one that is not offered raises an error."""
         if fullname.partition(".")[0] != "mmcv":
             return None
-        top = sys.modules.get("mmcv")
-        real = not (top is None or isinstance(top, StandinModule))
-        # mmcv 1.x is complete; 2.x gets the modules that it has lost
-        if real and not (has_lost_names(top) and fullname in PACKAGES):
+        if fullname == "mmcv":
+            installed = self.installed()
+            if installed is not None and (self.beside_mmcv_2 or not installed.is_2):
+                return None
+        elif not isinstance(sys.modules.get("mmcv"), StandinModule) and not (
+            self.beside_mmcv_2 and fullname in PACKAGES
+        ):
             return None
+        elif fullname in LITE or fullname in LITE_PACKAGES:
+            installed = self.installed()
+            if installed is not None and installed.is_2:
+                return self._file_spec(fullname, installed)
         return importlib.machinery.ModuleSpec(
             fullname, _Loader(), origin="lightning_hooks", is_package=True
+        )
+
+    def _file_spec(
+        self, fullname: str, installed: InstalledMmcv
+    ) -> importlib.machinery.ModuleSpec | None:
+        if installed.version != LITE_VERSION:
+            raise ImportError(
+                f"{fullname}: mmcv {installed.version} is installed in {installed.folder}, and "
+                f"this lightning_hooks reads the files of {LITE_VERSION}: "
+                f"pip install --no-deps mmcv-lite=={LITE_VERSION}"
+            )
+        parts = fullname.split(".")[1:]
+        if fullname in LITE_PACKAGES:
+            file = installed.folder.joinpath(*parts, "__init__.py")
+        else:
+            file = installed.folder.joinpath(*parts).with_suffix(".py")
+        return importlib.util.spec_from_file_location(
+            fullname,
+            file,
+            loader=_FileLoader(fullname, str(file)),
+            submodule_search_locations=[] if fullname in LITE_PACKAGES else None,
         )
 
 
@@ -68,7 +140,8 @@ class StandinModule(types.ModuleType):
 
     def __getattr__(self, attribute: str) -> Any:
         names = names_of(self.__name__)
-        if attribute in names:
+        # a file that is being loaded may import itself in a circle
+        if attribute in names and names[attribute].module != self.__name__:
             try:
                 value = names[attribute].load()
             except AttributeError as error:  # import would report it as a missing name

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.machinery
-import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from lightning_hooks.standin.finder import Finder, StandinModule, has_lost_names
+from lightning_hooks.standin.installed_mmcv import find_installed
 from lightning_hooks.standin.names import names_of
 
 __all__ = ["install", "installed", "uninstall"]
@@ -20,15 +18,32 @@ PATCHED = ("mmcv", "mmcv.utils", "mmcv.cnn")
 """Modules that mmcv 2.x has with fewer names."""
 
 
-def install() -> None:
+def install(*, beside_mmcv_2: bool = False) -> None:
     """Make ``mmcv`` 1.x importable; a second call changes nothing.
 
-    A finder is appended to ``sys.meta_path``, so that an installed mmcv is found first. Names that
-    mmcv 2.x has lost are added to its modules.
+    An installed mmcv 1.x takes precedence. Where mmcv-lite or mmcv 2.x is installed, ``mmcv`` is
+    1.x all the same: its layers, images and videos come from the files of mmcv-lite 2.2.0, its
+    compiled operators from those of an mmcv 2.x that has them.
+
+    Args:
+        beside_mmcv_2: Leave ``mmcv`` to an installed mmcv 2.x, and add the names that it has lost.
+
+    Raises:
+        ImportError: if mmcv 2.x has been imported before, and is not to be left as it is.
     """
-    if _finder() is None:
-        sys.meta_path.append(Finder())
+    if _finder() is not None:
+        return
+    imported: Any = sys.modules.get("mmcv")
+    if beside_mmcv_2:
+        sys.meta_path.append(Finder(beside_mmcv_2=True))
         _fill_mmcv_2()
+    elif has_lost_names(imported):
+        raise ImportError(
+            f"mmcv {imported.__version__} has been imported already: call standin.install() "
+            "before, or standin.install(beside_mmcv_2=True) to add to it what it has lost"
+        )
+    else:
+        sys.meta_path.insert(0, Finder())
 
 
 def uninstall() -> None:
@@ -44,7 +59,8 @@ def uninstall() -> None:
         if isinstance(module, StandinModule):
             del sys.modules[name]
             parent, _, last = name.rpartition(".")
-            vars(sys.modules.get(parent, module)).pop(last, None)
+            if not isinstance(sys.modules.get(parent, module), StandinModule):  # of mmcv 2.x
+                vars(sys.modules[parent]).pop(last, None)
     for name in PATCHED:
         found: Any = vars(sys.modules[name]) if name in sys.modules else {}
         if getattr(found.get("__getattr__"), "of_standin", False):
@@ -84,12 +100,8 @@ def _is_mmcv_2() -> bool:
     """Return whether the installed mmcv is 2.x, without importing it."""
     if "mmcv" in sys.modules:
         return has_lost_names(sys.modules["mmcv"])
-    spec = importlib.machinery.PathFinder.find_spec("mmcv")
-    for directory in (spec.submodule_search_locations or []) if spec else []:
-        file = Path(directory) / "version.py"
-        if file.is_file():
-            return re.search(r"__version__\s*=\s*['\"][2-9]", file.read_text()) is not None
-    return False
+    installed = find_installed(sys.meta_path[:-1])
+    return installed is not None and installed.is_2
 
 
 def _lookup_in(name: str) -> Any:

@@ -10,6 +10,7 @@ import functools
 import importlib
 from typing import Any, NamedTuple
 
+from lightning_hooks.standin.lite.names import LITE
 from lightning_hooks.standin.reexports import BORROWED
 
 __all__ = ["PACKAGES", "TABLE", "Source", "names_of"]
@@ -188,76 +189,42 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.fileio.handlers.yaml_handler": {f"{STANDIN}.fileio.io": "YamlHandler"},
     "mmcv.fileio.io": {f"{STANDIN}.fileio.io": "dump file_handlers load register_handler"},
     "mmcv.fileio.parse": {f"{STANDIN}.fileio.io": "dict_from_file list_from_file"},
-    # -- mmcv.cnn, mmcv.image ------------------------------------------------------------------
+    # -- mmcv.cnn: the rest of it is in LITE ------------------------------------------------------
     "mmcv.cnn.builder": {f"{STANDIN}.cnn.registries": "MODELS build_model_from_cfg"},
-    "mmcv.cnn.bricks.activation": {
-        f"{STANDIN}.cnn.layers": "Clamp build_activation_layer",
-        "torch.nn": "GELU",
-    },
-    "mmcv.cnn.bricks.conv": {f"{STANDIN}.cnn.bricks": "build_conv_layer"},
-    "mmcv.cnn.bricks.conv2d_adaptive_padding": {f"{STANDIN}.cnn.bricks": "Conv2dAdaptivePadding"},
-    "mmcv.cnn.bricks.conv_ws": {f"{STANDIN}.cnn.bricks": "ConvWS2d conv_ws_2d"},
-    "mmcv.cnn.bricks.depthwise_separable_conv_module": {
-        f"{STANDIN}.cnn.bricks": "DepthwiseSeparableConvModule"
-    },
-    "mmcv.cnn.bricks.conv_module": {f"{STANDIN}.cnn.bricks": "ConvModule"},
-    "mmcv.cnn.bricks.drop": {f"{STANDIN}.cnn.layers": "DropPath Dropout build_dropout drop_path"},
-    "mmcv.cnn.bricks.hsigmoid": {f"{STANDIN}.cnn.layers": "HSigmoid"},
-    "mmcv.cnn.bricks.hswish": {f"{STANDIN}.cnn.layers": "HSwish"},
-    "mmcv.cnn.bricks.norm": {f"{STANDIN}.cnn.norm": "build_norm_layer is_norm infer_abbr"},
-    "mmcv.cnn.bricks.padding": {f"{STANDIN}.cnn.conv_module": "build_padding_layer"},
-    "mmcv.cnn.bricks.plugin": {f"{STANDIN}.cnn.bricks": "build_plugin_layer"},
     "mmcv.cnn.bricks.registry": {
-        f"{STANDIN}.cnn.registries": "ATTENTION FEEDFORWARD_NETWORK POSITIONAL_ENCODING "
-        "TRANSFORMER_LAYER TRANSFORMER_LAYER_SEQUENCE",
-        # those that have layers, from the modules that register them
-        f"{STANDIN}.cnn.layers": "ACTIVATION_LAYERS DROPOUT_LAYERS",
-        f"{STANDIN}.cnn.norm": "NORM_LAYERS",
-        f"{STANDIN}.cnn.conv_module": "PADDING_LAYERS",
-        f"{STANDIN}.cnn.bricks": "CONV_LAYERS PLUGIN_LAYERS UPSAMPLE_LAYERS",
+        f"{STANDIN}.cnn.registries": "ACTIVATION_LAYERS ATTENTION CONV_LAYERS DROPOUT_LAYERS "
+        "FEEDFORWARD_NETWORK NORM_LAYERS PADDING_LAYERS PLUGIN_LAYERS POSITIONAL_ENCODING "
+        "TRANSFORMER_LAYER TRANSFORMER_LAYER_SEQUENCE UPSAMPLE_LAYERS",
     },
-    "mmcv.cnn.bricks.scale": {f"{STANDIN}.cnn.layers": "Scale"},
-    "mmcv.cnn.bricks.swish": {f"{STANDIN}.cnn.layers": "Swish"},
-    "mmcv.cnn.bricks.upsample": {f"{STANDIN}.cnn.bricks": "PixelShufflePack build_upsample_layer"},
-    "mmcv.cnn.bricks.wrappers": {
-        f"{STANDIN}.cnn.empty_tensors": "NewEmptyTensorOp obsolete_torch_version",
-        "torch.nn": "Conv2d Conv3d ConvTranspose2d ConvTranspose3d Linear MaxPool2d MaxPool3d",
+    "mmcv.cnn.bricks.transformer": {
+        f"{STANDIN}.cnn.registries": "build_attention build_feedforward_network "
+        "build_positional_encoding build_transformer_layer build_transformer_layer_sequence"
     },
-    "mmcv.cnn.utils.fuse_conv_bn": {f"{STANDIN}.cnn.bricks": "fuse_conv_bn"},
-    "mmcv.cnn.utils.sync_bn": {f"{STANDIN}.cnn.bricks": "revert_sync_batchnorm"},
-    "mmcv.cnn.vgg": {f"{STANDIN}.cnn.vgg": "VGG"},
+    "mmcv.cnn.utils.sync_bn": {f"{STANDIN}.cnn.sync_bn": "revert_sync_batchnorm"},
     "mmcv.cnn.utils.weight_init": {
         f"{STANDIN}.cnn.initializers": "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit "
         "KaimingInit NormalInit PretrainedInit TruncNormalInit UniformInit XavierInit "
         "bias_init_with_prob caffe2_xavier_init constant_init initialize kaiming_init normal_init "
         "trunc_normal_init uniform_init xavier_init trunc_normal_",
     },
-    "mmcv.image.colorspace": {
-        f"{STANDIN}.image.colour": "bgr2gray bgr2hls bgr2hsv bgr2rgb gray2bgr gray2rgb hls2bgr "
-        "hsv2bgr imconvert rgb2bgr rgb2gray"
-    },
-    "mmcv.image.geometric": {
-        f"{STANDIN}.image.geometric": "bbox_clip bbox_scaling imcrop imflip imflip_ impad "
-        "impad_to_multiple imrotate",
-        f"{STANDIN}.image.resize": "imrescale imresize imresize_like imresize_to_multiple "
-        "rescale_size",
-    },
-    "mmcv.image.io": {
-        f"{STANDIN}.image.io": "imfrombytes imread imwrite supported_backends use_backend"
-    },
-    "mmcv.image.misc": {f"{STANDIN}.image.colour": "tensor2imgs"},
-    "mmcv.image.photometric": {
-        f"{STANDIN}.image.colour": "imdenormalize iminvert imnormalize imnormalize_ lut_transform"
-    },
-    # -- mmcv.arraymisc, mmcv.device -------------------------------------------------------------
-    "mmcv.arraymisc.quantization": {f"{STANDIN}.image.colour": "dequantize quantize"},
+    # -- mmcv.device -----------------------------------------------------------------------------
     "mmcv.device.utils": {f"{STANDIN}.utils.env": "get_device"},
 }
+for _module, _names in LITE.items():
+    TABLE[_module] = {_module: _names, **TABLE.get(_module, {})}
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(TABLE, ()),
     **{package: (package,) for package in (module.rpartition(".")[0] for module in TABLE)},
-    "mmcv": ("mmcv.utils", "mmcv.fileio", "mmcv.image", "mmcv.arraymisc", "mmcv.version"),
+    "mmcv": (
+        "mmcv.utils",
+        "mmcv.fileio",
+        "mmcv.image",
+        "mmcv.video",
+        "mmcv.visualization",
+        "mmcv.arraymisc",
+        "mmcv.version",
+    ),
 }
 """All modules, with the packages whose modules' names they include."""
 

@@ -14,8 +14,6 @@ from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["NOT_OFFERED", "advice_for", "hint_for", "placeholder"]
 
-_VISION = "take torchvision.transforms.v2 or albumentations"
-
 _REFUSED = (
     (
         "mmcv.ops mmcv.utils.load_ext mmcv.utils.ext_loader.load_ext",
@@ -23,24 +21,6 @@ _REFUSED = (
         "(nms, roi_align, deform_conv2d, sigmoid_focal_loss, ...), or install mmcv 2.x beside the "
         "stand-in (`pip install -U openmim && mim install mmcv`), which has them; the stand-in "
         "adds the names that 2.x lacks",
-    ),
-    (
-        "mmcv.video mmcv.Cache mmcv.VideoReader mmcv.concat_video mmcv.convert_video "
-        "mmcv.cut_video mmcv.frames2video mmcv.resize_video",
-        "mmcv's video tools are not offered by the stand-in: take torchvision.io or PyAV",
-    ),
-    (
-        "mmcv.dequantize_flow mmcv.flow_from_bytes mmcv.flow_warp mmcv.flowread mmcv.flowwrite "
-        "mmcv.quantize_flow mmcv.sparse_flow_from_bytes mmcv.flow2rgb mmcv.flowshow "
-        "mmcv.make_color_wheel",
-        "mmcv's optical flow tools are not offered by the stand-in: take "
-        "cv2.readOpticalFlow, cv2.writeOpticalFlow and torchvision.utils.flow_to_image",
-    ),
-    (
-        "mmcv.visualization mmcv.Color mmcv.color_val mmcv.imshow mmcv.imshow_bboxes "
-        "mmcv.imshow_det_bboxes",
-        "mmcv's drawing is not offered by the stand-in: take matplotlib, or "
-        "torchvision.utils.draw_bounding_boxes",
     ),
     ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
     (
@@ -52,48 +32,6 @@ _REFUSED = (
         "mmcv.device.scatter_gather mmcv.runner.ipu",
         "mmcv's other devices are not offered by the stand-in: Lightning has its own. "
         'Give the runner trainer_kwargs=dict(accelerator="mps"), or take mmcv.parallel',
-    ),
-    (
-        "mmcv.adjust_brightness mmcv.adjust_color mmcv.adjust_contrast mmcv.adjust_hue "
-        "mmcv.adjust_lighting mmcv.adjust_sharpness mmcv.auto_contrast mmcv.clahe mmcv.cutout "
-        "mmcv.imequalize mmcv.imshear mmcv.imtranslate mmcv.posterize mmcv.solarize",
-        f"this change of images is not offered by the stand-in: {_VISION}",
-    ),
-    (
-        "mmcv.bgr2ycbcr mmcv.rgb2ycbcr mmcv.ycbcr2bgr mmcv.ycbcr2rgb "
-        "mmcv.image.colorspace.convert_color_factory",
-        'this conversion is not offered by the stand-in: take mmcv.imconvert(img, "bgr", "ycrcb") '
-        "or skimage.color.rgb2ycbcr",
-    ),
-    (
-        "mmcv.cnn.AlexNet mmcv.cnn.ResNet mmcv.cnn.alexnet mmcv.cnn.resnet "
-        "mmcv.cnn.make_res_layer mmcv.cnn.make_vgg_layer",
-        "mmcv's own networks but VGG are not offered by the stand-in: take torchvision.models "
-        "or timm",
-    ),
-    (
-        "mmcv.cnn.bricks.transformer",
-        "mmcv's transformer layers are not offered by the stand-in: take "
-        "torch.nn.MultiheadAttention and torch.nn.TransformerEncoderLayer, or copy the "
-        "file into your project (it needs nothing that is missing here)",
-    ),
-    (
-        "mmcv.cnn.ContextBlock mmcv.cnn.ConvAWS2d mmcv.cnn.GeneralizedAttention "
-        "mmcv.cnn.NonLocal1d mmcv.cnn.NonLocal2d mmcv.cnn.NonLocal3d "
-        "mmcv.cnn.bricks.context_block mmcv.cnn.bricks.generalized_attention "
-        "mmcv.cnn.bricks.non_local",
-        "this layer is not offered by the stand-in: copy its file of mmcv into your project (it "
-        "needs nothing that is missing here)",
-    ),
-    (
-        "mmcv.cnn.rfsearch mmcv.cnn.Conv2dRFSearchOp mmcv.cnn.RFSearchHook",
-        "mmcv's search of receptive fields is not offered by the stand-in: copy mmcv/cnn/rfsearch "
-        "into your project (it needs nothing that is missing here)",
-    ),
-    (
-        "mmcv.cnn.get_model_complexity_info mmcv.cnn.utils.flops_counter",
-        "mmcv's counting of operations is not offered by the stand-in: take "
-        "torch.utils.flop_counter.FlopCounterMode or fvcore",
     ),
     (
         "mmcv.utils.config.add_args",

@@ -154,7 +154,8 @@ def test_uninstalling_leaves_nothing_behind() -> None:
         n for n in before if n.partition(".")[0] == "mmcv"
     }
     assert sys.meta_path == meta_path
-    assert importlib.util.find_spec("mmcv") is None
+    found = importlib.util.find_spec("mmcv")
+    assert found is None or found.origin != "lightning_hooks"  # mmcv-lite
     standin.uninstall()  # twice does no harm
 
 
@@ -199,9 +200,35 @@ def test_real_mmcv_wins(tmp_path: Path) -> None:
     )
 
 
+def test_mmcv_2_gives_way_if_it_has_not_been_imported(tmp_path: Path) -> None:
+    program = """
+    try:
+        import mmcv
+        standin.install()
+    except ImportError as error:
+        print(error)
+    for name in [name for name in sys.modules if name.startswith("mmcv")]:
+        del sys.modules[name]
+    standin.install()
+    import mmcv.runner
+    print(mmcv.__version__, mmcv.runner.Hook.__module__)
+    try:
+        from mmcv.cnn import ConvModule
+    except ImportError as error:
+        print(error)
+    """
+    lines = run_beside(tmp_path, "2.1.0", program).splitlines()
+    assert lines[0].startswith(
+        "mmcv 2.1.0 has been imported already: call standin.install() before"
+    )
+    assert lines[1] == "1.7.2 lightning_hooks.engine.hook"
+    assert lines[2].startswith("mmcv.cnn: mmcv 2.1.0 is installed in ")
+    assert lines[2].endswith("pip install --no-deps mmcv-lite==2.2.0")
+
+
 def test_beside_mmcv_2_only_what_it_has_lost_is_filled(tmp_path: Path) -> None:
     program = """
-    standin.install()
+    standin.install(beside_mmcv_2=True)
     import mmcv
     from mmcv.runner import Hook, build_runner
     from mmcv.utils import Registry, collect_env

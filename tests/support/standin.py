@@ -14,8 +14,15 @@ import torch
 from record_old_script import SCRIPT, results, run
 from torch import nn
 
+from lightning_hooks.standin.installed_mmcv import find_installed
+from lightning_hooks.standin.lite.names import LITE_VERSION
 from support.golden import assert_close
 from support.processes import Forks
+
+_INSTALLED = find_installed(sys.meta_path)
+needs_lite = pytest.mark.skipif(
+    _INSTALLED is None or _INSTALLED.version != LITE_VERSION, reason="mmcv-lite is not installed"
+)
 
 
 class Idle(nn.Module):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.machinery
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lightning_hooks import dialects
-from lightning_hooks.cli.check.project import files_of_module, is_importable
+from lightning_hooks.cli.check.project import is_importable
 from lightning_hooks.cli.check.source import Import
 from lightning_hooks.dialects.detect import PACKAGES
+from lightning_hooks.standin.installed_mmcv import find_installed
 from lightning_hooks.standin.names import PACKAGES as MODULES
 from lightning_hooks.standin.names import names_of
 from lightning_hooks.standin.refused import advice_for
@@ -40,27 +40,19 @@ class Mmcv(NamedTuple):
 
     @staticmethod
     def found() -> Mmcv:
-        """Look for an installed one, without importing it."""
-        spec = importlib.machinery.PathFinder.find_spec("mmcv")
-        for directory in (spec.submodule_search_locations or []) if spec else []:
-            file = Path(directory) / "version.py"
-            text = file.read_text(encoding="utf-8") if file.is_file() else ""
-            version = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text)
-            if version:
-                return Mmcv(version[1], Path(directory).parent)
-        return Mmcv()
+        """Look for an installed one, without importing it; the stand-in takes the place of 2.x."""
+        installed = find_installed([importlib.machinery.PathFinder])
+        if installed is None or installed.is_2:
+            return Mmcv()
+        return Mmcv(installed.version, installed.folder.parent)
 
     def missing(self, dotted: Sequence[str]) -> tuple[str, str] | None:
         """Return the problem of an mmcv import and its fix; None if the name exists.
 
-        Of an installed mmcv 2.x only the module is looked up, of 1.x nothing.
+        An installed mmcv 1.x is taken to have it.
         """
-        if dotted[0] != "mmcv":
+        if dotted[0] != "mmcv" or self.folder is not None:
             return None
-        if self.folder is not None:
-            is_module = len(list(files_of_module(self.folder, dotted))) > 1
-            if is_module or self.version.startswith("1."):
-                return None
         return _missing_of_standin(dotted)
 
     def is_excluded(self, name: str, bound: str) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
+from lightning_hooks.standin.cnn.base_module import Sequential
 from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
 
 __all__ = [
@@ -23,8 +21,12 @@ __all__ = [
     "TRANSFORMER_LAYER",
     "TRANSFORMER_LAYER_SEQUENCE",
     "UPSAMPLE_LAYERS",
-    "build_from_registry",
+    "build_attention",
+    "build_feedforward_network",
     "build_model_from_cfg",
+    "build_positional_encoding",
+    "build_transformer_layer",
+    "build_transformer_layer_sequence",
 ]
 
 ACTIVATION_LAYERS = Registry("activation layer", scope="mmcv")
@@ -34,7 +36,6 @@ NORM_LAYERS = Registry("norm layer", scope="mmcv")
 PADDING_LAYERS = Registry("padding layer", scope="mmcv")
 PLUGIN_LAYERS = Registry("plugin layer", scope="mmcv")
 UPSAMPLE_LAYERS = Registry("upsample layer", scope="mmcv")
-# of the transformer's parts there are none here, but projects register their own
 ATTENTION = Registry("attention", scope="mmcv")
 FEEDFORWARD_NETWORK = Registry("feed-forward Network", scope="mmcv")
 POSITIONAL_ENCODING = Registry("position encoding", scope="mmcv")
@@ -43,23 +44,35 @@ TRANSFORMER_LAYER_SEQUENCE = Registry("transformer-layers sequence", scope="mmcv
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Build a model; of a list of configs, a Sequential of them."""
+    """Build a model; of a list of configs, a Sequential of them, which initializes its parts."""
     if isinstance(cfg, list):
-        return nn.Sequential(*(build_from_cfg(one, registry, default_args) for one in cfg))
+        return Sequential(*(build_from_cfg(one, registry, default_args) for one in cfg))
     return build_from_cfg(cfg, registry, default_args)
 
 
 MODELS = Registry("model", build_func=build_model_from_cfg, scope="mmcv")
 
 
-def build_from_registry(registry: Registry, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    """Build a layer by its config, with positional arguments before."""
-    if not isinstance(cfg, Mapping):
-        raise TypeError(f"the config of a {registry.name} must be a dict, got {cfg!r}")
-    if "type" not in cfg:
-        raise KeyError(f'the config of a {registry.name} needs the key "type", got {dict(cfg)}')
-    rest = {key: value for key, value in cfg.items() if key != "type"}
-    cls = registry.get(cfg["type"])
-    if cls is None:
-        raise KeyError(f"Unrecognized {registry.name} {cfg['type']}")
-    return cls(*args, **kwargs, **rest)
+def build_positional_encoding(cfg: Any, default_args: Any = None) -> Any:
+    """Build a positional encoding by its config."""
+    return build_from_cfg(cfg, POSITIONAL_ENCODING, default_args)
+
+
+def build_attention(cfg: Any, default_args: Any = None) -> Any:
+    """Build an attention by its config."""
+    return build_from_cfg(cfg, ATTENTION, default_args)
+
+
+def build_feedforward_network(cfg: Any, default_args: Any = None) -> Any:
+    """Build a feed-forward network by its config."""
+    return build_from_cfg(cfg, FEEDFORWARD_NETWORK, default_args)
+
+
+def build_transformer_layer(cfg: Any, default_args: Any = None) -> Any:
+    """Build a transformer's layer by its config."""
+    return build_from_cfg(cfg, TRANSFORMER_LAYER, default_args)
+
+
+def build_transformer_layer_sequence(cfg: Any, default_args: Any = None) -> Any:
+    """Build a sequence of a transformer's layers by its config."""
+    return build_from_cfg(cfg, TRANSFORMER_LAYER_SEQUENCE, default_args)

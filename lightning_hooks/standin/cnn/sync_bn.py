@@ -1,0 +1,30 @@
+"""Turn a model with synchronized batch norms into one for a single process."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+__all__ = ["revert_sync_batchnorm"]
+
+
+class _AnyBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """A BatchNorm of inputs of any number of dimensions."""
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        """All are right."""
+
+
+def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
+    """Return a model whose SyncBatchNorms are ordinary BatchNorms of the same values."""
+    result = module
+    if isinstance(module, nn.SyncBatchNorm):
+        args = (module.num_features, module.eps, module.momentum, module.affine)
+        result = _AnyBatchNorm(*args, module.track_running_stats).train(module.training)
+        result._parameters.update(module._parameters)
+        result._buffers.update(module._buffers)
+        if hasattr(module, "qconfig"):  # of quantized models
+            result.qconfig = module.qconfig
+    for name, child in module.named_children():
+        result.add_module(name, revert_sync_batchnorm(child))
+    return result

@@ -1,1 +1,0 @@
-"""``mmcv.image``: reading, resizing and converting images."""

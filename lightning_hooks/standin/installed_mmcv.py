@@ -1,0 +1,44 @@
+"""Find the mmcv that is installed, without importing it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["InstalledMmcv", "find_installed"]
+
+_VERSION = re.compile(r"""^__version__\s*=\s*['"](.+?)['"]""", re.MULTILINE)
+
+
+class InstalledMmcv(NamedTuple):
+    """A package ``mmcv`` on the path: mmcv itself, mmcv-full, mmcv-lite, or a fork."""
+
+    folder: Path
+    version: str
+
+    @property
+    def is_2(self) -> bool:
+        """Whether it is mmcv 2.x or newer, which has lost the runners."""
+        major = self.version.partition(".")[0]
+        return major.isdigit() and int(major) >= 2
+
+
+def find_installed(finders: Iterable[Any]) -> InstalledMmcv | None:
+    """Return the installed mmcv, None if there is none.
+
+    Args:
+        finders: Those of ``sys.meta_path`` that are asked for it.
+    """
+    for finder in finders:
+        spec = finder.find_spec("mmcv", None)
+        if spec is None or spec.loader is None:  # None: a folder without __init__.py
+            continue
+        for location in spec.submodule_search_locations or []:
+            file = Path(location) / "version.py"
+            found = _VERSION.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+            if found is not None:
+                return InstalledMmcv(Path(location), found[1])
+        return InstalledMmcv(Path(spec.origin or "mmcv").parent, "unknown")
+    return None

@@ -1,0 +1,166 @@
+"""Layers, images and videos come from mmcv-lite's files; mmcv's own tell in golden_check."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_hooks import standin
+from lightning_hooks.standin.lite.names import LITE
+from support.processes import run_program
+from support.standin import needs_lite
+
+pytestmark = needs_lite
+
+
+@pytest.mark.parametrize("module", LITE)
+def test_the_table_lists_the_names_of_the_files(module: str) -> None:
+    loaded = importlib.import_module(module)
+    assert loaded.__file__ is not None
+    assert {*LITE[module].split()} <= vars(loaded).keys()
+
+
+def test_importing_the_layers_registers_them_in_the_registries_of_mmcv_1() -> None:
+    import mmcv.cnn
+    from mmcv.cnn.bricks import registry, transformer
+    from mmcv.utils import build_from_cfg
+
+    assert mmcv.cnn.ConvModule is mmcv.cnn.PLUGIN_LAYERS.get("ConvModule")
+    assert "ConvModule" not in mmcv.cnn.CONV_LAYERS
+    for upsampling in ("nearest", "bilinear", "deconv", "deconv3d", "pixel_shuffle"):
+        assert upsampling in mmcv.cnn.UPSAMPLE_LAYERS
+    attention = transformer.build_attention(
+        dict(type="MultiheadAttention", embed_dims=4, num_heads=2)
+    )
+    assert type(attention) is registry.ATTENTION.get("MultiheadAttention")
+    assert "FFN" in registry.FEEDFORWARD_NETWORK
+    assert "FFN" not in registry.TRANSFORMER_LAYER
+    assert build_from_cfg(dict(type="FFN", embed_dims=4), registry.FEEDFORWARD_NETWORK)
+    with pytest.raises(KeyError, match="Unrecognized layer type Conv4d"):
+        mmcv.cnn.build_conv_layer(dict(type="Conv4d"), 1, 1, 1)
+    with pytest.raises(KeyError, match="Unrecognized norm type XN"):
+        mmcv.cnn.build_norm_layer(dict(type="XN"), 1)
+
+
+def test_the_few_changes_since_1_7_2_are_undone(tmp_path: Path) -> None:
+    import mmcv
+    from mmcv.cnn import ConvModule, RFSearchHook
+    from mmcv.cnn.bricks.transformer import FFN
+
+    ffn = FFN(4, 8, ignored_by_1_x=True)
+    assert [name for name, _ in ffn.named_children()] == ["activate", "layers", "dropout_layer"]
+    assert ffn.act_cfg == dict(type="ReLU", inplace=True)
+    layer = ConvModule(3, 3, 1, norm_cfg=dict(type="BN")).eval()
+    del layer.efficient_conv_bn_eval_forward  # as pickled by mmcv 1.x
+    assert layer(torch.ones(1, 3, 2, 2)).shape == (1, 3, 2, 2)
+    config = dict(search=dict(num_branches=2, expand_rate=0.5, max_step=1, search_interval=1))
+    RFSearchHook(mode="fixed_single_branch", config=config).after_train_iter(None)
+    path = tmp_path / "image.png"
+    mmcv.imwrite(np.zeros((2, 2, 3), np.uint8), str(path))
+    assert mmcv.imread(path, file_client_args=dict(backend="disk")).shape == (2, 2, 3)
+
+
+def test_classes_pickle_and_stay_the_same_when_the_stand_in_comes_back() -> None:
+    from mmcv.cnn import ConvModule, fuse_conv_bn
+
+    assert ConvModule.__module__ == "mmcv.cnn.bricks.conv_module"
+    layer = ConvModule(3, 4, 1)
+    standin.uninstall()
+    assert layer(torch.ones(1, 3, 2, 2)).shape == (1, 4, 2, 2)
+    assert not any(name.partition(".")[0] == "mmcv" for name in sys.modules)
+    standin.install()
+    again = pickle.loads(pickle.dumps(layer))
+    assert type(again) is ConvModule
+    import mmcv.cnn.utils.fuse_conv_bn
+
+    assert mmcv.cnn.utils.fuse_conv_bn is fuse_conv_bn
+    assert importlib.import_module("mmcv.cnn").ConvModule is ConvModule
+
+
+def test_an_error_within_shows_the_lines_of_the_file() -> None:
+    import mmcv
+    from mmcv.cnn.bricks.transformer import FFN
+
+    with pytest.raises(AssertionError, match="num_fcs should be no less") as caught:
+        FFN(num_fcs=1)
+    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert frame.filename.endswith(str(Path("mmcv", "cnn", "bricks", "transformer.py")))
+    assert str(frame.line).startswith("assert num_fcs >= 2")
+    with pytest.raises(ValueError, match="backend: x is not supported") as caught_too:
+        mmcv.imresize(np.zeros((2, 2)), (4, 4), backend="x")
+    frame = traceback.extract_tb(caught_too.value.__traceback__)[-1]
+    assert str(frame.line).startswith("raise ValueError")
+
+
+def test_a_list_of_configs_becomes_a_sequential_that_initializes_its_parts() -> None:
+    from mmcv.cnn import MODELS
+    from mmcv.runner import BaseModule, Sequential
+
+    class Neck(BaseModule):
+        def init_weights(self) -> None:
+            self.was_initialized = True
+
+    made = MODELS.build([dict(type=Neck), dict(type=Neck)])
+    assert type(made) is Sequential
+    made.init_weights()
+    assert [neck.was_initialized for neck in made] == [True, True]
+
+
+PROGRAM = """
+import sys
+{before}
+from lightning_hooks import standin
+standin.install()
+import mmcv, mmcv.runner, mmcv.cnn
+print(mmcv.cnn.INITIALIZERS.name)
+try:
+    {statement}
+except ImportError as error:
+    print(error)
+print(any(name.partition(".")[0] == "mmengine" for name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "statement", "advice"),
+    [
+        ("sys.modules['cv2'] = None", "mmcv.imread", "opencv-python-headless"),
+        ("sys.modules['PIL'] = None", "from mmcv.image import imread", "pip install pillow"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_install(
+    before: str, statement: str, advice: str
+) -> None:
+    lines = run_program(textwrap.dedent(PROGRAM).format(before=before, statement=statement))
+    name, error, engine = lines.splitlines()
+    assert (name, engine) == ("initializer", "False")
+    assert error.endswith(advice)
+    assert "mmcv.image" in error
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "mmcv.cnn.ConvModule",
+        "from mmcv.cnn import ConvModule",
+        "import mmcv.cnn.bricks.transformer",
+        "mmcv.imread",
+        "from mmcv.video import VideoReader",
+    ],
+)
+def test_without_the_wheel_the_refusal_says_what_to_install(statement: str) -> None:
+    before = """
+from lightning_hooks.standin import finder
+finder.find_installed = lambda finders: None
+"""
+    lines = run_program(PROGRAM.format(before=before, statement=statement)).splitlines()
+    assert "pip install 'lightning-hooks[openmmlab]'" in lines[1]
+    assert "pip install --no-deps mmcv-lite==2.2.0 opencv-python-headless" in lines[1]
