@@ -14,9 +14,28 @@ import fsspec
 
 from lightning_hooks.storage import files
 
-__all__ = ["LogFile"]
+__all__ = ["LogFile", "create"]
 
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+
+
+def create(path: str) -> bool:
+    """Create an empty file; return whether there was none.
+
+    Of two processes that try at the same moment one creates a local file. A file that cannot be
+    created counts as one that was.
+    """
+    try:
+        if files.is_local(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.close(os.open(path, _APPENDING | os.O_EXCL, 0o666))
+            return True
+        fs, target = files.filesystem(path)
+        return not fs.exists(target)
+    except FileExistsError:
+        return False
+    except Exception:  # the first line will warn
+        return True
 
 
 class LogFile:

@@ -18,7 +18,7 @@ from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.log_file import LogFile
+from lightning_hooks.loggers.log_file import LogFile, create
 from lightning_hooks.loggers.naming import OF_NO_STEP
 from lightning_hooks.loggers.tags import peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
@@ -131,6 +131,8 @@ class TextLoggerHook(LoggerHook):
         self._json = self._lines = None
         resumed, self._resumed = self._resumed, {}
         if runner.writes_files:
+            if runner.rank == 0:
+                _claim_timestamp(runner)
             self._json = LogFile(_path(runner, ".log.json"))
             self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
         if runner.rank != 0:
@@ -254,6 +256,18 @@ class TextLoggerHook(LoggerHook):
 
     def _get_max_memory(self, runner: Any) -> int | None:
         return peak_memory(runner)
+
+
+def _claim_timestamp(runner: Any) -> None:
+    """Give the run a timestamp of its own if another one began in the same second.
+
+    One that was set, or that comes from a checkpoint, stays: the run's files are continued.
+    """
+    stem, number = runner.timestamp, 1
+    while runner.timestamp == runner.unclaimed_timestamp and not create(_path(runner, ".log.json")):
+        number += 1
+        runner.timestamp = runner.unclaimed_timestamp = f"{stem}-{number}"
+    runner.unclaimed_timestamp = ""
 
 
 def _path(runner: Any, suffix: str) -> str:

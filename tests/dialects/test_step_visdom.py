@@ -27,8 +27,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a server."""
-    with visdom_server.serve(tmp_path_factory.mktemp("visdom")) as number:
-        yield number
+    with visdom_server.serve(tmp_path_factory.mktemp("visdom")) as server:
+        yield server.port
 
 
 def window(port: int, env: str, win: str) -> Any:

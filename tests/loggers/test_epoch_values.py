@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torchmetrics
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_hooks import (
     DvcliveLoggerHook,
@@ -54,7 +53,8 @@ class Logs(TinyModule):
 
 def points(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Return TensorBoard's steps and values by name."""
-    events = EventAccumulator(str(folder / "tf_logs"))
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder / "tf_logs"))
     events.Reload()
     names = events.Tags()["scalars"]
     return {name: [(e.step, round(e.value, 6)) for e in events.Scalars(name)] for name in names}

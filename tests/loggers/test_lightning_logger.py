@@ -137,6 +137,7 @@ def test_a_logger_of_its_own_gets_everything_from_a_thread(host: bool, tmp_path:
 
 
 def test_csv_and_tensorboard_in_a_list(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
     loggers = CSVLogger(tmp_path, name="csv", version=0), TensorBoardLogger(tmp_path, "tb", 0)
     fit(tmp_path, LightningLoggerHook(list(loggers), interval=2))
     rows = rows_of(tmp_path / "csv/version_0/metrics.csv")

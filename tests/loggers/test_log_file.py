@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,28 @@ def test_a_validation_from_a_file_is_no_resume(tmp_path: Path) -> None:
     rows = read_logs(tmp_path)[0]
     assert [row["epoch"] for row in rows if row.get("mode") == "train"] == [1, 1, 2, 2, 3, 3]
     assert torch.load(tmp_path / "epoch_3.pth", weights_only=True)["meta"]["iter"] == 12
+
+
+def test_runs_that_begin_in_the_same_second_have_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "strftime", lambda *args: STAMP)
+    run(tmp_path, epochs=1)
+    first, second = tmp_path / f"{STAMP}.log.json", tmp_path / f"{STAMP}-2.log.json"
+    before = first.read_bytes()
+    run(tmp_path, epochs=2)
+    assert {*names(tmp_path)} == {
+        f"{STAMP}{n}.log{end}" for n in ("", "-2") for end in ("", ".json")
+    }
+    assert first.read_bytes() == before
+    assert len(second.read_bytes().splitlines()) == 1 + 2 * 3
+    run(tmp_path, epochs=3, ckpt=tmp_path / "epoch_2.pth")  # goes on in the files of the second
+    assert len(names(tmp_path)) == 4
+    assert len(second.read_bytes().splitlines()) == 1 + 3 * 3
+
+
+def test_several_loggers_of_a_run_share_its_files(tmp_path: Path) -> None:
+    hooks = [TextLoggerHook(interval=2), TextLoggerHook(interval=4)]
+    trainer = make_trainer("unused", HookAdapter(hooks, work_dir=str(tmp_path)))
+    trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+    assert len(names(tmp_path)) == 2

@@ -82,6 +82,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
     run_id: str
     """The run's name, under which its files are found; a resumed run keeps it."""
 
+    unclaimed_timestamp: str
+    """The timestamp until a logger has made the first file of its name: two runs may share it."""
+
     saves_ahead: bool = False
     """Whether a checkpoint is being written before the validation that follows a batch."""
 
@@ -96,6 +99,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
         self.mode: str | None = None
         self.run_id = uuid4().hex[:12]
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
+        self.unclaimed_timestamp = self.timestamp
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
         self._watch(trainer)

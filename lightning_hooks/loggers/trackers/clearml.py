@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class ClearMLWriter(PointWriter):
         arguments = dict(init or {})
         if task_id is not None:  # 0 is added to our iterations
             arguments.update(reuse_last_task_id=task_id, continue_last_task=0)
-        with environment(**({"CLEARML_CACHE_DIR": folder} if folder else {})):
+        with environment(**({"CLEARML_CACHE_DIR": folder} if folder else {})), _unseeded(Task):
             writer = cls(Task.init(**arguments))
         if after is not None and offline:
             writer.keep_stored(in_clearml(writer.run.get_offline_mode_folder()), after)
@@ -104,6 +105,17 @@ class ClearMLWriter(PointWriter):
     def resume(self) -> dict[str, Any]:
         """Return the task's id."""
         return {"task_id": self.run.id}
+
+
+@contextlib.contextmanager
+def _unseeded(task_class: Any) -> Iterator[None]:
+    """Keep a new task from seeding Python, numpy and torch anew in the middle of the training."""
+    seed = getattr(task_class, "_random_seed", None)
+    task_class.set_random_seed(None)
+    try:
+        yield
+    finally:
+        task_class.set_random_seed(seed)
 
 
 @HOOKS.register_module()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -30,8 +31,13 @@ from lightning_hooks.utils.arguments import check_bool, check_dict
 
 __all__ = ["MlflowLoggerHook", "MlflowWriter", "metric_key"]
 
-# a dead server costs ten seconds then, not the client's own four minutes
-_SHORT_WAITS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
+# a dead server costs ten seconds then, not the client's own four minutes; and none of the
+# training's random numbers, from which a jitter would be drawn
+_SHORT_WAITS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+}
 _MAX_BATCH = 1000, 100  # metrics, parameters: as many as a server takes
 
 
@@ -87,7 +93,9 @@ class MlflowWriter(Writer):
                 found = mlflow_run(client, found, label)
             if found is None:
                 experiment_id = mlflow_experiment(client, experiment, artifacts)
-                created = client.create_run(experiment_id, tags=tags)
+                # MLflow itself would draw a name from the training's random numbers
+                name = tags.get("mlflow.runName") or f"run-{secrets.token_hex(4)}"
+                created = client.create_run(experiment_id, tags=tags, run_name=name)
                 return cls(client, created.info.run_id, owned=True)
             for name, value in tags.items():
                 client.set_tag(found, name, value)

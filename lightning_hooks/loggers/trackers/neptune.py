@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -69,9 +70,12 @@ class NeptuneWriter(PointWriter):
             custom_run_id: A name under which a server finds the run again.
         """
         import neptune
+        from neptune.internal.operation_processors import utils
 
         if run is not None:
             return cls(run, owned=False, with_step=with_step)
+        if hasattr(utils, "random"):  # else folders get their names from the training's numbers
+            utils.random = random.SystemRandom()
         init = {"custom_run_id": custom_run_id, **(init or {})}
         note = "Neptune's hosted service closed in March 2026: "
         with environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})):

@@ -31,6 +31,9 @@ class VisdomWriter(Writer):
     def __init__(self, run: Any) -> None:
         super().__init__(run)
         self._drawn: dict[str, int] = {}  # name: number of the last record
+        self._saved: dict[str, int] = {}  # the same of what the server has in its files
+        self._is_certain = True  # what the server has: no call has failed since it saved
+        self._is_offline = bool(getattr(run, "offline", False))
 
     @classmethod
     def connect(
@@ -56,6 +59,17 @@ class VisdomWriter(Writer):
         return writer
 
     def write(self, records: Sequence[Record]) -> None:
+        """Draw records, and make the server save them: a restart would lose them until then."""
+        if not self._is_certain:  # it may have restarted, or have taken what it did not confirm
+            self.stored, self._drawn = in_visdom(self.run, None), dict(self._saved)
+            records = [*map(self.new_points, records)]
+        self._is_certain = False
+        self._draw_all(records)
+        if not (self._is_offline or self.run.save([self.run.env])):
+            raise ConnectionError("the Visdom server does not save its environment")
+        self._is_certain, self._saved = True, dict(self._drawn)
+
+    def _draw_all(self, records: Sequence[Record]) -> None:
         """Extend each line by the points of all records at once: a call takes milliseconds."""
         points: dict[str, list[tuple[int, float]]] = {}
         for record in records:
@@ -88,11 +102,6 @@ class VisdomWriter(Writer):
         if getattr(self.run, kind)(win=win, **what) is False:
             raise ConnectionError("the Visdom server does not answer")
         self._drawn[key] = seq
-
-    def close(self, failed: bool = False) -> None:
-        """Make the server save the environment to its files."""
-        if not getattr(self.run, "offline", False):
-            self.run.save([self.run.env])
 
 
 @HOOKS.register_module()

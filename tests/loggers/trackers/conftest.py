@@ -14,5 +14,5 @@ from support import visdom_server as visdom
 def visdom_server(tmp_path: Path) -> Iterator[int]:
     """The port of a Visdom server."""
     pytest.importorskip("visdom")
-    with visdom.serve(tmp_path) as port:
-        yield port
+    with visdom.serve(tmp_path) as server:
+        yield server.port
