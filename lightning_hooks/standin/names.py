@@ -202,10 +202,11 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.cnn.utils.sync_bn": {f"{STANDIN}.cnn.sync_bn": "revert_sync_batchnorm"},
     "mmcv.cnn.utils.weight_init": {
+        f"{STANDIN}.cnn.initialize": "PretrainedInit initialize",
         f"{STANDIN}.cnn.initializers": "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit "
-        "KaimingInit NormalInit PretrainedInit TruncNormalInit UniformInit XavierInit "
-        "bias_init_with_prob caffe2_xavier_init constant_init initialize kaiming_init normal_init "
-        "trunc_normal_init uniform_init xavier_init trunc_normal_",
+        "KaimingInit NormalInit TruncNormalInit UniformInit XavierInit update_init_info",
+        f"{STANDIN}.cnn.weight_init": "bias_init_with_prob caffe2_xavier_init constant_init "
+        "kaiming_init normal_init trunc_normal_ trunc_normal_init uniform_init xavier_init",
     },
     # -- mmcv.device -----------------------------------------------------------------------------
     "mmcv.device.utils": {f"{STANDIN}.utils.env": "get_device"},

@@ -14,7 +14,7 @@ import torch
 from mmcv import cnn, parallel, runner, utils
 from torch import nn
 
-from lightning_hooks.standin.cnn import base_module, conv_module, initializers, layers, norm
+from lightning_hooks.standin.cnn import base_module, initialize, sync_bn
 from lightning_hooks.standin.fileio import file_client
 from lightning_hooks.standin.fileio import io as file_io
 from lightning_hooks.standin.fileio import path as paths
@@ -146,10 +146,10 @@ def test_batches_are_collated_and_taken_apart(size: int) -> None:
 
 
 class Net(nn.Module):
-    def __init__(self, conv_module: Any) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.first = conv_module(1, 4, 3, norm_cfg={"type": "BN"}, padding=1)
-        self.depth = conv_module(
+        self.first = cnn.ConvModule(1, 4, 3, norm_cfg={"type": "BN"}, padding=1)
+        self.depth = cnn.ConvModule(
             4, 4, 3, groups=4, act_cfg={"type": "LeakyReLU"}, padding=1, padding_mode="reflect"
         )
         self.norm = nn.GroupNorm(2, 4)
@@ -161,31 +161,16 @@ class Net(nn.Module):
         return self.fc(self.frozen(self.norm(self.depth(self.first(x))).mean((2, 3))))
 
 
-def test_layers_begin_and_compute_the_same() -> None:
-    torch.manual_seed(0)
-    ours = Net(conv_module.ConvModule)
-    torch.manual_seed(0)
-    theirs = Net(cnn.ConvModule)
-    assert same(dict(ours.state_dict()), dict(theirs.state_dict()))
-    x = torch.rand(2, 1, 5, 5)
-    assert torch.equal(ours(x), theirs(x))
-    for kind in ("BN", "BN1d", "SyncBN", "GN", "LN", "IN", "IN3d"):
-        options = {"num_groups": 2} if kind == "GN" else {}
-        found = [
-            m.build_norm_layer({"type": kind, "requires_grad": False, **options}, 4, postfix=1)
-            for m in (norm, cnn)
-        ]
-        assert found[0][0] == found[1][0]
-        assert type(found[0][1]).__name__ == type(found[1][1]).__name__
-        assert not any(p.requires_grad for p in found[0][1].parameters())
-    for kind in ("ReLU", "GELU", "HSigmoid", "HSwish", "Swish", "Clip", "SiLU"):
-        built = [m.build_activation_layer({"type": kind}) for m in (layers, cnn)]
-        assert torch.allclose(built[0](x - 0.5), built[1](x - 0.5))
-    outputs = []
-    for module in (layers, cnn.bricks):
-        torch.manual_seed(3)
-        outputs.append(module.DropPath(0.5)(x))
-    assert torch.equal(*outputs)
+def test_synchronized_batch_norms_become_plain_ones() -> None:
+    x = torch.rand(2, 4, 5, 5)
+    found = []
+    for module in (sync_bn, cnn.utils):
+        torch.manual_seed(0)
+        synced = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(4)))
+        plain = module.revert_sync_batchnorm(synced)
+        assert not any(isinstance(m, nn.SyncBatchNorm) for m in plain.modules())
+        found.append([plain(x), dict(plain.state_dict()), plain.training])
+    assert same(*found)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +190,9 @@ def test_layers_begin_and_compute_the_same() -> None:
 )  # fmt: skip
 def test_initializers_draw_the_same(init_cfg: Any) -> None:
     states = []
-    for module in (initializers, cnn):
+    for module in (initialize, cnn):
         torch.manual_seed(0)
-        model = Net(conv_module.ConvModule)
+        model = Net()
         torch.manual_seed(1)
         module.initialize(model, init_cfg)
         states.append(dict(model.state_dict()))
@@ -240,7 +225,7 @@ def test_base_modules_initialize_their_parts() -> None:
 )
 def test_optimizers_have_the_same_groups(paramwise: Any) -> None:
     config = {"type": "AdamW", "lr": 0.1, "weight_decay": 0.01, "paramwise_cfg": paramwise}
-    model = Net(conv_module.ConvModule)
+    model = Net()
     found = [m.build_optimizer(model, dict(config)) for m in (optimizers, runner)]
     groups = [
         [{k: v for k, v in g.items() if k != "params"} for g in one.param_groups] for one in found
@@ -254,7 +239,7 @@ def test_states_are_loaded_and_complained_of_alike(caplog: Any, tmp_path: Path) 
     logger = logging.getLogger("states")
     texts = []
     for module in (checkpoints, runner):
-        model = Net(conv_module.ConvModule)
+        model = Net()
         state = model.state_dict()
         state.pop("fc.bias")
         state["more"] = torch.ones(1)
@@ -266,7 +251,7 @@ def test_states_are_loaded_and_complained_of_alike(caplog: Any, tmp_path: Path) 
         with pytest.raises(RuntimeError, match="more"):
             module.load_state_dict(model, state, strict=True)
     assert texts[0] == texts[1]
-    model = parallel.MMDataParallel(Net(conv_module.ConvModule), device_ids=[])
+    model = parallel.MMDataParallel(Net(), device_ids=[])
     checkpoints.save_checkpoint(model, str(tmp_path / "a.pth"), meta={"x": 1})
     runner.save_checkpoint(model, str(tmp_path / "b.pth"), meta={"x": 1})
     ours, theirs = (torch.load(tmp_path / f"{n}.pth", weights_only=False) for n in "ab")

@@ -1,22 +1,21 @@
-"""mmcv's initializers: functions for a layer, and classes that configs name for many."""
+"""mmcv's initializers: classes that configs name, for the layers of a model."""
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
-from lightning_hooks.standin.runner.checkpoint import (
-    _load_checkpoint_with_prefix,
-    load_checkpoint,
-    load_state_dict,
+from lightning_hooks.standin.cnn.weight_init import (
+    bias_init_with_prob,
+    constant_init,
+    kaiming_init,
+    normal_init,
+    trunc_normal_init,
+    uniform_init,
+    xavier_init,
 )
-from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
+from lightning_hooks.standin.utils.registry import Registry
 
 __all__ = [
     "INITIALIZERS",
@@ -25,226 +24,190 @@ __all__ = [
     "ConstantInit",
     "KaimingInit",
     "NormalInit",
-    "PretrainedInit",
     "TruncNormalInit",
     "UniformInit",
     "XavierInit",
-    "bias_init_with_prob",
-    "caffe2_xavier_init",
-    "constant_init",
-    "initialize",
-    "kaiming_init",
-    "normal_init",
-    "trunc_normal_",
-    "trunc_normal_init",
-    "uniform_init",
-    "xavier_init",
+    "update_init_info",
 ]
 
 INITIALIZERS = Registry("initializer", scope="mmcv")
 
 
-# -- of one layer ----------------------------------------------------------------------------------
+def update_init_info(module: nn.Module, init_info: str) -> None:
+    """Note how the parameters that have changed since the last note were initialized.
 
+    Args:
+        module: The module, whose ``_params_init_info`` has for each parameter a dict with
+            ``init_info`` and ``tmp_mean_value``.
+        init_info: The text.
 
-def _fill(module: nn.Module, weight: Any, bias: float) -> None:
-    """Fill a layer's weight by a function, and its bias with a number, where it has them."""
-    if getattr(module, "weight", None) is not None:
-        weight(module.weight)
-    if getattr(module, "bias", None) is not None:
-        nn.init.constant_(module.bias, bias)  # type: ignore[arg-type]
-
-
-def constant_init(module: nn.Module, val: float, bias: float = 0) -> None:
-    """Fill a layer's weight with a number."""
-    _fill(module, partial(nn.init.constant_, val=val), bias)
-
-
-def normal_init(module: nn.Module, mean: float = 0, std: float = 1, bias: float = 0) -> None:
-    """Draw a layer's weight from a normal distribution."""
-    _fill(module, partial(nn.init.normal_, mean=mean, std=std), bias)
-
-
-def trunc_normal_init(
-    module: nn.Module, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, bias: float = 0
-) -> None:
-    """Draw a layer's weight from a normal distribution cut at ``a`` and ``b``."""
-    _fill(module, partial(trunc_normal_, mean=mean, std=std, a=a, b=b), bias)
-
-
-def trunc_normal_(
-    tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
-) -> torch.Tensor:
-    """Draw from a normal distribution cut at ``a`` and ``b``, by its inverse: one draw each."""
-
-    def below(x: float) -> float:
-        return (1 + math.erf((x - mean) / std / math.sqrt(2))) / 2
-
-    with torch.no_grad():
-        tensor.uniform_(2 * below(a) - 1, 2 * below(b) - 1).erfinv_()
-        return tensor.mul_(std * math.sqrt(2)).add_(mean).clamp_(min=a, max=b)
-
-
-def uniform_init(module: nn.Module, a: float = 0, b: float = 1, bias: float = 0) -> None:
-    """Draw a layer's weight from [a, b]."""
-    _fill(module, partial(nn.init.uniform_, a=a, b=b), bias)
-
-
-def xavier_init(
-    module: nn.Module, gain: float = 1, bias: float = 0, distribution: str = "normal"
-) -> None:
-    """Draw a layer's weight by Glorot's rule."""
-    kinds = {"uniform": nn.init.xavier_uniform_, "normal": nn.init.xavier_normal_}
-    _fill(module, partial(_chosen(kinds, distribution), gain=gain), bias)
-
-
-def kaiming_init(
-    module: nn.Module,
-    a: float = 0,
-    mode: str = "fan_out",
-    nonlinearity: str = "relu",
-    bias: float = 0,
-    distribution: str = "normal",
-) -> None:
-    """Draw a layer's weight by He's rule."""
-    kinds = {"uniform": nn.init.kaiming_uniform_, "normal": nn.init.kaiming_normal_}
-    draw = _chosen(kinds, distribution)
-    _fill(module, partial(draw, a=a, mode=mode, nonlinearity=nonlinearity), bias)
-
-
-def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
-    """Draw a layer's weight by Caffe2's XavierFill: uniform, by its inputs."""
-    kaiming_init(module, 1, "fan_in", "leaky_relu", bias, "uniform")
-
-
-def bias_init_with_prob(prior_prob: float) -> float:
-    """Return the bias with which a sigmoid gives a probability.
-
-    >>> round(bias_init_with_prob(0.01), 4)
-    -4.5951
+    Raises:
+        AssertionError: if there are no notes, or none of a parameter.
     """
-    return -math.log((1 - prior_prob) / prior_prob)
-
-
-def _chosen(kinds: Mapping[str, Any], distribution: str) -> Any:
-    if distribution not in kinds:
-        raise AssertionError(f"distribution must be uniform or normal, got {distribution!r}")
-    return kinds[distribution]
-
-
-# -- of the layers of a model ----------------------------------------------------------------
+    if not hasattr(module, "_params_init_info"):
+        raise AssertionError(f"Can not find `_params_init_info` in {module}")
+    notes: Any = module._params_init_info
+    for name, parameter in module.named_parameters():
+        if parameter not in notes:
+            raise AssertionError(
+                f"init_weights of {type(module).__name__} has added or replaced the parameter "
+                f"{name!r}: give parameters other values in place"
+            )
+        mean = parameter.data.mean()
+        if notes[parameter]["tmp_mean_value"] != mean:
+            notes[parameter].update(init_info=init_info, tmp_mean_value=mean)
 
 
 class BaseInit:
-    """Initializes the layers of some classes in a model, or the model as one layer.
+    """Initializes the layers of some classes in a model, or all of the model (``wholemodule``).
 
     Args:
         bias: The number for biases.
-        bias_prob: The probability in its place; see :func:`bias_init_with_prob`.
+        bias_prob: The probability in its place; see
+            :func:`~lightning_hooks.standin.cnn.weight_init.bias_init_with_prob`.
         layer: The name of a class, or of a base class, or several.
-        **arguments: Of the function.
+
+    Raises:
+        TypeError: if an argument is of another type.
     """
 
-    function: Any
-    wholemodule = False
+    _shown: tuple[str, ...] = ()
+    """The arguments in the notes about a model's initialization."""
 
     def __init__(
         self,
-        *args: Any,
+        *,
         bias: float = 0,
         bias_prob: float | None = None,
         layer: str | list[str] | None = None,
-        **arguments: Any,
     ) -> None:
+        if not isinstance(bias, (int, float)):
+            raise TypeError(f"bias must be a number, got {bias!r}")
+        if not (bias_prob is None or isinstance(bias_prob, float)):
+            raise TypeError(f"bias_prob must be a float, got {bias_prob!r}")
         if not (layer is None or isinstance(layer, (str, list))):
             raise TypeError(f"layer must be a str or a list of str, got {layer!r}")
+        self.wholemodule = False
         self.layer = [layer] if isinstance(layer, str) else layer or []
         self.bias = bias if bias_prob is None else bias_init_with_prob(bias_prob)
-        self._initialize = partial(type(self).function, *args, bias=self.bias, **arguments)
 
     def _get_init_info(self) -> str:
-        return f"{type(self).__name__}: {vars(self)}"
+        values = ", ".join(f"{name}={getattr(self, name)}" for name in (*self._shown, "bias"))
+        return f"{type(self).__name__}: {values}"
+
+    def _initialize(self, layer: nn.Module) -> None:
+        raise NotImplementedError
 
     def __call__(self, module: nn.Module) -> None:
         """Initialize a module."""
-        for part in module.modules():
+
+        def initialize_one(part: nn.Module) -> None:
             names = {type(part).__name__, *(base.__name__ for base in type(part).__bases__)}
             if self.wholemodule or names & set(self.layer):
                 self._initialize(part)
 
-
-def _of_layers(name: str, function: Any) -> Any:
-    def run(*args: Any, **kwargs: Any) -> None:
-        *settings, module = args
-        function(module, *settings, **kwargs)
-
-    cls = type(
-        f"{name}Init",
-        (BaseInit,),
-        {"function": staticmethod(run), "__module__": __name__, "__doc__": function.__doc__},
-    )
-    return INITIALIZERS.register_module(name, module=cls)
+        module.apply(initialize_one)
+        if hasattr(module, "_params_init_info"):
+            update_init_info(module, self._get_init_info())
 
 
-ConstantInit = _of_layers("Constant", constant_init)
-XavierInit = _of_layers("Xavier", xavier_init)
-NormalInit = _of_layers("Normal", normal_init)
-TruncNormalInit = _of_layers("TruncNormal", trunc_normal_init)
-UniformInit = _of_layers("Uniform", uniform_init)
-KaimingInit = _of_layers("Kaiming", kaiming_init)
-Caffe2XavierInit = _of_layers("Caffe2Xavier", caffe2_xavier_init)
+@INITIALIZERS.register_module("Constant")
+class ConstantInit(BaseInit):
+    """Fills weights with a number."""
+
+    _shown = ("val",)
+
+    def __init__(self, val: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.val = val
+
+    def _initialize(self, layer: nn.Module) -> None:
+        constant_init(layer, self.val, self.bias)
 
 
-@INITIALIZERS.register_module(name="Pretrained")
-class PretrainedInit:
-    """Loads a model's weights, or with ``prefix`` a part's, from a checkpoint.
+@INITIALIZERS.register_module("Xavier")
+class XavierInit(BaseInit):
+    """Draws weights by Glorot's rule."""
 
-    Args:
-        checkpoint: Its path.
-        prefix: The part of it to load.
-        map_location: As for :func:`torch.load`.
-    """
+    _shown = ("gain", "distribution")
 
-    wholemodule = False
+    def __init__(self, gain: float = 1, distribution: str = "normal", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.gain, self.distribution = gain, distribution
+
+    def _initialize(self, layer: nn.Module) -> None:
+        xavier_init(layer, self.gain, self.bias, self.distribution)
+
+
+@INITIALIZERS.register_module("Normal")
+class NormalInit(BaseInit):
+    """Draws weights from a normal distribution."""
+
+    _shown = ("mean", "std")
+
+    def __init__(self, mean: float = 0, std: float = 1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mean, self.std = mean, std
+
+    def _initialize(self, layer: nn.Module) -> None:
+        normal_init(layer, self.mean, self.std, self.bias)
+
+
+@INITIALIZERS.register_module("TruncNormal")
+class TruncNormalInit(BaseInit):
+    """Draws weights from a normal distribution cut at ``a`` and ``b``."""
+
+    _shown = ("a", "b", "mean", "std")
 
     def __init__(
-        self, checkpoint: str, prefix: str | None = None, map_location: Any = None
+        self, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, **kwargs: Any
     ) -> None:
-        self.checkpoint = checkpoint
-        self.prefix = prefix
-        self.map_location = map_location
+        super().__init__(**kwargs)
+        self.mean, self.std, self.a, self.b = mean, std, a, b
 
-    def __call__(self, module: nn.Module) -> None:
-        """Initialize a module."""
-        if self.prefix is None:
-            load_checkpoint(module, self.checkpoint, self.map_location)
-            return
-        args = (self.prefix, self.checkpoint, self.map_location)
-        load_state_dict(module, _load_checkpoint_with_prefix(*args))
+    def _initialize(self, layer: nn.Module) -> None:
+        trunc_normal_init(layer, self.mean, self.std, self.a, self.b, self.bias)
 
 
-def initialize(module: nn.Module, init_cfg: Any) -> None:
-    """Initialize a model by a config or a list of them.
+@INITIALIZERS.register_module("Uniform")
+class UniformInit(BaseInit):
+    """Draws weights from [a, b]."""
 
-    Args:
-        module: The model.
-        init_cfg: ``dict(type="Kaiming", layer="Conv2d", override=dict(name="head", ...))``: the
-            override is for the part of that name, by the same rule unless it has its own.
-    """
-    if not isinstance(init_cfg, (dict, list)):
-        raise TypeError(f"init_cfg must be a dict or a list of dict, got {init_cfg!r}")
-    for config in [init_cfg] if isinstance(init_cfg, dict) else init_cfg:
-        rule = copy.deepcopy(dict(config))
-        overrides = rule.pop("override", None)
-        build_from_cfg(rule, INITIALIZERS)(module)
-        rule.pop("layer", None)
-        for override in [overrides] if isinstance(overrides, dict) else overrides or []:
-            own = copy.deepcopy(dict(override))
-            name = own.pop("name", None)
-            if name is None or (own and "type" not in own):
-                raise ValueError(f'an override needs "name", and "type" with more, got {override}')
-            if not hasattr(module, name):
-                raise RuntimeError(f"module did not have attribute {name}, init_cfg is {rule}.")
-            initializer = build_from_cfg(own or rule, INITIALIZERS)
-            initializer.wholemodule = True
-            initializer(getattr(module, name))
+    _shown = ("a", "b")
+
+    def __init__(self, a: float = 0.0, b: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.a, self.b = a, b
+
+    def _initialize(self, layer: nn.Module) -> None:
+        uniform_init(layer, self.a, self.b, self.bias)
+
+
+@INITIALIZERS.register_module("Kaiming")
+class KaimingInit(BaseInit):
+    """Draws weights by He's rule."""
+
+    _shown = ("a", "mode", "nonlinearity", "distribution")
+
+    def __init__(
+        self,
+        a: float = 0,
+        mode: str = "fan_out",
+        nonlinearity: str = "relu",
+        distribution: str = "normal",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.a, self.mode = a, mode
+        self.nonlinearity, self.distribution = nonlinearity, distribution
+
+    def _initialize(self, layer: nn.Module) -> None:
+        kaiming_init(layer, self.a, self.mode, self.nonlinearity, self.bias, self.distribution)
+
+
+@INITIALIZERS.register_module("Caffe2Xavier")
+class Caffe2XavierInit(KaimingInit):
+    """Draws weights by Caffe2's XavierFill: uniform, by a layer's inputs."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(1, "fan_in", "leaky_relu", "uniform", **kwargs)

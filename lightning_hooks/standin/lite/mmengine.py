@@ -15,7 +15,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.standin.cnn.base_module import BaseModule, ModuleList, Sequential
-from lightning_hooks.standin.cnn.initializers import (
+from lightning_hooks.standin.cnn.weight_init import (
     constant_init,
     kaiming_init,
     normal_init,
