@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 import types
 from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
 from typing import Any, ClassVar
 
 from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed
+from lightning_hooks.standin.lite.files import is_of_a_file, spec_of_file
 from lightning_hooks.standin.lite.loader import LiteLoader
-from lightning_hooks.standin.lite.names import LITE, LITE_PACKAGES, LITE_VERSION, NEEDS_LITE
+from lightning_hooks.standin.lite.names import LITE, NEEDS_LITE
 from lightning_hooks.standin.names import PACKAGES, names_of
 from lightning_hooks.standin.refused import hint_for
 
@@ -54,13 +55,15 @@ class _FileLoader(LiteLoader):
             sys.modules.update(below)
             return
         super().exec_module(module)
+        self.loaded[name] = module
+        if name not in PACKAGES or name.startswith("mmcv.ops"):
+            return
         ours = {n: source for n, source in names_of(name).items() if source.module not in LITE}
         for replaced in ours.keys() & vars(module).keys():
             setattr(module, replaced, ours[replaced].load())
         public = {n for n, source in ours.items() if source.is_public}
         starred = {n for n in vars(module)["__all__"] if n in names_of(name)}
         vars(module)["__all__"] = sorted(public | starred)
-        self.loaded[name] = module
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -95,33 +98,15 @@ class Finder(importlib.abc.MetaPathFinder):
             self.beside_mmcv_2 and fullname in PACKAGES
         ):
             return None
-        elif fullname in LITE or fullname in LITE_PACKAGES:
+        elif is_of_a_file(fullname):
             installed = self.installed()
-            if installed is not None and installed.is_2:
-                return self._file_spec(fullname, installed)
+            spec = installed and installed.is_2 and spec_of_file(fullname, installed)
+            if spec:
+                if isinstance(spec.loader, SourceFileLoader):
+                    spec.loader = _FileLoader(fullname, spec.loader.path)
+                return spec
         return importlib.machinery.ModuleSpec(
             fullname, _Loader(), origin="lightning_hooks", is_package=True
-        )
-
-    def _file_spec(
-        self, fullname: str, installed: InstalledMmcv
-    ) -> importlib.machinery.ModuleSpec | None:
-        if installed.version != LITE_VERSION:
-            raise ImportError(
-                f"{fullname}: mmcv {installed.version} is installed in {installed.folder}, and "
-                f"this lightning_hooks reads the files of {LITE_VERSION}: "
-                f"pip install --no-deps mmcv-lite=={LITE_VERSION}"
-            )
-        parts = fullname.split(".")[1:]
-        if fullname in LITE_PACKAGES:
-            file = installed.folder.joinpath(*parts, "__init__.py")
-        else:
-            file = installed.folder.joinpath(*parts).with_suffix(".py")
-        return importlib.util.spec_from_file_location(
-            fullname,
-            file,
-            loader=_FileLoader(fullname, str(file)),
-            submodule_search_locations=[] if fullname in LITE_PACKAGES else None,
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = ["InstalledMmcv", "find_installed"]
 
-_VERSION = re.compile(r"""^__version__\s*=\s*['"](.+?)['"]""", re.MULTILINE)
+_VERSION = re.compile(r"""^__version__\s*=\s*(version\()?['"](.+?)['"]""", re.MULTILINE)
 
 
 class InstalledMmcv(NamedTuple):
@@ -24,6 +25,11 @@ class InstalledMmcv(NamedTuple):
         major = self.version.partition(".")[0]
         return major.isdigit() and int(major) >= 2
 
+    @property
+    def has_operators(self) -> bool:
+        """Whether it has the compiled operators."""
+        return any(self.folder.glob("_ext.*"))
+
 
 def find_installed(finders: Iterable[Any]) -> InstalledMmcv | None:
     """Return the installed mmcv, None if there is none.
@@ -36,9 +42,14 @@ def find_installed(finders: Iterable[Any]) -> InstalledMmcv | None:
         if spec is None or spec.loader is None:  # None: a folder without __init__.py
             continue
         for location in spec.submodule_search_locations or []:
-            file = Path(location) / "version.py"
-            found = _VERSION.search(file.read_text(encoding="utf-8")) if file.is_file() else None
-            if found is not None:
-                return InstalledMmcv(Path(location), found[1])
+            return InstalledMmcv(Path(location), _version(Path(location, "version.py")))
         return InstalledMmcv(Path(spec.origin or "mmcv").parent, "unknown")
     return None
+
+
+def _version(file: Path) -> str:
+    found = _VERSION.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    if found is None:
+        return "unknown"
+    # onedl-mmcv has it from its metadata
+    return metadata.version(found[2]) if found[1] else found[2]

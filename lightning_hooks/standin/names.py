@@ -119,9 +119,10 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.utils.device_type": {
         f"{STANDIN}.utils.env": "IS_IPU_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE "
-        "IS_NPU_AVAILABLE is_ipu_available is_mlu_available is_mps_available is_npu_available"
+        "IS_MUSA_AVAILABLE IS_NPU_AVAILABLE is_ipu_available is_mlu_available is_mps_available "
+        "is_npu_available"
     },
-    "mmcv.utils.ext_loader": {f"{STANDIN}.utils.env": "check_ops_exist"},
+    "mmcv.utils.ext_loader": {f"{STANDIN}.utils.env": "check_ops_exist load_ext"},
     "mmcv.utils.env": {f"{STANDIN}.utils.env": "collect_env"},
     "mmcv.utils.hub": {"torch.hub": "load_url=load_state_dict_from_url"},
     "mmcv.utils.logging": {f"{STANDIN}.utils.logging": "get_logger logger_initialized print_log"},

@@ -16,11 +16,10 @@ __all__ = ["NOT_OFFERED", "advice_for", "hint_for", "placeholder"]
 
 _REFUSED = (
     (
-        "mmcv.ops mmcv.utils.load_ext mmcv.utils.ext_loader.load_ext",
+        "mmcv.ops mmcv._ext",
         "mmcv's compiled operators are not offered by the stand-in. Take torchvision.ops "
-        "(nms, roi_align, deform_conv2d, sigmoid_focal_loss, ...), or install mmcv 2.x beside the "
-        "stand-in (`pip install -U openmim && mim install mmcv`), which has them; the stand-in "
-        "adds the names that 2.x lacks",
+        "(nms, roi_align, deform_conv2d, sigmoid_focal_loss, ...), or install mmcv 2.x with its "
+        "operators (`pip install onedl-mmcv`, its maintained fork), and the stand-in uses them",
     ),
     ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
     (

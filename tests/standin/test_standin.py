@@ -170,7 +170,7 @@ def test_what_was_imported_works_after_uninstalling_and_pickles() -> None:
 def run_beside(tmp_path: Path, version: str, program: str) -> str:
     """Run a program beside a package ``mmcv`` of that version that has little."""
     package = tmp_path / "mmcv"
-    (package / "utils").mkdir(parents=True)
+    (package / "utils").mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text(
         "from .version import __version__\nfrom .utils import collect_env\n"
     )
@@ -224,6 +224,42 @@ def test_mmcv_2_gives_way_if_it_has_not_been_imported(tmp_path: Path) -> None:
     assert lines[1] == "1.7.2 lightning_hooks.engine.hook"
     assert lines[2].startswith("mmcv.cnn: mmcv 2.1.0 is installed in ")
     assert lines[2].endswith("pip install --no-deps mmcv-lite==2.2.0")
+
+
+def test_compiled_operators_are_those_of_an_installed_mmcv_2(tmp_path: Path) -> None:
+    """A module in Python stands for the compiled one."""
+    operators = tmp_path / "mmcv" / "ops"
+    operators.mkdir(parents=True)
+    (tmp_path / "mmcv" / "_ext.py").write_text("def double(x):\n    return 2 * x\n")
+    (operators / "__init__.py").write_text("from .double import Double, double\n")
+    (operators / "double.py").write_text(
+        "from mmengine.registry import MODELS\n"
+        "from mmengine.device import is_musa_available\n"
+        "from ..utils import IS_MUSA_AVAILABLE, ext_loader\n"
+        "double = ext_loader.load_ext('_ext', ['double']).double\n"
+        "class Double: pass\n"
+    )
+    (operators / "deform_conv.py").write_text(
+        "from mmengine.registry import MODELS\n@MODELS.register_module('DCN')\nclass DCN: pass\n"
+    )
+    program = """
+    standin.install()
+    from mmcv.ops import double, Double
+    import mmcv.utils
+    print(mmcv.__version__, double(3), Double.__module__, mmcv.utils.check_ops_exist())
+    import mmcv.ops.deform_conv
+    from lightning_hooks.standin.cnn.registries import CONV_LAYERS
+    print(CONV_LAYERS.get("DCN"))
+    try:
+        mmcv.utils.ext_loader.load_ext("_ext", ["triple"])
+    except AssertionError as error:
+        print(error)
+    """
+    assert run_beside(tmp_path, "2.1.0", program).splitlines() == [
+        "1.7.2 6 mmcv.ops.double True",
+        "<class 'mmcv.ops.deform_conv.DCN'>",
+        "triple miss in module _ext",
+    ]
 
 
 def test_beside_mmcv_2_only_what_it_has_lost_is_filled(tmp_path: Path) -> None:

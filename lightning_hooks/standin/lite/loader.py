@@ -15,10 +15,7 @@ from lightning_hooks.standin.lite.registries import models_of
 
 __all__ = ["LiteLoader"]
 
-_NEEDED = {
-    "cv2": "pip install opencv-python-headless",
-    "PIL": "pip install pillow",
-}
+_NEEDED = ("cv2", "PIL")
 
 
 class LiteLoader(importlib.machinery.SourceFileLoader):
@@ -52,7 +49,8 @@ class LiteLoader(importlib.machinery.SourceFileLoader):
                 return builtins.__import__(name, globals, locals, fromlist or (), level)
             except ImportError as error:
                 if name in _NEEDED:  # not installed, or without libGL
-                    error.msg = f"{error.msg}; {module.__name__} needs it: {_NEEDED[name]}"
+                    what = f"{error.msg}, which {module.__name__} needs"
+                    error.msg = f"{what}: pip install opencv-python-headless pillow"
                 raise
 
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": import_}

@@ -33,7 +33,7 @@ from lightning_hooks.standin.hooks.registry import HOOKS
 from lightning_hooks.standin.runner.checkpoint import load_checkpoint
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.config import ConfigDict
-from lightning_hooks.standin.utils.env import TORCH_VERSION
+from lightning_hooks.standin.utils.env import TORCH_VERSION, is_cuda_available, is_rocm_pytorch
 from lightning_hooks.standin.utils.misc import (
     deprecated_api_warning,
     is_str,
@@ -63,7 +63,10 @@ __all__ = [
     "dump",
     "fileio",
     "get",
+    "is_cuda_available",
     "is_filepath",
+    "is_musa_available",
+    "is_rocm_pytorch",
     "is_str",
     "is_tuple_of",
     "kaiming_init",
@@ -91,6 +94,11 @@ def get(path: str, backend_args: Any = None) -> Any:
 def put(content: bytes, path: str, backend_args: Any = None) -> None:
     """Write a file's bytes."""
     FileClient.infer_client(backend_args, path).put(content, path)
+
+
+def is_musa_available() -> bool:
+    """Whether there is a GPU of Moore Threads; Lightning has no accelerator for it."""
+    return False
 
 
 def print_log(message: str, logger: Any = None) -> None:

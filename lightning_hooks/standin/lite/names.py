@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["LITE", "LITE_PACKAGES", "LITE_VERSION", "NEEDS_LITE"]
+__all__ = ["LITE", "LITE_PACKAGES", "LITE_VERSION", "LITE_VERSIONS", "NEEDS_LITE"]
 
 LITE_VERSION = "2.2.0"
-"""The release whose files have the same code as mmcv 1.7.2."""
+"""The release, of mmcv-lite or mmcv, whose files have the same code as mmcv 1.7.2."""
+
+LITE_VERSIONS = (LITE_VERSION, "2.3.6")
+"""The releases whose files are read; 2.3.6 is of onedl-mmcv, whose code is the same."""
 
 NEEDS_LITE = (
     "mmcv's layers, images and videos are in OpenMMLab's own wheel: "
     "pip install 'lightning-hooks[openmmlab]', or, without libGL, "
-    f"pip install --no-deps mmcv-lite=={LITE_VERSION} opencv-python-headless"
+    f"pip install --no-deps mmcv-lite=={LITE_VERSION} opencv-python-headless pillow"
 )
 
 _TABLE = {

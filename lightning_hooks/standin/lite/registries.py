@@ -13,13 +13,16 @@ __all__ = ["FileModels", "models_of"]
 
 _FILES = {
     "ACTIVATION_LAYERS": "activation hsigmoid hswish swish",
-    "CONV_LAYERS": "conv conv2d_adaptive_padding conv_ws wrappers",
+    "ATTENTION": "multi_scale_deform_attn",
+    "CONV_LAYERS": "conv conv2d_adaptive_padding conv_ws wrappers deform_conv "
+    "modulated_deform_conv saconv sparse_conv",
     "DROPOUT_LAYERS": "drop",
-    "NORM_LAYERS": "norm",
+    "NORM_LAYERS": "norm sync_bn",
     "PADDING_LAYERS": "padding",
-    "PLUGIN_LAYERS": "context_block conv_module generalized_attention non_local plugin",
+    "PLUGIN_LAYERS": "context_block conv_module generalized_attention non_local plugin "
+    "cc_attention",
     "TRANSFORMER_LAYER": "transformer",
-    "UPSAMPLE_LAYERS": "upsample",
+    "UPSAMPLE_LAYERS": "upsample carafe",
 }
 _CLASSES = {
     "FFN": registries.FEEDFORWARD_NETWORK,
@@ -81,7 +84,8 @@ class FileModels:
 
 def models_of(module: str) -> FileModels | None:
     """Return ``MODELS`` for a module of mmcv; None for those without a registry."""
+    package, _, file = module.rpartition(".")
     for registry, files in _FILES.items():
-        if module.startswith("mmcv.cnn.bricks.") and module.rpartition(".")[2] in files.split():
+        if package in ("mmcv.cnn.bricks", "mmcv.ops") and file in files.split():
             return FileModels(getattr(registries, registry))
     return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ __all__ = [
     "IS_IPU_AVAILABLE",
     "IS_MLU_AVAILABLE",
     "IS_MPS_AVAILABLE",
+    "IS_MUSA_AVAILABLE",
     "IS_NPU_AVAILABLE",
     "TORCH_VERSION",
     "check_ops_exist",
@@ -33,6 +36,7 @@ __all__ = [
     "is_npu_available",
     "is_rocm_pytorch",
     "jit",
+    "load_ext",
     "skip_no_elena",
     "torch_meshgrid",
 ]
@@ -40,7 +44,8 @@ __all__ = [
 TORCH_VERSION = torch.__version__
 IS_CUDA_AVAILABLE = torch.cuda.is_available()
 IS_MPS_AVAILABLE = torch.backends.mps.is_available()
-IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = False  # Lightning is the engine
+# Lightning is the engine
+IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_MUSA_AVAILABLE = IS_NPU_AVAILABLE = False
 
 
 def _get_dataloader() -> tuple[type, type]:
@@ -74,8 +79,30 @@ def get_device() -> str:
 
 
 def check_ops_exist() -> bool:
-    """Return False: the stand-in has no compiled operators."""
-    return False
+    """Whether an installed mmcv 2.x has compiled operators."""
+    try:
+        importlib.import_module("mmcv._ext")
+    except ImportError:
+        return False
+    return True
+
+
+def load_ext(name: str, funcs: Sequence[str]) -> ModuleType:
+    """Return the compiled operators of an installed mmcv 2.x.
+
+    Args:
+        name: The name of the module in mmcv: ``_ext``.
+        funcs: The functions that it must have.
+
+    Raises:
+        ImportError: if there is no mmcv 2.x with operators.
+        AssertionError: if one is missing.
+    """
+    operators = importlib.import_module(f"mmcv.{name}")
+    missing = [function for function in funcs if not hasattr(operators, function)]
+    if missing:
+        raise AssertionError(f"{', '.join(missing)} miss in module {name}")
+    return operators
 
 
 def is_rocm_pytorch() -> bool:
