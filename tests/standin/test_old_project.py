@@ -13,7 +13,7 @@ import pytest
 from record_old_project import TRAIN
 
 from support.golden import recorded
-from support.standin import check_results, run_forked
+from support.standin import check_results, needs_lite, run_forked
 
 GOLDEN = recorded("old_project")["cases"]
 
@@ -21,6 +21,7 @@ GOLDEN = recorded("old_project")["cases"]
 SLOW = ("own_runner_and_constructor_resumed", "two_backwards_by_iteration")
 
 
+@needs_lite
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in GOLDEN],
