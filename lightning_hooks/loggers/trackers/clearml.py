@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -83,6 +84,9 @@ class ClearMLWriter(PointWriter):
         if isinstance(value, np.ndarray):
             image = value.transpose(1, 2, 0).squeeze()
             self.logger.report_image(name, name, iteration=record.step, image=image)
+        elif not math.isfinite(value):  # ClearML would store 0.0
+            self.logger.report_scalar(name, "nonfinite", 1.0, record.step)
+            self.logger.report_text(f"{name} is {value} at iteration {record.step}")
         else:
             self.logger.report_scalar(name, name, value, record.step)
 
@@ -141,7 +145,9 @@ class ClearMLLoggerHook(ClientTrackerHook):
         Departures from mmcv: the task is offline when no server is configured. Frameworks,
         arguments, output and hardware are captured only with arguments in ``init_kwargs``, and
         a run is a new task unless it resumes one. The program's current task is used and left open.
-        The client reports from a thread, not from a fork of the training process.
+        The client reports from a thread, not from a fork of the training process. NaN and
+        infinities, which ClearML stores as 0.0, are a point of the series ``nonfinite`` and a line
+        of the console log.
     """
 
     package = "clearml"

@@ -14,7 +14,7 @@ from lightning_hooks.loggers.delivery.stored_steps import in_dvclive
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.inputs import Paths, check_run
+from lightning_hooks.loggers.trackers.inputs import Names, Paths, check_run
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local
@@ -30,7 +30,7 @@ class DvcliveWriter(PointWriter):
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
-        self._paths = Paths(run.summary)
+        self._paths, self._names = Paths(run.summary), Names(inner_path)  # names of files
 
     @classmethod
     def connect(
@@ -62,16 +62,16 @@ class DvcliveWriter(PointWriter):
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""
-        return self._paths.of(inner_path(name))
+        return self._paths.of(self._names.of(name))
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
-        self.run.step, name = record.step, inner_path(name)  # the name of a file
+        self.run.step = record.step
         if isinstance(value, np.ndarray):
             image = value.transpose(1, 2, 0)
-            self.run.log_image(f"{name}/{record.step}.png", image.squeeze())
+            self.run.log_image(f"{self._names.of(name)}/{record.step}.png", image.squeeze())
         else:
-            self.run.log_metric(self._paths.of(name), value)
+            self.run.log_metric(self.stored_name(name), value)
             self.note = self._paths.note
 
     def params(self, params: Mapping[str, Any]) -> None:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
-    "MLFLOW_TAG",
+    "Names",
     "Paths",
     "check_run",
     "experiment",
     "flatten_params",
     "is_lightning_logger",
     "metric_key",
-    "mlflow_experiment",
-    "mlflow_run",
     "without_secrets",
 ]
-
-MLFLOW_TAG = "lightning_hooks.run"
 
 
 def is_lightning_logger(run: Any) -> bool:
@@ -137,37 +133,38 @@ def _groups(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _groups(v) if isinstance(v, Mapping) else None for k, v in tree.items()}
 
 
-def mlflow_run(client: Any, run_id: str | None, label: str | None) -> str | None:
-    """Return the id of a run to continue, None if the store has none."""
-    from mlflow.exceptions import MlflowException
+class Names:
+    """Gives each name a form that a backend accepts, and no two names the same form.
 
-    if run_id is not None:
-        try:
-            info = client.get_run(run_id).info
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return None
-        return str(info.run_id) if info.lifecycle_stage == "active" else None
-    experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{MLFLOW_TAG}` = '{label}'") if label else []
-    return str(found[0].info.run_id) if found else None
+    Args:
+        accepted: A function that returns a name's form; of two names with one form the second gets
+            an end of its own.
+        longest: The length of the longest form.
 
+    >>> names = Names(metric_key)
+    >>> [names.of(name) for name in ("a@b", "a#b", "a@b")]
+    ['a_b', 'a_b_ab410f10', 'a_b']
+    """
 
-def mlflow_experiment(client: Any, name: str | None, artifacts: str | None) -> str:
-    """Return the id of an experiment, created if there is none; MLflow's default without name."""
-    if name is None:
-        return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
-    existing = client.get_experiment_by_name(name)
-    if existing is None:
-        return str(client.create_experiment(name, artifact_location=artifacts))
-    return str(existing.experiment_id)
+    def __init__(self, accepted: Callable[[str], str], longest: int = 250) -> None:
+        self._accepted, self._longest = accepted, longest
+        self._forms: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """Return the form of a name, always the same."""
+        if name not in self._forms:
+            form = self._accepted(name)[: self._longest]
+            if form in self._forms.values():
+                end = f"_{zlib.crc32(name.encode(errors='replace')):08x}"
+                form = form[: self._longest - len(end)] + end
+            self._forms[name] = form
+        return self._forms[name]
 
 
 def metric_key(name: str) -> str:
     """Return a key that MLflow accepts: its characters, 250 at most, no path out of a folder.
 
-    >>> metric_key("val/AP@50")
-    'val/AP_50'
+    >>> metric_key("val/AP@50"), metric_key("学习率")
+    ('val/AP_50', '学习率')
     """
-    return re.sub(r"[^\w/. :-]", "_", inner_path(name), flags=re.ASCII)[:250]
+    return re.sub(r"[^\w/. :-]", "_", inner_path(name))[:250]

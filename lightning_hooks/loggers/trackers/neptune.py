@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,8 +98,10 @@ class NeptuneWriter(PointWriter):
             self.run["global_step"].append(record.step, timestamp=record.time)
 
     def add(self, name: str, value: Any, record: Record) -> None:
-        """Append a point to a series."""
-        if isinstance(value, np.ndarray):
+        """Append a point to a series; of a number that Neptune drops, its name to another one."""
+        if isinstance(value, float) and not math.isfinite(value):
+            name, value = name + _NONFINITE, str(value)
+        elif isinstance(value, np.ndarray):
             from neptune.types import File
 
             image = value.transpose(1, 2, 0)
@@ -151,7 +154,8 @@ class NeptuneLoggerHook(ClientTrackerHook):
     Note:
         Departures from mmcv: its client is gone; this is neptune 1.x, offline. Console output,
         hardware and source files are captured only with arguments in ``init_kwargs``. With
-        ``with_step=False`` each value goes to its own series (mmcv appends all to each). Of a
+        ``with_step=False`` each value goes to its own series (mmcv appends all to each). NaN and
+        infinities, which Neptune drops, are texts in the series ``<name>_nonfinite``. Of a
         number and a group of one name, such as ``lr`` and ``lr/body``, the second gets a ``_``,
         with a warning (Neptune fails).
     """
@@ -211,6 +215,9 @@ class NeptuneLoggerHook(ClientTrackerHook):
         }
 
 
+_NONFINITE = "_nonfinite"
+"""The end of the name of a series for what Neptune drops: NaN and infinities."""
+
 _VALUES = ("AssignFloat", "AssignInt", "AssignBool", "AssignString")
 _OWN = ("sys/", "source_code/")
 
@@ -236,7 +243,8 @@ def read_neptune(path: str) -> tuple[list[Record], bool]:
     failed = False
     for operation in _operations(path):
         name = "/".join(operation.get("path", ()))
-        if operation["type"] == "LogFloats":
+        if operation["type"] == "LogFloats" or name.endswith(_NONFINITE):
+            name = name.removesuffix(_NONFINITE)
             for point in operation["values"]:
                 place = lengths[name] = lengths.get(name, 0) + 1
                 step = place if point.get("step") is None else int(point["step"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,16 +14,21 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_path
 
-__all__ = ["TensorboardLoggerHook", "TensorboardWriter"]
+__all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag"]
 
 
 class TensorboardWriter(PointWriter):
     """An event file of TensorBoard's, where values are float32; the run is a ``SummaryWriter``."""
 
     name = "tensorboard"
+
+    def __init__(self, run: Any, *, owned: bool = True) -> None:
+        super().__init__(run, owned=owned)
+        self._names = Names(clean_tag, longest=1000)
 
     @classmethod
     def connect(
@@ -48,7 +54,7 @@ class TensorboardWriter(PointWriter):
             add = self.run.add_text
         elif isinstance(value, np.ndarray):
             add = self.run.add_image
-        add(name, value, record.step, walltime=record.time)
+        add(self._names.of(name), value, record.step, walltime=record.time)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters for the tab HPARAMS."""
@@ -70,6 +76,15 @@ class TensorboardWriter(PointWriter):
     def resume(self) -> dict[str, Any]:
         """Return no step to purge: a replay follows the points that were sent."""
         return {"purge_step": None}
+
+
+def clean_tag(name: str) -> str:
+    """Return a tag as TensorBoard writes it.
+
+    >>> clean_tag("val/AP@50")
+    'val/AP_50'
+    """
+    return re.sub(r"[^-/\w.]", "_", name).lstrip("/")
 
 
 @HOOKS.register_module()

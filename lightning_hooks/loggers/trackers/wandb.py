@@ -14,6 +14,7 @@ from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.upload import check_suffix, files_of_run
 from lightning_hooks.storage.file_names import inner_path
@@ -40,6 +41,7 @@ class WandbWriter(Writer):
         self._with_step = with_step and owned
         self._commit = commit
         self._on_axis: set[str] = set()
+        self._image_names = Names(inner_path)
 
     @classmethod
     def connect(
@@ -91,7 +93,7 @@ class WandbWriter(Writer):
 
             # [H, W, C], or [H, W] in grey
             for name, image in record.images.items():  # each in a file of that name
-                row[inner_path(name)] = Image(image.transpose(1, 2, 0).squeeze())
+                row[self._image_names.of(name)] = Image(image.transpose(1, 2, 0).squeeze())
         if self._with_step:
             self.run.log(row, step=record.step)
             return

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lightning_hooks import ClearMLLoggerHook, Hook
-from support.logs.trackers import Sent, Talk, Tuned, everything_in, fit, quiet, read_clearml
+from support.logs.trackers import Odd, Sent, Talk, Tuned, everything_in, fit, quiet, read_clearml
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -34,6 +34,24 @@ def test_clearml_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> N
     assert task["hyperparams"]["General"]["lr"]["value"] == "0.2"
     assert quiet(caplog)
     assert os.listdir() == []
+
+
+def test_departure_what_clearml_stores_as_zero_is_a_point_of_another_series(work: Path) -> None:
+    pytest.importorskip("clearml")
+    fit(work, Odd(), ClearMLLoggerHook(interval=1), epochs=1)
+    lines = [
+        line
+        for path in (work / "clearml").glob("offline/*/metrics.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    events = [event for line in lines for event in json.loads(line)]
+    points = [event for event in events if event.get("metric") == "train/odd"]
+    assert [(e["iter"], e["variant"], e["value"]) for e in points] == [
+        (1, "nonfinite", 1.0),
+        (2, "nonfinite", 1.0),
+        (3, "nonfinite", 1.0),
+        (4, "train/odd", 1.5),
+    ]
 
 
 def copies() -> set[str]:

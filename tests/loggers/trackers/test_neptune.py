@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from lightning_hooks.loggers.trackers import neptune
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
 from support.logs.trackers import (
     Crash,
+    Odd,
     Sent,
     Talk,
     everything_in,
@@ -46,6 +48,18 @@ def test_departure_neptune_without_step_appends_each_value_to_its_own_series(wor
     (row,) = series(read_neptune(work)).values()  # all without step
     assert row["global_step"] == 5
     assert row.keys() >= {"train/loss", "val/val_loss", "learning_rate"}
+
+
+def test_departure_what_neptune_drops_is_a_text_in_a_series_of_its_own(work: Path) -> None:
+    fit(work, NeptuneLoggerHook(interval=1), Odd(), epochs=1)
+    texts = [x for x in read_neptune(work) if x["type"] == "LogStrings"]
+    points = {p["step"]: p["value"] for x in texts for p in x["values"]}
+    assert {"/".join(x["path"]) for x in texts} == {"train/odd_nonfinite"}
+    assert points == {1: "nan", 2: "inf", 3: "-inf"}
+    (run,) = work.glob(".neptune/offline/run__*")
+    records, _ = neptune.read_neptune(str(run))
+    found = [record.scalars.get("train/odd") for record in records if record.scalars]
+    assert str(found[:4]) == "[nan, inf, -inf, 1.5]"
 
 
 def test_a_failed_training_is_a_failed_neptune_run(work: Path) -> None:

@@ -40,6 +40,7 @@ from support.logs.trackers import (
     read_neptune,
     read_tensorboard,
     read_text_log,
+    read_visdom_log,
     read_visdom_server,
     read_wandb,
     run_of,
@@ -304,3 +305,35 @@ def test_departure_what_a_client_does_not_know_is_refused_when_the_run_begins(
     with pytest.raises(TypeError, match=f"{type(made).__name__}: {message}"):
         fit(work, made, module=module)
     assert not module.losses
+
+
+class Alike(Hook):
+    """Logs numbers under names that backends cannot tell apart."""
+
+    names = "a@b", "a#b", "学习率", "批大小"
+
+    def after_train_iter(self, runner: Any) -> None:
+        runner.log_buffer.output.update({name: i + 1.0 for i, name in enumerate(self.names)})
+        runner.log_buffer.ready = True
+
+
+def test_names_that_are_distinct_stay_distinct(work: Path) -> None:
+    trackers = [make(interval=1) for make in HOOKS if make is not DvcliveLoggerHook]
+    live = DvcliveLoggerHook(interval=1, by_epoch=False)
+    params = {name: i + 1 for i, name in enumerate(Alike.names)}
+    fit(work, Alike(), live, *trackers, module=Tuned(0.1, params), epochs=1)
+    found = {
+        "mlflow": points(work / "mlflow.db"),
+        "wandb": history(read_wandb(work)),
+        "neptune": series(read_neptune(work)),
+        "tensorboard": read_tensorboard(work / "tf_logs")[0],
+        "dvclive": read_dvclive(work / "dvclive"),
+        "clearml": read_clearml(work / "clearml"),
+        "visdom": read_visdom_log(work / "visdom"),
+    }
+    for backend, rows in found.items():
+        values = {value for name, value in rows[1].items() if "loss" not in name}
+        assert {1.0, 2.0, 3.0, 4.0} <= values, backend
+    client = client_of(work / "mlflow.db")
+    assert {"1", "2", "3", "4"} <= {*run_of(client).data.params.values()}
+    assert {"train/a_b", "train/学习率"} <= found["mlflow"][1].keys()

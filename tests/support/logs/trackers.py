@@ -20,6 +20,7 @@ from support.training import TinyModule
 
 __all__ = [
     "Crash",
+    "Odd",
     "Pictures",
     "Sent",
     "Talk",
@@ -203,6 +204,14 @@ def read_visdom_log(folder: Path) -> dict[int, dict[str, float]]:
                 for x, y in zip(data.get("x", []), data.get("y", []), strict=True):
                     rows.setdefault(int(x), {})[message["win"]] = y
     return rows
+
+
+class Odd(Hook):
+    """Logs NaN, the infinities and a number, in turn."""
+
+    def after_train_iter(self, runner: Any) -> None:
+        runner.log_buffer.output["odd"] = float(["nan", "inf", "-inf", "1.5"][runner.iter % 4])
+        runner.log_buffer.ready = True
 
 
 class Crash(Hook):
