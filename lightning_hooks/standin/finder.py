@@ -56,7 +56,7 @@ class _FileLoader(LiteLoader):
             return
         super().exec_module(module)
         self.loaded[name] = module
-        if name not in PACKAGES or name.startswith("mmcv.ops"):
+        if name not in PACKAGES:  # operators of mmcv 2.x
             return
         ours = {n: source for n, source in names_of(name).items() if source.module not in LITE}
         for replaced in ours.keys() & vars(module).keys():

@@ -122,7 +122,10 @@ TABLE: dict[str, dict[str, str]] = {
         "IS_MUSA_AVAILABLE IS_NPU_AVAILABLE is_ipu_available is_mlu_available is_mps_available "
         "is_npu_available"
     },
-    "mmcv.utils.ext_loader": {f"{STANDIN}.utils.env": "check_ops_exist load_ext"},
+    "mmcv.utils.ext_loader": {
+        f"{STANDIN}.utils.env": "check_ops_exist",
+        f"{STANDIN}.ops.extension": "load_ext",
+    },
     "mmcv.utils.env": {f"{STANDIN}.utils.env": "collect_env"},
     "mmcv.utils.hub": {"torch.hub": "load_url=load_state_dict_from_url"},
     "mmcv.utils.logging": {f"{STANDIN}.utils.logging": "get_logger logger_initialized print_log"},
@@ -210,6 +213,9 @@ TABLE: dict[str, dict[str, str]] = {
         "kaiming_init normal_init trunc_normal_ trunc_normal_init uniform_init xavier_init",
     },
     # -- mmcv.device -----------------------------------------------------------------------------
+    # -- mmcv.ops: the rest of it is in LITE ------------------------------------------------------
+    "mmcv.ops.info": {f"{STANDIN}.ops.extension": "get_onnxruntime_op_path"},
+    "mmcv.ops.upfirdn2d": {f"{STANDIN}.ops.upfirdn2d": "upfirdn2d"},
     "mmcv.device.utils": {f"{STANDIN}.utils.env": "get_device"},
 }
 for _module, _names in LITE.items():

@@ -16,13 +16,14 @@ def is_of_a_file(module: str) -> bool:
     >>> is_of_a_file("mmcv.cnn.vgg"), is_of_a_file("mmcv.ops.nms"), is_of_a_file("mmcv.runner")
     (True, True, False)
     """
-    return module in LITE or module in LITE_PACKAGES or _is_operator(module)
+    of_operators = module == "mmcv._ext" or module.startswith("mmcv.ops.")
+    return module in LITE or module in LITE_PACKAGES or of_operators
 
 
 def spec_of_file(module: str, installed: InstalledMmcv) -> ModuleSpec | None:
     """Return the spec of a module's file; None if it has none.
 
-    Operators may be of any mmcv 2.x that has them compiled.
+    With compiled operators the files of operators may be of any mmcv 2.x.
 
     Args:
         module: Its name.
@@ -31,10 +32,8 @@ def spec_of_file(module: str, installed: InstalledMmcv) -> ModuleSpec | None:
     Raises:
         ImportError: if the file is of another release than those whose code is that of mmcv 1.7.2.
     """
-    if _is_operator(module):
-        if not installed.has_operators:
-            return None
-    elif installed.version not in LITE_VERSIONS:
+    compiled = installed.has_operators and module.startswith(("mmcv._ext", "mmcv.ops"))
+    if not compiled and installed.version not in LITE_VERSIONS:
         raise ImportError(
             f"{module}: mmcv {installed.version} is installed in {installed.folder}, and this "
             f"lightning_hooks reads the files of {' and '.join(LITE_VERSIONS)}: "
@@ -42,7 +41,3 @@ def spec_of_file(module: str, installed: InstalledMmcv) -> ModuleSpec | None:
         )
     folder = installed.folder.joinpath(*module.split(".")[1:-1])
     return PathFinder.find_spec(module, [str(folder)])
-
-
-def _is_operator(module: str) -> bool:
-    return module in ("mmcv._ext", "mmcv.ops") or module.startswith("mmcv.ops.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lightning_hooks.standin.lite.operators import OPERATORS
+
 __all__ = ["LITE", "LITE_PACKAGES", "LITE_VERSION", "LITE_VERSIONS", "NEEDS_LITE"]
 
 LITE_VERSION = "2.2.0"
@@ -81,7 +83,10 @@ _TABLE = {
     "visualization.optflow": "flow2rgb flowshow make_color_wheel",
 }
 
-LITE = {f"mmcv.{module}": names for module, names in _TABLE.items()}
+LITE = {f"mmcv.{module}": names for module, names in _TABLE.items()} | {
+    f"mmcv.ops.{module}": names for module, names in OPERATORS.items()
+}
+LITE["mmcv.ops"] = "Conv2d ConvTranspose2d Linear MaxPool2d"
 """Names by module."""
 
 LITE_PACKAGES = frozenset(module.rpartition(".")[0] for module in LITE)

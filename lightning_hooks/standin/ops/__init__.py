@@ -1,8 +1,4 @@
-"""``mmcv.ops`` in plain torch: what detection and segmentation need of mmcv's compiled operators.
+"""``mmcv.ops``: the operators of mmcv's compiled extension in plain torch.
 
-An import registers the layers: ``dict(type="DCNv2")`` and the like.
+mmcv's functions and layers themselves are in the files of mmcv-lite, which call them.
 """
-
-from lightning_hooks.standin.ops import attention as attention
-from lightning_hooks.standin.ops import deform_layers as deform_layers
-from lightning_hooks.standin.ops import sync_bn as sync_bn

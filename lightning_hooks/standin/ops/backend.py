@@ -1,14 +1,16 @@
-"""Find torchvision's compiled operators, which some operators call in place of plain torch."""
+"""Shared by the operators: torchvision's compiled ones, and gradients by a second forward pass."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
-__all__ = ["torchvision_ops"]
+__all__ = ["gradients", "torchvision_ops"]
 
 
 @functools.cache
@@ -24,3 +26,12 @@ def torchvision_ops() -> Any:
     except Exception:
         return None
     return found
+
+
+def gradients(
+    function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
+) -> tuple[Tensor, ...]:
+    """Return the gradients of a function's inputs, given that of its result."""
+    with torch.enable_grad():
+        leaves = [one.detach().requires_grad_() for one in inputs]
+        return torch.autograd.grad(function(*leaves), leaves, grad)

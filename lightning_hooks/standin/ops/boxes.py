@@ -1,51 +1,37 @@
-"""Overlaps of boxes: intersection over union, of straight and of rotated boxes."""
+"""Overlaps of boxes: intersection over union, of straight and rotated boxes and quadrilaterals."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["bbox_overlaps", "box_iou_rotated"]
+__all__ = ["bbox_overlaps", "box_iou_quadri", "box_iou_rotated"]
 
-_MODES = ("iou", "iof")
 _TOLERANCE = 1e-9
 _PAIRS_AT_ONCE = 1 << 17
 
 
-@torch.no_grad()
 def bbox_overlaps(
-    bboxes1: Tensor, bboxes2: Tensor, mode: str = "iou", aligned: bool = False, offset: int = 0
-) -> Tensor:
-    """Return the overlap of each box of one list with each box of another, without gradients.
+    bboxes1: Tensor, bboxes2: Tensor, ious: Tensor, mode: int, aligned: bool, offset: int
+) -> None:
+    """Fill in the overlap of boxes (x1, y1, x2, y2).
 
     Args:
-        bboxes1: Boxes (x1, y1, x2, y2), of shape (m, 4).
+        bboxes1: Boxes of shape (m, 4).
         bboxes2: Boxes of shape (n, 4).
-        mode: ``"iou"`` divides the intersection by the union, ``"iof"`` by the area of the first.
-        aligned: Compare the boxes pair by pair: the result has the shape (m,), else (m, n).
+        ious: Filled, of shape (m, n); if aligned (m,), pair by pair.
+        mode: 0 divides the intersection by the union, 1 by the area of the first.
+        aligned: Compare pair by pair.
         offset: A box is ``x2 - x1 + offset`` wide.
-
-    Example:
-        >>> boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 20.0]])
-        >>> bbox_overlaps(boxes[:1], boxes)
-        tensor([[1.0000, 0.5000]])
     """
-    assert mode in _MODES, f"mode must be one of {_MODES}, got {mode!r}"
-    for boxes in (bboxes1, bboxes2):
-        assert boxes.size(-1) == 4 or boxes.size(0) == 0, f"boxes are (n, 4), not {boxes.shape}"
-    assert offset in (0, 1), f"offset must be 0 or 1, got {offset!r}"
-    rows, columns = bboxes1.size(0), bboxes2.size(0)
-    assert not aligned or rows == columns, f"aligned boxes: {rows} and {columns} are no pairs"
-    if rows * columns == 0:
-        return bboxes1.new_zeros(rows) if aligned else bboxes1.new_zeros((rows, columns))
     first = bboxes1 if aligned else bboxes1[:, None]
     corner = torch.max(first[..., :2], bboxes2[..., :2])
     sides = (torch.min(first[..., 2:], bboxes2[..., 2:]) - corner + offset).clamp(min=0)
     shared = sides[..., 0] * sides[..., 1]
     base = _area(first, offset)
-    if mode == "iou":
+    if mode == 0:
         base = base + _area(bboxes2, offset) - shared
-    return shared / base
+    ious.copy_(shared / base)
 
 
 def _area(boxes: Tensor, offset: int) -> Tensor:
@@ -53,53 +39,75 @@ def _area(boxes: Tensor, offset: int) -> Tensor:
     return sides[..., 0] * sides[..., 1]
 
 
-@torch.no_grad()
 def box_iou_rotated(
-    bboxes1: Tensor,
-    bboxes2: Tensor,
-    mode: str = "iou",
-    aligned: bool = False,
-    clockwise: bool = True,
-) -> Tensor:
-    """Return the overlap of each rotated box of one list with each of another, without gradients.
+    bboxes1: Tensor, bboxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool
+) -> None:
+    """Fill in the overlap of boxes (centre x, centre y, width, height, angle in radian).
 
     Args:
-        bboxes1: Boxes (centre x, centre y, width, height, angle in radian), of shape (m, 5).
+        bboxes1: Boxes of shape (m, 5); a positive angle turns them clockwise in the image.
         bboxes2: Boxes of shape (n, 5).
-        mode: ``"iou"`` divides the intersection by the union, ``"iof"`` by the area of the first.
-        aligned: Compare the boxes pair by pair: the result has the shape (m,), else (m, n).
-        clockwise: Whether a positive angle turns a box clockwise in the image.
+        ious: Filled, with m * n values row by row; if aligned (m,), pair by pair.
+        mode_flag: 0 divides the intersection by the union, 1 by the area of the first.
+        aligned: Compare pair by pair.
     """
-    assert mode in _MODES, f"mode must be one of {_MODES}, got {mode!r}"
+    corners1, corners2 = _corners(bboxes1.double()), _corners(bboxes2.double())
+    _fill(ious, corners1, corners2, mode_flag, aligned)
+
+
+def box_iou_quadri(
+    bboxes1: Tensor, bboxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool
+) -> None:
+    """Fill in the overlap of convex quadrilaterals (x1, y1, ..., x4, y4).
+
+    Args:
+        bboxes1: Corners in order, of shape (m, 8).
+        bboxes2: Corners of shape (n, 8).
+        ious: Filled, with m * n values row by row; if aligned (m,), pair by pair.
+        mode_flag: 0 divides the intersection by the union, 1 by the area of the first.
+        aligned: Compare pair by pair.
+    """
+    corners1, corners2 = (boxes.double().view(-1, 4, 2) for boxes in (bboxes1, bboxes2))
+    _fill(ious, _same_way_round(corners1), _same_way_round(corners2), mode_flag, aligned)
+
+
+def _fill(ious: Tensor, corners1: Tensor, corners2: Tensor, mode: int, aligned: bool) -> None:
     if aligned:
-        return _rotated_overlaps(bboxes1, bboxes2, mode, clockwise).to(bboxes1.dtype)
-    result = bboxes1.new_zeros(bboxes1.size(0), bboxes2.size(0))
-    rows = max(_PAIRS_AT_ONCE // max(bboxes2.size(0), 1), 1)
-    for start in range(0, bboxes1.size(0), rows):
-        part = bboxes1[start : start + rows, None].expand(-1, bboxes2.size(0), -1)
-        result[start : start + rows] = _rotated_overlaps(part, bboxes2, mode, clockwise)
-    return result
+        ious.copy_(_overlaps(corners1, corners2, mode))
+        return
+    table = ious.view(len(corners1), len(corners2))
+    rows = max(_PAIRS_AT_ONCE // max(len(corners2), 1), 1)
+    for start in range(0, len(corners1), rows):
+        part = corners1[start : start + rows, None]
+        table[start : start + rows] = _overlaps(part, corners2[None], mode).to(ious.dtype)
 
 
-def _rotated_overlaps(boxes1: Tensor, boxes2: Tensor, mode: str, clockwise: bool) -> Tensor:
-    centre = (boxes1[..., :2].double() + boxes2[..., :2].double()) / 2
-    corners1 = _corners(boxes1.double(), centre, clockwise)
-    corners2 = _corners(boxes2.double(), centre, clockwise)
-    shared = _shared_area(corners1, corners2)
-    area1 = boxes1[..., 2].double() * boxes1[..., 3].double()
-    area2 = boxes2[..., 2].double() * boxes2[..., 3].double()
-    base = area1 + area2 - shared if mode == "iou" else area1.expand_as(shared)
+def _overlaps(corners1: Tensor, corners2: Tensor, mode: int) -> Tensor:
+    # coordinates relative to each pair: large ones would cost precision
+    origin = (corners1.mean(-2, keepdim=True) + corners2.mean(-2, keepdim=True)) / 2
+    shared = _shared_area(corners1 - origin, corners2 - origin)
+    area1, area2 = _polygon_area(corners1), _polygon_area(corners2)
+    base = area1 + area2 - shared if mode == 0 else area1.expand_as(shared)
     flat = (area1 < 1e-14) | (area2 < 1e-14)
     return torch.where(flat, torch.zeros_like(shared), shared / base)
 
 
-def _corners(boxes: Tensor, origin: Tensor, clockwise: bool) -> Tensor:
-    """Return the four corners (..., 4, 2) in order, relative to an origin."""
-    angle = boxes[..., 4] if clockwise else -boxes[..., 4]
-    along = torch.stack([angle.cos(), angle.sin()], -1) * boxes[..., 2:3] / 2
-    across = torch.stack([-angle.sin(), angle.cos()], -1) * boxes[..., 3:4] / 2
+def _corners(boxes: Tensor) -> Tensor:
+    """Return the four corners (n, 4, 2) of rotated boxes, in order."""
+    cos, sin = boxes[:, 4].cos(), boxes[:, 4].sin()
+    along = torch.stack([cos, sin], -1) * boxes[:, 2:3] / 2
+    across = torch.stack([-sin, cos], -1) * boxes[:, 3:4] / 2
     sides = [-along - across, along - across, along + across, across - along]
-    return torch.stack(sides, -2) + (boxes[..., :2] - origin).unsqueeze(-2)
+    return torch.stack(sides, -2) + boxes[:, None, :2]
+
+
+def _same_way_round(corners: Tensor) -> Tensor:
+    negative = _cross(corners, corners.roll(-1, -2)).sum(-1) < 0
+    return torch.where(negative[..., None, None], corners.flip(-2), corners)
+
+
+def _polygon_area(corners: Tensor) -> Tensor:
+    return _cross(corners, corners.roll(-1, -2)).sum(-1).abs() / 2
 
 
 def _shared_area(corners1: Tensor, corners2: Tensor) -> Tensor:
@@ -116,7 +124,7 @@ def _shared_area(corners1: Tensor, corners2: Tensor) -> Tensor:
     relative = points - points.mean(-2, keepdim=True)
     order = torch.atan2(relative[..., 1], relative[..., 0]).argsort(-1)
     ring = relative.gather(-2, order.unsqueeze(-1).expand_as(relative))
-    area = _cross(ring, ring.roll(-1, -2)).sum(-1).abs() / 2
+    area = _polygon_area(ring)
     return torch.where(valid.sum(-1) > 2, area, torch.zeros_like(area))
 
 

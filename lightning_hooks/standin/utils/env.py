@@ -6,8 +6,7 @@ import importlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +35,6 @@ __all__ = [
     "is_npu_available",
     "is_rocm_pytorch",
     "jit",
-    "load_ext",
     "skip_no_elena",
     "torch_meshgrid",
 ]
@@ -79,30 +77,12 @@ def get_device() -> str:
 
 
 def check_ops_exist() -> bool:
-    """Whether an installed mmcv 2.x has compiled operators."""
+    """Return whether ``mmcv.ops`` can be imported."""
     try:
-        importlib.import_module("mmcv._ext")
+        importlib.import_module("mmcv.ops")
     except ImportError:
         return False
     return True
-
-
-def load_ext(name: str, funcs: Sequence[str]) -> ModuleType:
-    """Return the compiled operators of an installed mmcv 2.x.
-
-    Args:
-        name: The name of the module in mmcv: ``_ext``.
-        funcs: The functions that it must have.
-
-    Raises:
-        ImportError: if there is no mmcv 2.x with operators.
-        AssertionError: if one is missing.
-    """
-    operators = importlib.import_module(f"mmcv.{name}")
-    missing = [function for function in funcs if not hasattr(operators, function)]
-    if missing:
-        raise AssertionError(f"{', '.join(missing)} miss in module {name}")
-    return operators
 
 
 def is_rocm_pytorch() -> bool:
