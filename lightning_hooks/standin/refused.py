@@ -16,10 +16,9 @@ __all__ = ["NOT_OFFERED", "advice_for", "hint_for", "placeholder"]
 
 _REFUSED = (
     (
-        "mmcv.ops mmcv._ext",
-        "mmcv's compiled operators are not offered by the stand-in. Take torchvision.ops "
-        "(nms, roi_align, deform_conv2d, sigmoid_focal_loss, ...), or install mmcv 2.x with its "
-        "operators (`pip install onedl-mmcv`, its maintained fork), and the stand-in uses them",
+        "mmcv._ext",
+        "mmcv's compiled operators are not installed: mmcv.ops has those of the stand-in. Take "
+        "an mmcv 2.x with its operators (`pip install onedl-mmcv`, its maintained fork)",
     ),
     ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
     (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from support.processes import run_program
+from lightning_hooks import standin
+from lightning_hooks.standin.ops import extension
 from support.standin import needs_lite
 
 pytestmark = needs_lite
+
+PLAIN = "lightning_hooks.standin.ops"
 
 
 def test_names_of_modules_and_functions_are_those_of_mmcv(ops: Any) -> None:
@@ -89,15 +92,35 @@ def test_sync_bn_of_one_process_normalizes_as_batch_norm(ops: Any, tmp_path: Pat
         dist.destroy_process_group()
 
 
-def test_operators_are_loaded_with_mmcv_ops_only() -> None:
-    program = """
-        import sys
-        from lightning_hooks import standin
-        standin.install()
-        import mmcv, mmcv.runner
-        assert not any(name.startswith("lightning_hooks.standin.ops") for name in sys.modules)
-        import mmcv.ops
-        assert "DCNv2" in mmcv.cnn.CONV_LAYERS
-        assert "torchvision" not in sys.modules, "imported by the first operator that can use it"
-    """
-    run_program(textwrap.dedent(program))
+def test_operators_are_loaded_with_mmcv_ops_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.startswith(PLAIN)]:
+        monkeypatch.delitem(sys.modules, name)
+    standin.uninstall()
+    standin.install()
+    import mmcv
+    import mmcv.runner
+
+    assert mmcv.Config
+    assert mmcv.runner.EpochBasedRunner
+    assert not any(name.startswith(PLAIN) for name in sys.modules)
+
+
+def test_compiled_operators_for_another_torch_are_named_and_not_used(
+    ops: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(name: str) -> Any:
+        raise ImportError("undefined symbol: _ZN3c10")
+
+    monkeypatch.setattr(extension.importlib, "import_module", broken)
+    assert extension.load_ext("_ext", ["nms"]).nms is extension.OFFERED["nms"]
+    assert "mmcv's compiled operators are not used: undefined symbol: _ZN3c10" in caplog.text
+
+
+def test_without_the_wheel_the_refusal_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lightning_hooks.standin.finder.find_installed", lambda _: None)
+    standin.uninstall()
+    standin.install()
+    with pytest.raises(ModuleNotFoundError, match=r"lightning-hooks\[openmmlab"):
+        importlib.import_module("mmcv.ops")
