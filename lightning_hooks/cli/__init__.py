@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command and its arguments; those of the process by default.
 
     Raises:
-        SystemExit: always; with 1 if ``check`` finds a hook that cannot run, with 2 and one line
+        SystemExit: always; with 1 if ``check`` finds what cannot run, with 2 and one line
             for wrong input, else with 0.
     """
     for package in ("jsonargparse", "rich"):

@@ -1,4 +1,7 @@
-"""The commands of ``lightning-hooks`` and their arguments."""
+"""The commands of ``lightning-hooks`` and their arguments.
+
+Each command imports what it needs: torch is not imported before that.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lightning_hooks import standin
 from lightning_hooks.cli.check.check import check
-from lightning_hooks.cli.check.report import as_dicts, show
-from lightning_hooks.cli.convert import convert
-from lightning_hooks.cli.list_hooks import all_hooks, table_of
-from lightning_hooks.cli.plot import curves_of, in_terminal
-from lightning_hooks.config.full_config import hooks_from_config
-from lightning_hooks.loggers.replay import WRITERS, replay
-from lightning_hooks.schedules import plot
+from lightning_hooks.cli.check.report import show
 
 __all__ = ["run"]
 
@@ -66,8 +62,9 @@ def _parser() -> tuple[Any, dict[str, Callable[[Any], int]]]:
         return one
 
     one = command(_check)
-    one.add_argument("target", help="a file, a folder, or a module or package by name")
+    one.add_argument("target", help="a file, folder, script or config, or a module by name")
     one.add_argument("--json", action="store_true", help="print JSON")
+    one.add_argument("--seconds", type=float, default=120.0, help="time that an import may take")
     one = command(_plot)
     one.add_argument("config", help="a .py, YAML or JSON file")
     one.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
@@ -79,8 +76,7 @@ def _parser() -> tuple[Any, dict[str, Callable[[Any], int]]]:
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(_replay)
     one.add_argument("paths", nargs="+", help="spools, or offline runs of Neptune's")
-    others = [name for name in WRITERS if name != "lightning"]  # which needs a logger
-    one.add_argument("--to", choices=others, help="another backend than the spool's own")
+    one.add_argument("--to", help="another backend than the spool's own")
     one.add_argument("--uri", help="MLflow's tracking URI")
     one.add_argument("--experiment", help="MLflow's experiment")
     one.add_argument("--log-dir", help="TensorBoard's folder")
@@ -95,17 +91,20 @@ def _length(text: str) -> int:
 
 
 def _check(given: Any) -> int:
-    """Check whether old hook files run here, and show what to write where they do not."""
-    reports = check(given.target)
+    """Check whether an old project trains here, and show what to write where it does not."""
+    report = check(given.target, given.seconds)
     if given.json:
-        print(json.dumps(as_dicts(reports), indent=2))
+        print(json.dumps(report.as_dict(), indent=2))
     else:
-        show(reports, _console())
-    return int(any(report.cannot_run for report in reports))
+        show(report, _console())
+    return int(report.cannot_run)
 
 
 def _plot(given: Any) -> int:
     """Draw the learning rate and the momentum over the run of a config."""
+    from lightning_hooks.cli.plot import curves_of, in_terminal
+    from lightning_hooks.schedules import plot
+
     with _project():
         curves = curves_of(given.config, given.epochs, given.iters_per_epoch)
     drawn = plot(curves.hooks, given.out, **curves.run)
@@ -116,6 +115,9 @@ def _plot(given: Any) -> int:
 
 def _convert(given: Any) -> int:
     """Print the Python for the hooks of a config."""
+    from lightning_hooks.cli.convert import convert
+    from lightning_hooks.config.full_config import hooks_from_config
+
     with _project():
         print(convert(hooks_from_config(given.config)))
     return 0
@@ -123,6 +125,8 @@ def _convert(given: Any) -> int:
 
 def _hooks(given: Any) -> int:
     """List all hooks, with a one-line description of each."""
+    from lightning_hooks.cli.list_hooks import all_hooks, table_of
+
     rows = all_hooks()
     if given.json:
         print(json.dumps(rows, indent=2))
@@ -136,6 +140,11 @@ def _replay(given: Any) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
+    from lightning_hooks.loggers.replay import WRITERS, replay
+
+    backends = [name for name in WRITERS if name != "lightning"]  # which needs a logger
+    if given.to not in (None, *backends):
+        raise ValueError(f"--to must be one of {', '.join(backends)}, got {given.to!r}")
     names = ("uri", "experiment", "log_dir")
     arguments: dict[str, Any] = {name: given[name] for name in names if given[name] is not None}
     if given.project is not None:
@@ -161,6 +170,8 @@ def _console() -> Any:
 @contextlib.contextmanager
 def _project() -> Iterator[None]:
     """Let a config import the modules of the project in the current directory, and mmcv."""
+    from lightning_hooks import standin
+
     sys.path.insert(0, "")
     try:
         with standin.installed():

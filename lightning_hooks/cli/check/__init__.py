@@ -1,1 +1,1 @@
-"""``lightning-hooks check``: read old hook files, without running them, and report problems."""
+"""``lightning-hooks check``: import an old project in a process of its own, and judge it."""

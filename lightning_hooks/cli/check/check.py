@@ -1,75 +1,80 @@
-"""Find the Python files of a path or module, and judge them without importing any."""
+"""Check a project in a process of its own, which may print, exit or hang."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import multiprocessing
+import os
+import re
+import tempfile
 from pathlib import Path
+from typing import Any
 
-from lightning_hooks.cli.check.project import Project
-from lightning_hooks.cli.check.report import FileReport
-from lightning_hooks.cli.check.verdict import judge
+from lightning_hooks.cli.check.project import find
+from lightning_hooks.cli.check.report import Finding, HookReport, Report, short
 
 __all__ = ["check"]
 
-SKIPPED = {"__pycache__", "build", "node_modules", "site-packages", "venv"}
+PRELOADED = ["lightning_hooks.cli.check.probe", "lightning_hooks.standin.runner"]
 
 
-def check(target: str) -> list[FileReport]:
-    """Judge a file, all files below a folder, or those of a module or package.
+def check(target: str, seconds: float = 120.0) -> Report:
+    """Judge a file, all files below a folder, a config, or a module or package by name.
 
     Args:
-        target: A path, or a dotted name that Python finds; nothing is imported.
-
-    Returns:
-        A report for each file that has hooks or cannot be read, or imported.
+        target: A path, or a dotted name that Python finds. Its files are imported, without their
+            code for ``__main__``.
+        seconds: The time that importing one file may take.
 
     Raises:
         FileNotFoundError: if there is no such path and no such module.
         ValueError: if there is no Python file.
+        RuntimeError: if the process of the check fails.
     """
-    path = Path(target).expanduser()
-    if not (target and path.exists()):
-        path = _module_path(target)
-    folder = path if path.is_dir() else path.parent
-    return judge(Project(_python_files(path), roots=[Path.cwd(), folder]))
+    project = find(target)
+    stopped: dict[str, Finding] = {}
+    while True:
+        loading, result, log = _probe(target, list(stopped), seconds)
+        if result is not None:
+            findings = [*stopped.values(), *(Finding(**one) for one in result["findings"])]
+            hooks = [HookReport(**one) for one in result["hooks"]]
+            script = short(project.script) if project.script else ""
+            return Report(tuple(findings), tuple(hooks), script, str(project.root))
+        frames = re.findall(r'File "(.+)", line (\d+) in', log)
+        path, line = next((one for one in frames if project.has(one[0])), (loading[0], "0"))
+        if not path or path in stopped:
+            raise RuntimeError(f"the check of {target} ends early: {log.strip()[-2000:]}")
+        what = "ends the process when it is imported"
+        if "Timeout (" in log:
+            what = f"takes more than {seconds:g} s when it is imported"
+        stopped[path] = Finding(short(path), int(line), what, "", loading[1])
 
 
-def _python_files(path: Path) -> list[Path]:
-    if path.is_file():
-        if path.suffix == ".ipynb":
-            convert = f"jupyter nbconvert --to script {path}"
-            raise ValueError(f"{path} is a notebook: {convert} makes a file to check")
-        if path.suffix != ".py":
-            raise ValueError(f"{path} is no Python file, whose name ends in .py")
-        return [path]
-    files = sorted(
-        found
-        for found in path.rglob("*.py")
-        if (found.is_file() or found.is_symlink())
-        and not any(p in SKIPPED or p.startswith(".") for p in found.relative_to(path).parts)
-    )
-    if not files:
-        raise ValueError(f"there is no Python file in {path}")
-    return files
+def _probe(target: str, skipped: list[str], seconds: float) -> tuple[list[str], Any, str]:
+    """Return the last file that was imported and its level, the result, and all other output."""
+    methods = multiprocessing.get_all_start_methods()
+    context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else None)
+    if "forkserver" in methods:  # further processes of this one start at once
+        context.set_forkserver_preload(PRELOADED)
+    with tempfile.TemporaryDirectory() as folder:
+        out, log = Path(folder, "out"), Path(folder, "log")
+        request = {"target": target, "skipped": skipped, "seconds": seconds, "out": str(out)}
+        process = context.Process(target=_run, args=(request, str(log)))
+        process.start()
+        process.join()
+        lines = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    found = [["", "note"], *map(json.loads, lines)]
+    result = found.pop() if isinstance(found[-1], dict) else None
+    return found[-1], result, text
 
 
-def _module_path(name: str) -> Path:
-    root, *rest = name.split(".")
-    missing = FileNotFoundError(f"there is no file, folder or module {name!r}")
-    try:
-        spec = importlib.util.find_spec(root) if root.isidentifier() else None
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or not (spec.submodule_search_locations or spec.origin):
-        raise missing
-    if spec.origin in ("built-in", "frozen"):
-        raise ValueError(f"{name} is built into Python: there is no file to read")
-    if not spec.submodule_search_locations:
-        if rest:
-            raise missing
-        return Path(str(spec.origin))
-    path = Path(next(iter(spec.submodule_search_locations)), *rest)
-    for found in (path, path.with_suffix(".py")):
-        if found.exists():
-            return found
-    raise missing
+def _run(request: dict[str, Any], log: str) -> None:
+    """Run the probe with its output in a file, and end with it."""
+    streams = [os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT), 1]
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    from lightning_hooks.cli.check.probe import main
+
+    main(request)
+    os._exit(0)  # a thread of the project may never end

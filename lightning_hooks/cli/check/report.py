@@ -1,4 +1,4 @@
-"""Hold the findings of ``check`` by file and hook, and print them."""
+"""Hold what ``check`` finds, and print it in the order in which a newcomer meets it."""
 
 from __future__ import annotations
 
@@ -8,123 +8,157 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TORCH", "FileReport", "Finding", "HookReport", "as_dicts", "short", "show"]
+__all__ = ["ABSENT", "TORCH", "Finding", "HookReport", "Report", "short", "show", "some"]
 
 TORCH = "torch"
 """The dialect of hooks of torch modules, which no runner calls."""
+ABSENT = " is not installed"
+MARKS = {"start": "[red]does not start[/red]", "part": "[red]cannot run[/red]", "note": "attention"}
+TOPICS = (
+    "version",
+    "packages",
+    "imports",
+    "config",
+    "placeholders",
+    "runners",
+    "numpy and Python",
+    "hooks",
+    "GPU",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A reason why a hook cannot run, or a note for its user."""
+    """A reason why a project or a part of it cannot run, or a note for its user."""
 
+    path: str
     line: int
     """0 for the file as a whole."""
     what: str
     write: str
-    cannot_run: bool = True
+    level: str
+    """``"start"`` if nothing trains, ``"part"`` if the subject cannot run."""
+    topic: str = "imports"
+    subject: str = ""
+    """The hook, runner or type; empty for the file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class HookReport:
     """One hook class."""
 
-    name: str
+    path: str
     line: int
+    name: str
     dialect: str
-    points: tuple[str, ...]
-    """Its own, and those of its bases in the files."""
-    reads: tuple[str, ...]
+    points: list[str]
+    """Those that are not its library's empty ones."""
+    reads: list[str]
     """Attributes of the runner."""
-    writes: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    inherits: bool = False
-    """Whether a base outside of the files may have further points."""
-
-    @property
-    def is_of_runner(self) -> bool:
-        """Whether a runner calls it."""
-        return self.dialect != TORCH
+    writes: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
-class FileReport:
-    """A file that has hooks, cannot be read, or cannot be imported."""
+class Report:
+    """All findings on a project."""
 
-    path: str
-    hooks: tuple[HookReport, ...]
     findings: tuple[Finding, ...]
-    """Those of the file as a whole: its imports."""
+    hooks: tuple[HookReport, ...]
+    script: str
+    """The script that trains; empty for a project that has none."""
+    root: str
+    """The folder from which the project's packages are imported."""
 
     @property
     def cannot_run(self) -> bool:
-        """Whether one of the findings stops it."""
-        return any(finding.cannot_run for _, finding in _named_findings(self))
+        """Whether one of the findings stops something."""
+        return any(finding.level != "note" for finding in self.findings)
+
+    @property
+    def verdict(self) -> str:
+        """``trains``, ``trains except ...``, or ``does not start because ...``."""
+        stops = [one for one in self.findings if one.level == "start"]
+        absent = [one.what.removesuffix(ABSENT) for one in stops if one.what.endswith(ABSENT)]
+        reasons = [f"these are not installed: {', '.join(absent)}"] if len(absent) > 1 else []
+        for one in stops:
+            if not (reasons and one.what.endswith(ABSENT)):
+                reasons.append(f"{one.what} ({self.place(one)})")
+        if reasons:
+            return f"does not start because {some(list(dict.fromkeys(reasons)), 2)}"
+        parts = [
+            one.subject or self.place(one).partition(":")[0]
+            for one in self.findings
+            if one.level == "part"
+        ]
+        verb = "trains" if self.script else "runs"
+        return f"{verb} except {some(list(dict.fromkeys(parts)), 6)}" if parts else verb
+
+    def place(self, finding: Finding) -> str:
+        """Return where a finding is, from the project's root on."""
+        path = finding.path.removeprefix(f"{self.root}{os.sep}")
+        return f"{path}:{finding.line}" if finding.line else path
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        verdict = {"verdict": self.verdict, "cannot_run": self.cannot_run}
+        return {**verdict, **dataclasses.asdict(self)}
 
 
-def short(path: Path) -> str:
+def short(path: str | Path) -> str:
     """Return a path relative to the current directory, if it is below that."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near
 
 
-def as_dicts(reports: Sequence[FileReport]) -> list[dict[str, Any]]:
-    """Return the reports as dicts for JSON."""
-    return [{**dataclasses.asdict(one), "cannot_run": one.cannot_run} for one in reports]
-
-
-def show(reports: Sequence[FileReport], console: Any) -> None:
-    """Print the reports on rich's console."""
+def show(report: Report, console: Any) -> None:
+    """Print the report on rich's console: findings by topic, hooks, and the verdict."""
     from rich.markup import escape
 
-    for report in reports:
-        if report.hooks:
-            console.print(_table(report))
-        for name, finding in _named_findings(report):
-            mark = "[red]cannot run[/red]" if finding.cannot_run else "[yellow]attention[/yellow]"
-            where = f"{report.path}:{finding.line}" if finding.line else report.path
-            what = f"{name} {finding.what}" if name else finding.what
-            console.print(f"{escape(where)}: {mark}: {escape(what)}", soft_wrap=True)
-            console.print(f"    write: {escape(finding.write)}", soft_wrap=True, style="dim")
-    stopped = sum(report.cannot_run for report in reports)
-    verdict = f"{_count(stopped, 'file')} cannot run here" if stopped else "all can run"
-    by_file = [[hook for hook in report.hooks if hook.is_of_runner] for report in reports]
-    hooks = [hook for of_file in by_file for hook in of_file]
-    if not hooks:
-        console.print("no hook class found" + (f"; {verdict}" if stopped else ""))
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    levels = [*MARKS]
+    for one in sorted(report.findings, key=lambda one: levels.index(one.level)):
+        what = f"{one.subject} {one.what}" if one.topic == "hooks" else one.what
+        groups.setdefault((one.topic, what, one.write), []).append(one)
+    for topic in TOPICS:
+        found = [(key, same) for key, same in groups.items() if key[0] == topic]
+        if found:
+            console.print(f"{topic}:", style="bold")
+        for (_, what, write), same in found:
+            places = some([report.place(one) for one in same], 2)
+            line = f"  {MARKS[same[0].level]}: {escape(places)}: {escape(what)}"
+            console.print(line, soft_wrap=True)
+            if write:
+                console.print(f"    write: {escape(write)}", soft_wrap=True, style="dim")
+    if report.hooks:
+        console.print(_table(report))
+    console.print(f"[bold]verdict: {escape(report.verdict)}[/bold]", soft_wrap=True)
+    mmcv_hooks = [hook.name for hook in report.hooks if hook.dialect == "mmcv"]
+    if report.script:
+        write = f"python -m lightning_hooks.standin {report.script} ..."
+    elif mmcv_hooks:
+        install = "from lightning_hooks import HookAdapter, standin; standin.install()"
+        write = f"{install}; then Trainer(callbacks=[HookAdapter([{mmcv_hooks[0]}(...)])])"
+    else:
         return
-    files = _count(sum(map(bool, by_file)), "file")
-    console.print(f"{_count(len(hooks), 'class', 'classes')} of hooks in {files}; {verdict}")
-    old = [hook.name for hook in hooks if hook.dialect == "mmcv"]
-    if old:
-        console.print(
-            "write: from lightning_hooks import HookAdapter, standin; standin.install(); then "
-            f"Trainer(callbacks=[HookAdapter([{old[0]}(...)])])",
-            style="dim",
-            soft_wrap=True,
-        )
+    console.print(f"write: {escape(write)}", style="dim", soft_wrap=True)
 
 
-def _named_findings(report: FileReport) -> list[tuple[str, Finding]]:
-    """Return all findings with the names of their hooks, empty for the file as a whole."""
-    of_hooks = [(hook.name, finding) for hook in report.hooks for finding in hook.findings]
-    return [*(("", finding) for finding in report.findings), *of_hooks]
-
-
-def _table(report: FileReport) -> Any:
+def _table(report: Report) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("class", "dialect", "points", "of the runner", title=report.path, min_width=60)
+    levels = {(one.path, one.subject): one.level for one in report.findings}
+    table = Table("hook", "dialect", "points", "of the runner", title="hooks", min_width=60)
     for hook in report.hooks:
-        is_stopped = report.cannot_run or any(finding.cannot_run for finding in hook.findings)
-        style = "red" if is_stopped else "yellow" if hook.findings else "green"
-        points = ", ".join(hook.points) or ("its base's" if hook.inherits else "none")
+        level = levels.get((hook.path, hook.name))
+        style = "green" if level is None else "yellow" if level == "note" else "red"
         used = [*hook.reads, *(f"{name} =" for name in hook.writes)]
         name = f"[{style}]{escape(hook.name)}[/{style}]"
-        table.add_row(name, hook.dialect, points, ", ".join(used))
+        table.add_row(name, hook.dialect, ", ".join(hook.points) or "none", ", ".join(used))
     return table
 
 
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def some(items: Sequence[str], count: int) -> str:
+    """Return the first items, and the number of the others."""
+    more = f" and {len(items) - count} more" if len(items) > count else ""
+    return ", ".join(items[:count]) + more
