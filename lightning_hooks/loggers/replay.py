@@ -5,12 +5,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import exclusive, read_spool
+from lightning_hooks.loggers.delivery.spool_file import (
+    discard,
+    exclusive,
+    read_spool,
+    write_ack,
+)
 from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.trackers.inputs import with_credentials
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
 from lightning_hooks.loggers.trackers.packages import require, tolerant
 
@@ -83,18 +90,21 @@ def replay(
     to: Writer | str | None = None,
     *,
     on_sent: Callable[[int, int], None] | None = None,
+    within: str | None = None,
     **arguments: Any,
 ) -> int:
     """Send the records of a file to a backend.
 
     Without ``to`` the rest of a spool goes to the run that it was meant for; the spool is removed
-    when all of it is there. With ``to`` all records go to a run there, and nothing is removed; of
-    a run that still goes on, these are the records up to now.
+    when all of it is there, and kept if it has damaged lines. With ``to`` all records go to a run
+    there, and nothing is removed; of a run that still goes on, these are the records up to now.
 
     Args:
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
         to: A writer, which is left open, or the name of a backend.
         on_sent: Called with the numbers of sent and of all records after each batch.
+        within: The folder below which a spool may have files written; by default the work dir that
+            it lies in.
         arguments: Those of the backend's ``connect``, such as ``uri=`` of MLflow, ``log_dir=`` of
             TensorBoard or ``init=dict(project=...)`` of W&B.
 
@@ -102,7 +112,8 @@ def replay(
         The number of records sent.
 
     Raises:
-        ValueError: if the file is no spool, or the backend is unknown.
+        ValueError: if the file is no spool, the backend is unknown, or files would be written
+            outside of ``within``.
         BlockingIOError: without ``to``, if the run of the spool goes on, or another process sends
             it.
         Exception: whatever the client raises.
@@ -113,9 +124,11 @@ def replay(
             _send(to, records, on_sent)
             return len(records)
         if to is None:
-            if "writer" not in head:
+            if head.get("writer") not in WRITERS:
                 raise ValueError(f"to must be the name of a backend for {path}, which names none")
-            arguments = {**head.get("arguments", {}), **head["resume"], **arguments}
+            stored = {**head.get("arguments", {}), **head["resume"]}
+            check_paths({k: v for k, v in stored.items() if k not in arguments}, path, within)
+            arguments = {**with_credentials(stored), **arguments}
         writer = open_writer(head["writer"] if to is None else to, **arguments)
         try:
             with tolerant():
@@ -126,10 +139,48 @@ def replay(
         with tolerant():
             writer.close(failed)
         if to is None:
-            for name in (path, f"{path}.ack"):
-                if os.path.exists(name):
-                    os.unlink(name)
+            if head["damaged"]:
+                write_ack(path, head["end"], head["resume"])
+            else:
+                discard(path)
         return len(records)
+
+
+_FILES = "uri", "artifacts", "dir", "folder", "log_dir", "log_to_filename", "save_dir"
+"""Arguments of writers that name files."""
+
+
+def check_paths(arguments: Any, spool: str, within: str | None = None, name: str = "") -> None:
+    """Check that the arguments in a spool name no file outside of a folder.
+
+    Args:
+        arguments: The arguments.
+        spool: The spool.
+        within: The folder; by default the work dir that the spool lies in.
+        name: The name of ``arguments``, if they are the value of one.
+
+    Raises:
+        ValueError: if they do.
+    """
+    if isinstance(arguments, Mapping):
+        for key, value in arguments.items():
+            check_paths(value, spool, within, str(key))
+    elif isinstance(arguments, list):
+        for value in arguments:
+            check_paths(value, spool, within, name)
+    elif isinstance(arguments, str):
+        path = re.sub(r"^(file://|sqlite:///)", "", arguments)
+        is_path = path != arguments or os.path.isabs(path)
+        if not (is_path or (name in _FILES and "://" not in path)):
+            return
+        lies_in = os.path.dirname(os.path.realpath(spool))
+        work_dir = os.path.dirname(lies_in) if os.path.basename(lies_in) == "spool" else lies_in
+        folder = os.path.realpath(within or work_dir)
+        if os.path.commonpath([folder, os.path.realpath(path)]) != folder:
+            raise ValueError(
+                f"{spool} has files written to {path}, outside of {folder}; if that is right, "
+                f"name a folder above it: within=..., or --within"
+            )
 
 
 def _send(

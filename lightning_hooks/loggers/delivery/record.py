@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from lightning_hooks.loggers.delivery.lines import seal, unseal
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["Record", "from_line", "to_line"]
+
+_LARGEST_IMAGE = 1 << 30  # bytes
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,10 @@ class Record:
 
 
 def to_line(record: Record) -> bytes:
-    r"""Return a record as one line of strict JSON, without empty fields.
+    r"""Return a record as one line of strict JSON with a checksum, without empty fields.
 
-    >>> to_line(Record(0, 12.5, 3, {"loss": 0.1, "norm": float("nan")}))
-    b'{"seq": 0, "time": 12.5, "step": 3, "scalars": {"loss": 0.1, "norm": "nan"}}\n'
+    >>> to_line(Record(0, 12.5, 3, {"loss": 0.1, "norm": float("nan")}))[:-21]
+    b'{"seq": 0, "time": 12.5, "step": 3, "scalars": {"loss": 0.1, "norm": "nan"}'
     """
     fields: dict[str, Any] = {"seq": record.seq, "time": record.time, "step": record.step}
     if record.scalars:
@@ -59,7 +62,7 @@ def to_line(record: Record) -> bytes:
         text = json.dumps(fields, allow_nan=False)
     except ValueError:  # strict JSON has no NaN and no infinity
         text = json.dumps(_with_names(fields), allow_nan=False)
-    return text.encode() + b"\n"
+    return seal(text)
 
 
 def from_line(line: bytes) -> Record:
@@ -71,17 +74,37 @@ def from_line(line: bytes) -> Record:
     >>> from_line(to_line(Record(7, 1.5, 2, {"acc": float("inf")}))).scalars
     {'acc': inf}
     """
+    fields = unseal(line)
     try:
-        fields = json.loads(line)
+        if fields is None:
+            raise ValueError("it is damaged")
         return Record(
-            *(int(fields["seq"]), float(fields["time"]), int(fields["step"])),
+            *(_step(fields["seq"]), _time(fields["time"]), _step(fields["step"])),
             {name: float(value) for name, value in fields.get("scalars", {}).items()},
             {name: _unpack(image) for name, image in fields.get("images", {}).items()},
-            fields.get("texts", {}),
-            fields.get("params", {}),
+            {name: _text(value) for name, value in fields.get("texts", {}).items()},
+            dict(fields.get("params", {}).items()),
         )
-    except (KeyError, TypeError, AttributeError, zlib.error) as error:
-        raise ValueError(f"a line must hold a record, got {line[:80]!r}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"a line must hold a record, got {line[:80]!r}: {error}") from error
+
+
+def _step(value: Any) -> int:
+    if type(value) is not int or abs(value) >= 2**63:
+        raise ValueError(f"no number of a step: {value!r:.80}")
+    return value
+
+
+def _time(value: Any) -> float:
+    if not 0 <= (time := float(value)) < 1e11:
+        raise ValueError(f"no time: {value!r:.80}")
+    return time
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"no text: {value!r:.80}")
+    return value
 
 
 def _pack(image: np.ndarray) -> dict[str, Any]:
@@ -90,8 +113,15 @@ def _pack(image: np.ndarray) -> dict[str, Any]:
 
 
 def _unpack(packed: Mapping[str, Any]) -> np.ndarray:
-    data = zlib.decompress(base64.b64decode(packed["zlib"]))
-    return np.frombuffer(data, np.uint8).reshape(packed["shape"])
+    shape = [_step(each) for each in packed["shape"]]
+    size = math.prod(shape)
+    if len(shape) != 3 or min(shape) < 0 or size > _LARGEST_IMAGE:
+        raise ValueError(f"no shape of an image: {shape}")
+    try:  # a few bytes can be packed gigabytes
+        data = zlib.decompressobj().decompress(base64.b64decode(packed["zlib"]), size + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _with_names(value: Any) -> Any:

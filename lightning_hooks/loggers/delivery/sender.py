@@ -19,14 +19,16 @@ LINGER = 5.0
 _CHUNK = 256  # records between two acknowledgements
 _GRACE = 0.5  # seconds after the deadline
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
+_MOST_AT_FIRST, _MOST_IN_VAIN = 3, 100  # refused one after the other; before, after the first taken
 
 
 class Sender:
     """Sends the records of a spool to a backend, in order, from a thread of its own.
 
     The client is started there too. After an error the call is tried again after 0.5 s, 1 s, ...
-    30 s. A permanent error ends the sending, and the spool keeps the records that were not sent. A
-    call that hangs is left behind at the end: :meth:`wait` does not wait longer than was agreed.
+    30 s. A record with a permanent error is set aside, and the others go on; if the backend takes
+    none, the sending ends, and the spool keeps the records that were not sent. A call that hangs is
+    left behind at the end: :meth:`wait` does not wait longer than was agreed.
 
     Args:
         writer_class: The writer for the backend.
@@ -35,6 +37,7 @@ class Sender:
         on_error: Called with the failed action, the error, and whether it is final: for the first
             error in a row, and for a final one.
         on_recovered: Called when an attempt succeeds after errors.
+        on_refused: Called with the error for each record that is set aside.
         on_progress: Called with the writer when it is open, and after each batch that it took.
         linger: Seconds in which records gather before they are sent.
     """
@@ -47,6 +50,7 @@ class Sender:
         *,
         on_error: Callable[[str, Exception, bool], None] = lambda action, error, is_final: None,
         on_recovered: Callable[[], None] = lambda: None,
+        on_refused: Callable[[Exception], None] = lambda error: None,
         on_progress: Callable[[Writer], None] = lambda writer: None,
         linger: float = LINGER,
     ) -> None:
@@ -57,9 +61,11 @@ class Sender:
         """Whether nothing is sent any more."""
         self.sent = 0
         """The number of records that the backend took."""
+        self.refused = 0
+        """The number of records that were set aside."""
         self._writer_class, self._connect, self._spool = writer_class, connect, spool
         self._on_error, self._on_recovered = on_error, on_recovered
-        self._on_progress = on_progress
+        self._on_refused, self._on_progress = on_refused, on_progress
         self._linger = linger
         self._has_news = threading.Event()
         self._has_progressed = threading.Event()
@@ -68,6 +74,7 @@ class Sender:
         self._abandoned = False
         self._deadline = float("inf")
         self._failed = False
+        self._in_vain = self._sent_before = 0  # refused one after the other; sent before them
         self._files: Sequence[tuple[str, str]] = ()
         name = f"lightning_hooks {writer_class.name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -107,12 +114,17 @@ class Sender:
             release.join(_GRACE)
 
     def settle(self, count: int, timeout: float) -> None:
-        """Wait until there is a writer that took ``count`` records, or time is up."""
+        """Wait until there is a writer that got ``count`` records, or time is up."""
         end = time.monotonic() + timeout
-        while not self._is_done.is_set() and (self.writer is None or self.sent < count):
+        while not self._is_done.is_set() and (self.writer is None or self.done < count):
             if not self._has_progressed.wait(max(end - time.monotonic(), 0)):
                 return
             self._has_progressed.clear()
+
+    @property
+    def done(self) -> int:
+        """The number of records that need no sending any more."""
+        return self.sent + self.refused
 
     # -- the sending thread ----------------------------------------------------------------
 
@@ -121,6 +133,7 @@ class Sender:
             if not self._attempt("started", self._open) or self.writer is None:
                 return
             writer = self.writer
+            self._spool.acknowledge(0, writer.resume())  # the run is known from now on
             self._on_progress(writer)
             if self._send_all(writer) and self._files:
                 self._attempt("sent its files", lambda: writer.send_files(self._files))
@@ -159,40 +172,69 @@ class Sender:
                 self._has_news.wait()
 
     def _send(self, writer: Writer, records: list[Record]) -> int:
-        """Send records; return the number that the backend has certainly received."""
-        before = self.sent
+        """Send records; return the number that need no sending any more."""
+        before = self.done
         for start in range(0, len(records), writer.batch):
-            batch = [*map(writer.new_points, records[start : start + writer.batch])]
-            if not self._attempt("written to", functools.partial(writer.write, batch)):
-                return self.sent - before if _error_of(writer.flush) is None else 0
-            self.sent += len(batch)
+            if not self._write(writer, records[start : start + writer.batch]):
+                return self.done - before if _error_of(writer.flush) is None else 0
             self._has_progressed.set()
             self._on_progress(writer)
-        return self.sent - before if self._attempt("written to", writer.flush) else 0
+        return self.done - before if self._attempt("written to", writer.flush) else 0
+
+    def _write(self, writer: Writer, batch: list[Record]) -> bool:
+        """Write records; return False if the sending is to end before the last of them."""
+        new = [*map(writer.new_points, batch)]
+        error = self._try("written to", functools.partial(writer.write, new))
+        if error is None:
+            self.sent += len(batch)
+            return True
+        if self.given_up or self._abandoned:
+            return False
+        if len(batch) > 1:  # which of them is it?
+            return all(self._write(writer, [record]) for record in batch)
+        self._in_vain = 0 if self.sent > self._sent_before else self._in_vain + 1
+        self._sent_before = self.sent
+        if self._in_vain > (_MOST_IN_VAIN if self.sent else _MOST_AT_FIRST):
+            self._give_up("written to", error)
+            return False
+        self._spool.refuse(batch[0])
+        self.refused += 1
+        self._on_refused(error)
+        return True
 
     def _attempt(self, action: str, call: Callable[[], object]) -> bool:
         """Call until it does not raise; return False after a permanent error or too much time."""
+        error = self._try(action, call)
+        if error is not None:
+            self._give_up(action, error)
+        return error is None
+
+    def _try(self, action: str, call: Callable[[], object]) -> Exception | None:
+        """Call until it does not raise; return a permanent error, or that of the last attempt."""
         pause, longest = _BACKOFF
+        error: Exception | None = TimeoutError("it is too late")
         while not self._abandoned:
             error = _error_of(call)
             if error is None:
                 if self.error is not None and not self._abandoned:
                     self.error = None
                     self._on_recovered()
-                return True
-            if self._writer_class.is_permanent(error) or time.monotonic() >= self._deadline:
+                return None
+            if self._writer_class.is_permanent(error):
+                return error
+            if time.monotonic() >= self._deadline:
                 self._give_up(action, error)
-                return False
+                return error
             if self.error is None:
                 self._on_error(action, error, False)
             self.error = error
             if self._is_closing.wait(pause):  # at the end of the run there is less time
                 time.sleep(max(min(pause, 1.0, self._deadline - time.monotonic()), 0.05))
             pause = min(2 * pause, longest)
-        return False
+        return error
 
     def _give_up(self, action: str, error: Exception) -> None:
-        if not self._abandoned:
+        if not (self._abandoned or self.given_up):
             self.error, self.given_up = error, True
             self._on_error(action, error, True)
 

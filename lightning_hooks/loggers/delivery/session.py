@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
-from lightning_hooks.loggers.delivery.spool import Spool, discard
+from lightning_hooks.loggers.delivery.spool import Spool
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
 from lightning_hooks.loggers.delivery.unsent import replay_command, unsent_records
 from lightning_hooks.loggers.delivery.writer import Writer
@@ -55,6 +55,7 @@ class Session:
         self._logger, self._owner = logger, owner
         self._has_warned = self._has_reported_disk = self._failed = False
         self._note = ""  # the writer's last one
+        self._refusal: Exception | None = None  # the first one
         self._taken: set[tuple[str, int]] = set()  # points that a killed process has left
         folder = os.path.dirname(path)
         left = take_over(folder, self._backend, self._run)
@@ -68,20 +69,23 @@ class Session:
             )
         head = {"writer": self._backend, "arguments": arguments, "format": 1}
         self._spool = Spool(path, {**head, "key": self._run.key})
-        for name, records in left.items():
-            self._take(records)
-            discard(name)
+        for left_behind in left.values():
+            self._take(left_behind.records)
+            left_behind.settle()
         self.sender = Sender(
             *(writer_class, connect, self._spool),
             on_error=self.report,
             on_recovered=lambda: self._log(logging.INFO, f"{self._backend} is there again"),
+            on_refused=self._report_refused,
             on_progress=self._report_note,
             linger=linger,
         )
 
     def status(self) -> dict[str, Any]:
-        """Return how many records were ``logged`` and ``sent``, and the last ``error``, if any."""
-        return {"logged": self._spool.seq, "sent": self.sender.sent, "error": self.sender.error}
+        """Return how many records were ``logged``, ``sent`` and ``refused``; the last ``error``."""
+        sender = self.sender
+        counts = {"logged": self._spool.seq, "sent": sender.sent, "refused": sender.refused}
+        return {**counts, "error": sender.error}
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -114,11 +118,12 @@ class Session:
         self.sender.settle(self._spool.seq, timeout)
 
     def undelivered(self) -> UndeliveredError | None:
-        """Return an error if the backend's last call raised one."""
-        if self.sender.error is None:
+        """Return an error if the backend's last call raised one, or it has refused a record."""
+        cause = self.sender.error or self._refusal
+        if cause is None:
             return None
         error = UndeliveredError(self._summary())
-        error.__cause__ = self.sender.error
+        error.__cause__ = cause
         return error
 
     def close(self, timeout: float, *, failed: bool, files: Sequence[tuple[str, str]] = ()) -> None:
@@ -141,11 +146,11 @@ class Session:
         self.sender.wait()
         if self._spool.error is not None:
             self._spool.save_memory()
-        is_unsent = self.sender.sent < self._spool.seq
+        is_unsent = self.sender.done < self._spool.seq
         keep = is_unsent or isinstance(self.sender.error, TimeoutError)
         self._spool.end(self._failed)
         self._spool.close(keep)
-        if keep:
+        if keep or self.sender.refused:
             self._warn(self._summary())
         return self.undelivered()
 
@@ -158,13 +163,23 @@ class Session:
         self._warn(text if is_final else f"{text}, and it is tried again")
 
     def _summary(self) -> str:
-        error = self.sender.error
+        error = self.sender.error or self._refusal
         text = f"{self._backend} has taken {self.sender.sent} of {self._spool.seq} records"
         text += f" ({_describe(error)})" if error is not None else ""
         path, disk_error = self._spool.path, self._spool.error
+        if self.sender.refused:
+            text += f", and refused {self.sender.refused}, which are in {self._spool.refused_path}"
+        if self.sender.done == self._spool.seq:
+            return text
         if disk_error is None:
             return f"{text}; to send the rest: {replay_command([path])}"
         return f"{text}, and {path} could not hold them ({_describe(disk_error)})"
+
+    def _report_refused(self, error: Exception) -> None:
+        if self._refusal is None:
+            self._refusal = error
+            where = f"it is set aside in {self._spool.refused_path}, and the rest goes on"
+            self._warn(f"{self._backend} does not want a record ({_describe(error)}); {where}")
 
     def _report_note(self, writer: Writer) -> None:
         if writer.note != self._note:

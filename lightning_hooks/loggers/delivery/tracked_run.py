@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 from lightning_hooks.engine.driver.resume import KEY
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import exclusive, read_spool
+from lightning_hooks.loggers.delivery.spool_file import (
+    discard,
+    exclusive,
+    read_head,
+    read_spool,
+    write_ack,
+)
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
@@ -73,7 +79,24 @@ def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
     return trackers.setdefault(backend, [])  # type: ignore[no-any-return]
 
 
-def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, list[Record]]:
+@dataclass(frozen=True)
+class Left:
+    """What a killed process has not sent: its records, and the spool that holds them."""
+
+    path: str
+    head: Mapping[str, Any]
+    records: Sequence[Record]
+
+    def settle(self) -> None:
+        """Remove the spool when its records are elsewhere; one with damaged lines stays."""
+        if self.head["damaged"]:
+            with contextlib.suppress(OSError):
+                write_ack(self.path, self.head["end"], self.head["resume"])
+        else:
+            discard(self.path)
+
+
+def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, Left]:
     """Return what a killed process has not sent to the run, by the file that holds it.
 
     Records after the checkpoint are left out: the process that resumes the run logs them anew. The
@@ -85,14 +108,15 @@ def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, list[Reco
         backend: The name of the backend.
         run: The run; there is nothing for one that begins.
     """
-    found: dict[str, list[Record]] = {}
+    found: dict[str, Left] = {}
     if run.after is None:
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
         with contextlib.suppress(OSError, ValueError), exclusive(path):  # its process has ended
-            head, records, _ = read_spool(path, rest=True)
+            head, _ = read_head(path)
             if (head.get("writer"), head.get("key")) == (backend, run.key):
-                found[path] = [r for r in records if _belongs(r, run.after)]
+                head, records, _ = read_spool(path, rest=True)
+                found[path] = Left(path, head, [r for r in records if _belongs(r, run.after)])
     return found
 
 

@@ -6,19 +6,31 @@ import contextlib
 import glob
 import os
 import shlex
+import stat
 import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.loggers.delivery.spool import exclusive, read_spool
+from lightning_hooks.loggers.delivery.spool_file import count_rest, exclusive
 from lightning_hooks.storage.files import is_local, join
 
 __all__ = ["replay_command", "shared_folder", "spool_path", "unsent_records"]
 
 
 def shared_folder() -> str:
-    """Return the folder for spools of runs without a local work dir; all programs share it."""
-    return os.path.join(tempfile.gettempdir(), "lightning_hooks")
+    """Return the folder for spools of runs without a local work dir; the user's programs share it.
+
+    Nobody else can write there. If another user has taken the name, it is a new folder.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    folder = os.path.join(tempfile.gettempdir(), f"lightning_hooks-{user}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    is_ours = stat.S_ISDIR(found.st_mode) and (not user or found.st_uid == user)
+    if is_ours and not (user and found.st_mode & 0o077):
+        return folder
+    return tempfile.mkdtemp(prefix="lightning_hooks-")
 
 
 def spool_path(runner: Any, backend: str) -> str:
@@ -47,11 +59,11 @@ def unsent_records(folder: str, writer: str) -> dict[str, int]:
         writer: The backend; spools for others are left out.
     """
     found: dict[str, int] = {}
-    if os.path.abspath(folder) == shared_folder():
+    if os.path.dirname(os.path.abspath(folder)) == shared_folder():
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
         with contextlib.suppress(OSError, ValueError), exclusive(path):  # its run has ended
-            head, records, _ = read_spool(path, rest=True)
-            if records and head.get("writer") == writer:
-                found[path] = len(records)
+            head, count = count_rest(path)
+            if count and head.get("writer") == writer:
+                found[path] = count
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ __all__ = [
     "flatten_params",
     "is_lightning_logger",
     "metric_key",
+    "with_credentials",
     "without_secrets",
 ]
 
@@ -53,20 +55,47 @@ def experiment(run: Any) -> Any:
     return run.experiment if is_lightning_logger(run) else run
 
 
+_SECRET = re.compile(
+    r"token|key|passw|passphrase|pwd|secret|credential|cookie|authorization|(^|[_-])auth($|[_-])"
+)
+_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+
+
 def without_secrets(value: Any) -> Any:
     """Return arguments without passwords and keys: a spool is a file that people pass on.
 
     >>> without_secrets({"project": "digits", "settings": {"api_key": "1234", "mode": "offline"}})
     {'project': 'digits', 'settings': {'mode': 'offline'}}
+    >>> without_secrets({"uri": "http://me:1234@host/x", "hosts": [{"auth": "1234"}]})
+    {'uri': 'http://host/x', 'hosts': [{}]}
     """
+    if isinstance(value, str):
+        return _USERINFO.sub("", value)
+    if isinstance(value, (list, tuple)):
+        return [*map(without_secrets, value)]
     if not isinstance(value, dict):
         return value
-    secret = ("token", "key", "password", "secret")
     return {
         name: without_secrets(each)
         for name, each in value.items()
-        if not any(word in str(name).lower() for word in secret)
+        if not _SECRET.search(str(name).lower())
     }
+
+
+def with_credentials(value: Any) -> Any:
+    """Return arguments in which a URL has its user and password again, if the environment has it.
+
+    >>> os.environ["MY_URI"] = "http://me:1234@host/x"
+    >>> with_credentials({"uri": "http://host/x", "other": "http://elsewhere"})
+    {'uri': 'http://me:1234@host/x', 'other': 'http://elsewhere'}
+    >>> del os.environ["MY_URI"]
+    """
+    known = {_USERINFO.sub("", each): each for each in os.environ.values() if "://" in each}
+    if isinstance(value, dict):
+        return {name: with_credentials(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [*map(with_credentials, value)]
+    return known.get(value, value) if isinstance(value, str) else value
 
 
 def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -170,12 +170,12 @@ class MlflowWriter(Writer):
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
-        """Whether a server has refused the request; a missing answer may pass."""
+        """Whether a server does not want what was sent; a proxy's or a token's error may pass."""
         from mlflow.exceptions import MlflowException
 
         if isinstance(error, MlflowException):
             status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
-            return 400 <= status < 500 and status not in (408, 429)
+            return status in (400, 413, 422)
         return Writer.is_permanent(error)
 
 

@@ -23,7 +23,8 @@ from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
-from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.delivery.spool import Spool
+from lightning_hooks.loggers.delivery.spool_file import read_spool
 from lightning_hooks.loggers.replay import read, replay
 from lightning_hooks.loggers.tags import peak_memory
 from support import forks, training
@@ -152,7 +153,7 @@ def test_a_hook_sends_all_in_order_from_another_thread(tmp_path: Path) -> None:
     assert [record.seq for record in records] == list(range(10))
     assert hook.kept.thread is not threading.current_thread()
     assert hook.kept.closed == [False]
-    assert hook.status() == {"logged": 10, "sent": 10, "error": None}
+    assert hook.status() == {"logged": 10, "sent": 10, "refused": 0, "error": None}
     assert not (tmp_path / "work" / "spool").exists()
 
 
@@ -201,7 +202,7 @@ def leave(writer: Kept) -> None:
         raise SystemExit("the client wants to go")
 
 
-@pytest.mark.parametrize("trouble", [broken, hopeless, hang, leave])
+@pytest.mark.parametrize("trouble", [broken, hang, leave])
 def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
     trouble: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,6 +220,43 @@ def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
     assert [record.seq for record in later.records] == [0, 1, 2, 3, 4]
     if trouble is not hang:  # which takes the rest with it
         assert [record.seq for record in read(str(path), rest=True)[1]] == [2, 3, 4]
+
+
+def test_a_refused_record_is_set_aside_and_the_rest_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def picky(writer: Kept) -> None:
+        if writer.calls == 2:
+            raise ValueError("bad")
+
+    hook = KeepHook(lambda: Kept(picky))
+    fit(tmp_path, hook)
+    assert hook.status() == {"logged": 5, "sent": 4, "refused": 1, "error": None}
+    assert [record.seq for record in hook.kept.records] == [0, 2, 3, 4]
+    (path,) = spools(tmp_path)
+    assert path.name.endswith(".refused.jsonl")
+    assert [record.seq for record in read(str(path))[1]] == [1]
+    assert told(caplog) == [
+        "KeepHook: kept does not want a record (ValueError: bad); it is set aside in "
+        f"{path}, and the rest goes on"
+    ]
+    assert "has taken 4 of 5 records (ValueError: bad), and refused 1" in told(caplog, "INFO")[-1]
+    later = Kept()
+    assert replay(str(path), to=later) == 1
+
+
+def test_a_backend_that_takes_nothing_is_given_up_and_the_spool_keeps_the_rest(
+    tmp_path: Path,
+) -> None:
+    def refuse(writer: Kept) -> None:
+        raise ValueError("nothing")
+
+    hook = KeepHook(lambda: Kept(refuse))
+    fit(tmp_path, hook)
+    found = {path.name.partition(".")[2]: len(read(str(path))[1]) for path in spools(tmp_path)}
+    assert found == {"jsonl": 5, "refused.jsonl": 3}
+    (rest,) = [path for path in spools(tmp_path) if ".refused" not in path.name]
+    assert [record.seq for record in read(str(rest), rest=True)[1]] == [3, 4]
 
 
 def test_a_run_tells_of_what_earlier_ones_have_left(
@@ -261,7 +299,7 @@ class Clinging(Kept):
         Clinging.gone.append("gone")
 
 
-@pytest.mark.parametrize(("trouble", "times"), [(None, 0), (hopeless, 1), (broken, 1), (hang, 1)])
+@pytest.mark.parametrize(("trouble", "times"), [(None, 0), (hopeless, 0), (broken, 1), (hang, 1)])
 def test_a_client_that_is_given_up_is_told_not_to_hold_up_the_process(
     trouble: Any, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,7 +491,7 @@ def test_the_spool_of_a_remote_work_dir_is_on_this_machine(
     make_trainer(tmp_path, adapter, num_sanity_val_steps=0).fit(
         TinyModule(), make_loader(4), make_loader(1)
     )
-    (path,) = tmp_path.glob("lightning_hooks/spool/*.jsonl")
+    (path,) = tmp_path.glob("lightning_hooks-*/spool/*.jsonl")
     assert len(read(str(path))[1]) == 5
 
 

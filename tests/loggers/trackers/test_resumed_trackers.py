@@ -24,7 +24,8 @@ from lightning_hooks import (
     VisdomLoggerHook,
     WandbLoggerHook,
 )
-from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.delivery.spool import Spool
+from lightning_hooks.loggers.delivery.spool_file import read_spool
 from lightning_hooks.loggers.replay import open_writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.neptune import read_neptune
