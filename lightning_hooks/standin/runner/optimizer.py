@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -69,7 +70,8 @@ class DefaultOptimizerConstructor:
     bias_decay_mult       decay of biases outside of norm layers
     norm_decay_mult       decay of norm layers
     dwconv_decay_mult     decay of depth-wise convolutions
-    dcn_offset_lr_mult    accepted without effect: there are no such layers here
+    dcn_offset_lr_mult    learning rate of what makes the offsets of deformable
+                          convolutions; biases there have no other multiplier
     bypass_duplicate      whether duplicate parameters are skipped, with a warning
     ====================  =========================================================
 
@@ -113,7 +115,7 @@ class DefaultOptimizerConstructor:
         params: list[dict[str, Any]],
         module: nn.Module,
         prefix: str = "",
-        is_dcn_module: Any = None,
+        is_dcn_module: bool | None = None,
     ) -> None:
         """Add a group for each parameter of a module and its submodules.
 
@@ -121,7 +123,7 @@ class DefaultOptimizerConstructor:
             params: The list of groups, which is extended.
             module: The module.
             prefix: Its name in the model.
-            is_dcn_module: Ignored.
+            is_dcn_module: Whether it is part of a deformable convolution.
         """
         for name, param in module.named_parameters(recurse=False):
             group: dict[str, Any] = {"params": [param]}
@@ -132,12 +134,17 @@ class DefaultOptimizerConstructor:
                         stacklevel=2,
                     )
                     continue
-                group.update(self._options(module, name, f"{prefix}.{name}"))
+                options = self._options(module, name, f"{prefix}.{name}", bool(is_dcn_module))
+                group.update(options)
             params.append(group)
+        deformable = isinstance(module, _deformable_convolutions())
         for name, child in module.named_children():
-            self.add_params(params, child, f"{prefix}.{name}" if prefix else name)
+            child_prefix = f"{prefix}.{name}" if prefix else name
+            self.add_params(params, child, child_prefix, is_dcn_module=deformable)
 
-    def _options(self, module: nn.Module, name: str, full_name: str) -> dict[str, float]:
+    def _options(
+        self, module: nn.Module, name: str, full_name: str, in_deformable: bool
+    ) -> dict[str, float]:
         lr: Any = self.base_lr
         wd: Any = self.base_wd
         rules = self.paramwise_cfg
@@ -150,15 +157,18 @@ class DefaultOptimizerConstructor:
                 return found
         is_norm = isinstance(module, (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm))
         found = {}
-        if name == "bias" and not is_norm:
+        is_bias = name == "bias" and not in_deformable
+        if is_bias and not is_norm:
             found["lr"] = lr * rules.get("bias_lr_mult", 1.0)
+        if in_deformable and "conv_offset" in full_name and isinstance(module, nn.Conv2d):
+            found["lr"] = lr * rules.get("dcn_offset_lr_mult", 1.0)
         if wd is None:
             return found
         if is_norm:
             found["weight_decay"] = wd * rules.get("norm_decay_mult", 1.0)
         elif isinstance(module, nn.Conv2d) and module.in_channels == module.groups:
             found["weight_decay"] = wd * rules.get("dwconv_decay_mult", 1.0)
-        elif name == "bias":
+        elif is_bias:
             found["weight_decay"] = wd * rules.get("bias_decay_mult", 1.0)
         return found
 
@@ -170,3 +180,9 @@ class DefaultOptimizerConstructor:
             groups = []
             self.add_params(groups, model)
         return OPTIMIZERS.build({**self.optimizer_cfg, "params": groups})
+
+
+def _deformable_convolutions() -> tuple[type, ...]:
+    """Return mmcv's classes of them; none while ``mmcv.ops`` has not been imported."""
+    ops = sys.modules.get("mmcv.ops")
+    return (ops.DeformConv2d, ops.ModulatedDeformConv2d) if ops else ()

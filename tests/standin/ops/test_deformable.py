@@ -115,6 +115,27 @@ def test_checkpoints_of_the_first_version_are_read(ops: Any, name: str) -> None:
     assert torch.equal(model[0].conv_offset.weight, other[0].conv_offset.weight)
 
 
+def test_the_offsets_have_a_learning_rate_of_their_own(ops: Any) -> None:
+    from mmcv.runner import build_optimizer
+
+    model = torch.nn.Sequential(ops.ModulatedDeformConv2dPack(2, 2, 3), torch.nn.Conv2d(2, 2, 1))
+    rules = {"dcn_offset_lr_mult": 0.1, "bias_lr_mult": 2.0, "bias_decay_mult": 0.0}
+    cfg = {"type": "SGD", "lr": 1.0, "weight_decay": 1.0, "paramwise_cfg": rules}
+    names = [name for name, _ in model.named_parameters()]
+    groups = build_optimizer(model, cfg).param_groups
+    assert {
+        name: (group["lr"], group["weight_decay"])
+        for name, group in zip(names, groups, strict=True)
+    } == {
+        "0.weight": (1.0, 1.0),
+        "0.bias": (2.0, 0.0),
+        "0.conv_offset.weight": (0.1, 1.0),
+        "0.conv_offset.bias": (0.1, 1.0),
+        "1.weight": (1.0, 1.0),
+        "1.bias": (2.0, 0.0),
+    }
+
+
 def test_maps_smaller_than_the_kernel_and_wrong_shapes(ops: Any) -> None:
     layer = ops.DeformConv2d(2, 2, 3, padding=1)
     assert layer(torch.randn(1, 2, 2, 2), torch.zeros(1, 18, 2, 2)).shape == (1, 2, 2, 2)
