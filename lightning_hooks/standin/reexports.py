@@ -26,6 +26,12 @@ BORROWED: dict[str, str] = {
     "mmcv.cnn.bricks.plugin": "PLUGIN_LAYERS infer_abbr",
     "mmcv.cnn.bricks.registry": "Registry",
     "mmcv.cnn.bricks.swish": "ACTIVATION_LAYERS",
+    "mmcv.cnn.bricks.transformer": (
+        "ATTENTION BaseModule ConfigDict FEEDFORWARD_NETWORK Linear ModuleList "
+        "MultiScaleDeformableAttention POSITIONAL_ENCODING Sequential TRANSFORMER_LAYER "
+        "TRANSFORMER_LAYER_SEQUENCE build_activation_layer build_conv_layer build_dropout "
+        "build_from_cfg build_norm_layer deprecated_api_warning to_2tuple"
+    ),
     "mmcv.cnn.bricks.upsample": "UPSAMPLE_LAYERS xavier_init",
     "mmcv.cnn.bricks.wrappers": "CONV_LAYERS TORCH_VERSION UPSAMPLE_LAYERS",
     "mmcv.cnn.builder": "Registry Sequential build_from_cfg",
