@@ -6,12 +6,14 @@ import contextlib
 import datetime
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from lightning_hooks.storage import atomic_save, files, manifest
+from lightning_hooks.storage import files, manifest, torch_files
+from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
 __all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
@@ -52,10 +54,10 @@ def save(
         if files.is_local(path):
             manifest.begin(target.directory, target.run)
             temporary = writing.enter_context(files.locked_path(path, target.run))
-            size, crc32 = atomic_save.write_synced(checkpoint, temporary)
+            size, crc32 = torch_files.write_synced(checkpoint, temporary)
         else:
             file = writing.enter_context(files.atomic_write(path))
-            size, crc32 = atomic_save.write_to(checkpoint, file)
+            size, crc32 = torch_files.write_to(checkpoint, file)
         return record(target, checkpoint["meta"], choose_old, size, crc32, writing.close)
 
 
@@ -73,16 +75,27 @@ def record(
         target: The place and what belongs to its entry.
         meta: The epochs and iterations done: ``epoch``, ``iter``.
         choose_old: Chooses the files to delete; None keeps all.
-        size: The bytes of the file, if known.
-        crc32: The file's checksum, if known.
+        size: The bytes of the file; None if another writer has made it.
+        crc32: The file's checksum, as above.
         rename: Gives the file its name, if it has not got it yet.
     """
     directory, name, run, series, resumable, is_latest, score, rule, taken = target
+    if size is None:
+        size, crc32 = _measured(files.join(directory, name))
     done = meta["epoch"], meta["iter"]
     time = (taken or datetime.datetime.now()).astimezone().isoformat(timespec="microseconds")
     new = Entry(name, size, crc32, *done, time, run, series, resumable, score, rule)
     link = partial(_link, directory.removeprefix("file://"), name) if is_latest else None
     return manifest.add(directory, new, rename, choose_old, link)
+
+
+def _measured(path: str) -> tuple[int | None, str | None]:
+    """Return size and checksum of another writer's file; of a remote one the size alone."""
+    try:
+        size = files.size_of(path)
+    except FileNotFoundError:  # it is still to be written
+        size = None
+    return size, checksum(path) if size is not None and files.is_local(path) else None
 
 
 def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
@@ -138,7 +151,7 @@ def clean_up(
             found.settle(run)
         found.prune(run, series, choose_old, resumed_at)
     if earlier or resumed_at > 0:
-        atomic_save.remove_temporaries(directory, {*earlier, run}, own=run)
+        _remove_unfinished(directory, {*earlier, run}, own=run)
 
 
 def _remove_temporaries(directory: str) -> None:
@@ -150,6 +163,33 @@ def _remove_temporaries(directory: str) -> None:
             os.unlink(path)
 
 
+def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
+    """Delete the temporary files that killed processes have left in a local directory.
+
+    A file that a process is writing stays.
+
+    Args:
+        directory: The directory; its subdirectories are searched too.
+        tags: The tags of the files, see :func:`files.locked_path`.
+        own: The tag that no other process uses; its files go even where there are no locks.
+    """
+    if not (files.is_local(directory) and os.path.isdir(directory)):
+        return
+    for folder, _, names in os.walk(directory.removeprefix("file://")):
+        for name in names:
+            tag = name.removesuffix(".tmp").rpartition(".")[2]
+            if name.endswith(".tmp") and tag in tags:
+                path = os.path.join(folder, name)
+                # not there any more, no file, or not ours to open: no reason to end a run
+                flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+                with (
+                    contextlib.suppress(OSError),
+                    files.locked(path, flags, wait=False) as is_locked,
+                ):
+                    if is_locked or (is_locked is None and tag == own):
+                        os.unlink(path)
+
+
 def link_latest(directory: str, name: str) -> None:
     """Point ``latest.pth`` at a file of the same local directory, in one step."""
     with files.locked(directory):  # a temporary link without a lock was left by a kill
@@ -157,6 +197,16 @@ def link_latest(directory: str, name: str) -> None:
 
 
 def _link(directory: str, name: str) -> None:
-    temporary = os.path.join(directory, f"{LATEST}.{uuid4().hex[:8]}.tmp")
-    os.symlink(name, temporary)
-    os.replace(temporary, os.path.join(directory, LATEST))
+    link = os.path.join(directory, LATEST)
+    temporary = f"{link}.{uuid4().hex[:8]}.tmp"
+    try:
+        os.symlink(name, temporary)
+        os.replace(temporary, link)
+    except OSError as error:  # a folder has this name, or the disk has no links
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        warnings.warn(
+            f"{link} cannot be pointed at the newest checkpoint ({error.strerror}): remove what is "
+            "there, or write create_symlink=False. The checkpoint itself is written",
+            stacklevel=2,
+        )

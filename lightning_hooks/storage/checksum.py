@@ -6,6 +6,8 @@ from those that ``torch.save`` has computed.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -16,7 +18,15 @@ import numpy as np
 
 from lightning_hooks.storage import files
 
-__all__ = ["ChecksumWriter", "archive_checksum", "checksum", "joined"]
+__all__ = [
+    "ChecksumWriter",
+    "archive_checksum",
+    "checksum",
+    "checksum_of",
+    "flaw_of_archive",
+    "has_checksum",
+    "joined",
+]
 
 CHUNK = 1 << 20
 
@@ -24,21 +34,55 @@ CHUNK = 1 << 20
 def checksum(path: str) -> str:
     """Return the CRC-32 of a local or remote file as eight hexadecimal digits."""
     fs, target = files.filesystem(path)
-    value = 0
     with fs.open(target, "rb") as file:
-        while chunk := file.read(CHUNK):
-            value = zlib.crc32(chunk, value)
+        return checksum_of(file)
+
+
+def checksum_of(file: IO[bytes]) -> str:
+    """Return the checksum of the rest of an open file."""
+    value = 0
+    while chunk := file.read(CHUNK):
+        value = zlib.crc32(chunk, value)
     return f"{value:08x}"
 
 
-def archive_checksum(path: str) -> str:
-    """Return the :func:`checksum` of a local zip file whose records are not compressed.
+def has_checksum(file: IO[bytes], expected: str) -> bool:
+    """Return whether an open file has a checksum, by its own records or by all its bytes."""
+    with contextlib.suppress(Exception):  # any file may be here, made to confuse a reader too
+        if archive_checksum(file) == expected:
+            return True
+    file.seek(0)
+    return checksum_of(file) == expected
+
+
+def flaw_of_archive(file: IO[bytes]) -> str | None:
+    """Describe how the records of an open zip file differ from their own checksums.
+
+    Returns:
+        An empty string if they do not; None if there are none, which ``torch`` can be told to.
+    """
+    try:
+        with ZipFile(file) as archive:
+            records = archive.infolist()
+            if any(record.compress_type for record in records):
+                return "has compressed records, as torch.save writes none"
+            damaged = archive.testzip() if any(record.CRC for record in records) else None
+    except Exception as error:  # a damaged archive raises whatever it leads to
+        return f"cannot be read: {error}"
+    if damaged is not None:
+        return f"is damaged: its record {damaged!r} has another CRC-32 than it was written with"
+    return "" if any(record.CRC for record in records) else None
+
+
+def archive_checksum(file: IO[bytes]) -> str:
+    """Return the :func:`checksum` of an open zip file whose records are not compressed.
 
     The CRC-32 of each record is in the file, computed from the bytes in memory; only the bytes
     between the records are read.
     """
     values, lengths, end = [], [], 0
-    with open(path, "rb") as file, ZipFile(file) as archive:
+    size = file.seek(0, os.SEEK_END)
+    with ZipFile(file) as archive:
         for record in sorted(archive.infolist(), key=lambda record: record.header_offset):
             file.seek(end)
             between = file.read(record.header_offset + 30 - end)
@@ -46,6 +90,8 @@ def archive_checksum(path: str) -> str:
             values += [zlib.crc32(between), record.CRC]
             lengths += [len(between), record.file_size]
             end += len(between) + record.file_size
+            if end > size:
+                raise ValueError(f"the record {record.filename!r} ends behind the file")
         file.seek(end)
         rest = file.read()
     return f"{joined([*values, zlib.crc32(rest)], [*lengths, len(rest)]):08x}"

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage.entry import is_folder_of_shards
 
 __all__ = ["best_series", "best_valid", "newest_unlisted", "newest_valid", "numbered"]
 
@@ -70,7 +71,9 @@ def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
     listed = {entry.name for entry in manifest.read(directory)}
     for template in templates:
         numbers = {
-            name: number for name, number in numbered(directory, template) if name not in listed
+            name: number
+            for name, number in numbered(directory, template)
+            if name not in listed and _may_be_checkpoint(files.join(directory, name))
         }
         if numbers:
             linked = _target_of_link(directory)
@@ -99,6 +102,11 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
         names = [str(path)[start:] for path in fs.glob(target)]
     found = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
     return [(name, int(match[1])) for name, match in found if match]
+
+
+def _may_be_checkpoint(path: str) -> bool:
+    """Return whether this is a file, or a folder of shards."""
+    return files.size_of(path) is not None or is_folder_of_shards(path)
 
 
 def _target_of_link(directory: str) -> str:

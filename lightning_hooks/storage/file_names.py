@@ -15,7 +15,7 @@ def is_inside(name: str) -> bool:
     (True, False, False)
     """
     parts = name.replace("\\", "/").split("/")
-    absolute = parts[0] == "" or os.path.isabs(name)
+    absolute = parts[0] == "" or os.path.isabs(name) or os.path.splitdrive(name)[0] != ""
     return not absolute and ".." not in parts and "\0" not in name
 
 

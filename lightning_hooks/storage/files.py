@@ -6,17 +6,14 @@ import contextlib
 import errno
 import os
 import posixpath
+import sys
 import threading
 from collections.abc import Iterator
 from typing import IO, Any
 from uuid import uuid4
 
+import filelock
 import fsspec
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = [
     "acquire",
@@ -97,10 +94,10 @@ def modified(path: str) -> float:
 
 
 def remove(path: str) -> None:
-    """Delete a file, or the directory of a sharded checkpoint, if it exists."""
+    """Delete a file, if it exists."""
     fs, target = filesystem(path)
-    if fs.exists(target):
-        fs.rm(target, recursive=True)
+    if fs.isfile(target):
+        fs.rm(target)
 
 
 # -- writing -------------------------------------------------------------------------------
@@ -124,11 +121,28 @@ def atomic_path(path: str, tag: str = "") -> Iterator[str]:
         yield temporary
         sync(temporary)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        failure = _disk_error(error, temporary)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        raise
+        if failure is None:
+            raise
+        raise OSError(failure.errno, failure.strerror, path) from error
     sync(directory)  # the rename itself
+
+
+def _disk_error(error: BaseException, path: str) -> OSError | None:
+    """Return the error of the disk that made a write fail, unless it has a path of its own."""
+    if isinstance(error, OSError):
+        return error if error.filename is None else None
+    if isinstance(error, RuntimeError):  # torch hides it so, and the disk repeats it
+        try:
+            with open(path, "ab") as file:
+                file.write(bytes(1 << 20))
+            sync(path)
+        except OSError as found:
+            return found
+    return None
 
 
 @contextlib.contextmanager
@@ -199,48 +213,47 @@ def sync(path: str) -> None:
 
 # -- locks ---------------------------------------------------------------------------------
 
+POLL_INTERVAL = 0.005
+"""Seconds from one look at another process's lock to the next."""
+
 
 def acquire(file: int | IO[Any], *, wait: bool = False) -> bool | None:
     """Lock an open file until it is closed or the process ends; return whether it is locked.
 
-    The answer is False if another process holds the lock, and None where there are no locks: on
-    some network file systems, and on Windows.
+    The answer is False if another process holds the lock, and None where there are no locks, as
+    on some network file systems. On NFS the server has them: of version 3 its ``lockd`` must run.
 
     Args:
         file: The file or its descriptor.
         wait: Whether to wait for another process's lock.
     """
-    if fcntl is None:
-        return None
+    descriptor = file if isinstance(file, int) else file.fileno()
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
+        return filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)
     except OSError:
         return None
-    return True
 
 
 def release(file: int | IO[Any]) -> None:
     """Unlock an open file; closing it is not enough where a forked worker has it open too."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
-            fcntl.flock(file, fcntl.LOCK_UN)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
+        filelock.unlock_descriptor(file if isinstance(file, int) else file.fileno())
 
 
 @contextlib.contextmanager
 def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterator[bool | None]:
     """Lock a file or directory inside the block; yield what :func:`acquire` returns.
 
+    On Windows a directory cannot be opened, and a locked file not be written: there a file
+    ``<path>.lock`` is locked, and deleted afterwards.
+
     Args:
         path: The file or directory, which need not be writable.
         flags: Those of ``os.open``.
         wait: Whether to wait for another process's lock.
     """
-    if fcntl is None:  # a directory cannot be opened there either
-        yield None
-        return
-    descriptor = os.open(path, flags, 0o666)
+    beside = f"{path}.lock" if sys.platform == "win32" else ""
+    descriptor = os.open(beside or path, os.O_RDWR | os.O_CREAT if beside else flags, 0o666)
     is_locked = acquire(descriptor, wait=wait)
     try:
         yield is_locked
@@ -248,6 +261,9 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
         if is_locked:
             release(descriptor)
         os.close(descriptor)
+        if beside:
+            with contextlib.suppress(OSError):  # another process has it open
+                os.unlink(beside)
 
 
 _THREADS = threading.Lock()

@@ -6,7 +6,6 @@ an entry is never deleted; one that differs from its entry is never loaded.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -16,8 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import checksum
-from lightning_hooks.storage.file_names import is_inside
+from lightning_hooks.storage.entry import Entry, flaw, parse, remove
 
 __all__ = [
     "LATEST",
@@ -35,37 +33,6 @@ __all__ = [
 NAME = "checkpoints.json"
 LATEST = "latest.pth"
 """The symbolic link to the newest file."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """One file.
-
-    Args:
-        name: Its path from the directory.
-        size: Its bytes; None for a file that another writer has made.
-        crc32: The checksum of all its bytes, eight hexadecimal digits; None as above.
-        epoch: Epochs done.
-        iter: Iterations done.
-        time: When its contents were taken, ISO 8601.
-        run: The run that has written it; a run that is resumed keeps its name.
-        series: The hook, and the key, within the run: files of one series supersede each other.
-        resumable: Whether a run can be resumed from it, or it is for loading weights.
-        score: What a file among the best was written for.
-        rule: Which scores of its series are better, ``"greater"`` or ``"less"``.
-    """
-
-    name: str
-    size: int | None
-    crc32: str | None
-    epoch: int
-    iter: int
-    time: str
-    run: str
-    series: str
-    resumable: bool = True
-    score: float | None = None
-    rule: str | None = None
 
 
 ChooseOld = Callable[[list[Entry]], list[Entry]]
@@ -91,16 +58,26 @@ class Manifest:
     def _parse(self, contents: bytes) -> None:
         try:
             table = json.loads(contents)
-            entries = [Entry(**entry) for entry in table["files"]]
-            # these files are deleted one day, and the list may have come from a stranger
-            self.entries = [entry for entry in entries if is_inside(entry.name)]
+            listed = [*table["files"]]
             self.begun = [run for run in table.get("begun", ()) if is_run(run)]
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            self.entries = []
             warnings.warn(
                 f"{self.path} is no list of checkpoints ({error!r}): the files that "
                 "it listed are no longer found or deleted",
                 stacklevel=4,
+            )
+            return
+        for fields in listed:
+            self._parse_entry(fields)
+
+    def _parse_entry(self, fields: object) -> None:
+        try:
+            self.entries.append(parse(fields))
+        except (TypeError, ValueError) as error:
+            warnings.warn(
+                f"{self.path} lists what is no checkpoint of this directory ({error}): it is "
+                "neither loaded nor deleted",
+                stacklevel=5,
             )
 
     def runs(self) -> set[str]:
@@ -188,8 +165,8 @@ class Manifest:
     def _delete(self, old: Sequence[Entry]) -> None:
         """Delete entries and their files.
 
-        A file stays if another entry has its name, or if its size is not that of the entry: it is
-        another file then.
+        A file stays if another entry has its name, or, with a warning, if it is another one than
+        that of the entry.
         """
         if not old:
             return
@@ -197,10 +174,13 @@ class Manifest:
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}
         for entry in old:
-            path = self._path_of(entry)
-            with contextlib.suppress(FileNotFoundError):
-                if entry.name not in names and entry.size in (files.size_of(path), None):
-                    files.remove(path)
+            problem = "" if entry.name in names else remove(self.path.removesuffix(NAME), entry)
+            if problem:
+                warnings.warn(
+                    f"{self._path_of(entry)} {problem}, so it is not deleted; it is no longer in "
+                    "the list, and yours to keep or to delete",
+                    stacklevel=4,
+                )
         self.write()
 
     def _path_of(self, entry: Entry) -> str:
@@ -263,20 +243,3 @@ def read(directory: str) -> list[Entry]:
 def is_run(name: object) -> bool:
     """Return whether this may be a run's name, by which its files are found and deleted."""
     return isinstance(name, str) and re.fullmatch("[0-9a-f]{12}", name) is not None
-
-
-def flaw(directory: str, entry: Entry) -> str:
-    """Describe how a file differs from its entry; return an empty string if it does not."""
-    path = files.join(directory, entry.name)
-    try:
-        size = files.size_of(path)
-    except FileNotFoundError:
-        return "is missing"
-    if size is None or entry.size is None:
-        return ""
-    if size != entry.size:
-        return f"has {size} bytes of {entry.size}"
-    found = checksum(path)
-    if found != entry.crc32:
-        return f"is damaged: its CRC-32 is {found}, it was written with {entry.crc32}"
-    return ""

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import threading
 from collections.abc import Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any
 
 import fsspec
 import numpy as np
 import torch
 
 from lightning_hooks.storage import files
+from lightning_hooks.storage.checksum import (
+    ChecksumWriter,
+    archive_checksum,
+    checksum_of,
+    flaw_of_archive,
+)
 from lightning_hooks.utils import dtensors
 
-__all__ = ["load_torch", "save_state_dict", "save_torch", "to_cpu"]
+__all__ = [
+    "DamagedCheckpointError",
+    "flaw",
+    "load_torch",
+    "save_state_dict",
+    "save_torch",
+    "to_cpu",
+    "write_synced",
+    "write_to",
+]
+
+
+class DamagedCheckpointError(RuntimeError):
+    """A checkpoint is not as it was written; the message names the newest valid one."""
 
 
 def save_torch(obj: Any, path: str) -> None:
@@ -25,6 +48,43 @@ def save_torch(obj: Any, path: str) -> None:
         torch.save(obj, file)
 
 
+SYNC_INTERVAL = 0.05
+"""Seconds from one sync of a growing file to the next: some dozen MiB."""
+
+
+def write_synced(obj: Any, path: str) -> tuple[int, str]:
+    """Write a local file with ``torch.save``, sync it, and return its size and CRC-32."""
+    open(path, "wb").close()  # for the other thread to find
+    written = threading.Event()
+    with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
+        syncing = pool.submit(_sync_while_written, path, written)
+        try:
+            torch.save(obj, path)  # by name: it need not go through Python's buffers
+        finally:
+            written.set()
+        # torch stores a CRC-32 with each record unless that is switched off
+        has_crc32 = torch.serialization.get_crc32_options()
+        with open(path, "rb") as file:
+            crc32 = archive_checksum(file) if has_crc32 else checksum_of(file)
+        syncing.result()
+    return os.path.getsize(path), crc32
+
+
+def write_to(obj: Any, file: IO[bytes]) -> tuple[int, str]:
+    """Write to an open file with ``torch.save``, close it, and return its size and CRC-32."""
+    checked = ChecksumWriter(file)
+    torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
+    file.close()
+    return checked.size, checked.crc32
+
+
+def _sync_while_written(path: str, written: threading.Event) -> None:
+    """Sync a file again and again while it is written, and once when it is complete."""
+    while not written.wait(SYNC_INTERVAL):
+        files.sync(path)
+    files.sync(path)
+
+
 def save_state_dict(state: Mapping[str, Any], path: str) -> None:
     """Write a state dict on the CPU; of a sharded one rank 0 writes the whole (collective)."""
     whole = to_cpu(dtensors.gathered(state))
@@ -34,10 +94,52 @@ def save_state_dict(state: Mapping[str, Any], path: str) -> None:
         torch.distributed.barrier()  # the next reader may be another rank
 
 
-def load_torch(path: str, map_location: Any = "cpu", weights_only: bool = True) -> Any:
-    """Read with ``torch.load`` from a local or remote path, by default tensors and plain types."""
+def load_torch(
+    path: str, map_location: Any = "cpu", weights_only: bool = True, *, verified: bool = False
+) -> Any:
+    """Read with ``torch.load`` from a local or remote path, by default tensors and plain types.
+
+    Args:
+        path: The path.
+        map_location: As of ``torch.load``.
+        weights_only: As of ``torch.load``, which without it executes what the file asks for.
+        verified: Whether the file has been verified; else its own checksums are.
+
+    Raises:
+        DamagedCheckpointError: for a file with ``weights_only`` that cannot be read.
+        pickle.UnpicklingError: for one that has more in it than tensors and plain types.
+    """
+    problem = flaw(path) if weights_only and not verified else ""
+    if problem:
+        raise DamagedCheckpointError(f"{path} {problem}")
     with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(_numpy_globals()):
-        return torch.load(file, map_location=map_location, weights_only=weights_only)
+        try:
+            return torch.load(file, map_location=map_location, weights_only=weights_only)
+        except (OSError, pickle.UnpicklingError):
+            raise
+        except Exception as error:  # a damaged file raises whatever it leads to
+            if not weights_only:
+                raise
+            raise DamagedCheckpointError(f"{path} cannot be read: {error!r}") from error
+
+
+LEGACY_HEAD = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The pickled number at the beginning of the files of torch before 1.6."""
+
+
+def flaw(path: str) -> str | None:
+    """Describe how a file of ``torch.save`` differs from its own checksums.
+
+    Returns:
+        An empty string if it does not; None if there are none in it.
+    """
+    with fsspec.open(path, "rb") as file:
+        head = file.read(32)
+        if not head:
+            return "is an empty file"
+        if head.startswith(b"PK\x03\x04"):
+            return flaw_of_archive(file)
+        return None if LEGACY_HEAD in head else f"is no checkpoint: it begins with {head!r}"
 
 
 def _numpy_globals() -> list[Any]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.storage import earlier_files, files, manifest, torch_files
+from lightning_hooks.storage.torch_files import DamagedCheckpointError
 
 __all__ = [
     "DamagedCheckpointError",
@@ -20,10 +21,6 @@ __all__ = [
 ]
 
 
-class DamagedCheckpointError(RuntimeError):
-    """A checkpoint is not as it was written; the message names the newest valid one."""
-
-
 class WeightsOnlyError(KeyError):
     """A run cannot be resumed from a file of weights; Lightning raises a KeyError there too."""
 
@@ -32,22 +29,35 @@ class WeightsOnlyError(KeyError):
 
 
 def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dict[str, Any]:
-    """Read a file after comparing it with the manifest of its directory, where there is one.
+    """Read a file after comparing it with the manifest of its directory, or its own checksums.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        DamagedCheckpointError: if it differs, or cannot be read.
+        DamagedCheckpointError: if it differs, or cannot be read, or is no checkpoint.
+        pickle.UnpicklingError: if there is more in it than tensors and plain types.
     """
-    if not files.exists(path):
-        raise FileNotFoundError(f"Checkpoint file not found: {path}{_advice(path)}")
-    problem = _flaw(path)
+    try:
+        is_folder = files.size_of(path) is None
+    except FileNotFoundError:
+        raise FileNotFoundError(f"Checkpoint file not found: {path}{_advice(path)}") from None
+    problem = "is a folder, not a file" if is_folder else _flaw(path)
     if problem:
         raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
+    if problem is None:
+        warnings.warn(
+            f"{path} has no checksums in it and is in no {manifest.NAME} beside it, so it is not "
+            "known whether it is as it was written. To give it some, save it again: "
+            "torch.save(torch.load(path), path)",
+            stacklevel=2,
+        )
     try:
-        checkpoint: dict[str, Any] = torch_files.load_torch(path, map_location, weights_only)
-    except (EOFError, RuntimeError) as error:  # torch raises these for half a file
-        raise DamagedCheckpointError(f"{path} cannot be read: {error}{_advice(path)}") from error
-    return checkpoint
+        found = torch_files.load_torch(path, map_location, weights_only, verified=True)
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(f"{error}{_advice(path)}") from error.__cause__
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise DamagedCheckpointError(f"{path} holds a {kind}, and a checkpoint is a dict")
+    return found
 
 
 def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
@@ -119,12 +129,14 @@ def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
         )
 
 
-def _flaw(path: str) -> str:
-    """Describe how a file differs from its entry in the manifest; empty if it has none."""
+def _flaw(path: str) -> str | None:
+    """Describe how a file differs from its entry, else from its own checksums; None without any."""
     directory, name = _listed_at(path)
     entries = [entry for entry in manifest.read(directory) if entry.name == name]
-    problems = [manifest.flaw(directory, entry) for entry in entries]
-    return "" if "" in problems or not problems else problems[-1]
+    found = {manifest.flaw(directory, entry): entry.crc32 for entry in entries}
+    if not found or ("" in found and found[""] is None):  # the list has no checksum of it
+        return torch_files.flaw(path)
+    return "" if "" in found else [*found][-1]
 
 
 def _listed_at(path: str) -> tuple[str, str]:

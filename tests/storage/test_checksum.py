@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks.storage import atomic_save, checkpoints, checksum, files, manifest
+from lightning_hooks.storage import checkpoints, checksum, files, manifest, torch_files
 
 SHARED = torch.arange(10.0)
 OBJECTS: dict[str, Any] = {
@@ -34,7 +34,7 @@ def crc32_of(path: Any) -> str:
 def test_it_is_that_of_the_bytes(tmp_path, kind, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
-    found = atomic_save.write_synced(OBJECTS[kind], str(path))
+    found = torch_files.write_synced(OBJECTS[kind], str(path))
     assert found == (path.stat().st_size, crc32_of(path))
     assert checksum.checksum(str(path)) == crc32_of(path)
 
@@ -43,7 +43,7 @@ def test_without_the_checksums_of_torch(tmp_path):
     path = tmp_path / "a.pth"
     torch.serialization.set_crc32_options(False)
     try:
-        found = atomic_save.write_synced(SHARED, str(path))
+        found = torch_files.write_synced(SHARED, str(path))
     finally:
         torch.serialization.set_crc32_options(True)
     assert found == (path.stat().st_size, crc32_of(path))
@@ -88,7 +88,7 @@ def test_a_disk_that_fails_leaves_no_file(tmp_path, monkeypatch, when):
     manifest.Manifest(str(path), b'{"files": [], "begun": ["0123456789ab"]}').write()
     monkeypatch.setattr(files, "sync", fail_once)
     if when == "in the middle":
-        monkeypatch.setattr(atomic_save, "SYNC_INTERVAL", 0)
+        monkeypatch.setattr(torch_files, "SYNC_INTERVAL", 0)
     obj = Waits() if when == "in the middle" else SHARED
     target = checkpoints.Target(str(tmp_path), "a.pth", "0123456789ab", "series")
     with pytest.raises(OSError, match="Input/output error"):

@@ -1,0 +1,188 @@
+"""A list of checkpoints that a stranger has written loads and deletes nothing of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_hooks import CheckpointHook, newest_valid
+from lightning_hooks.storage import entry, manifest
+from lightning_hooks.storage.checksum import checksum
+from lightning_hooks.storage.entry import Entry, flaw, remove
+from support import training
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
+
+def fit(work: Path, *, hosted: bool, by_epoch: bool, **arguments: Any) -> None:
+    hook = CheckpointHook(1 if by_epoch else 4, by_epoch, max_keep_ckpts=1)
+    training.fit(work, hook, host=hosted, **arguments)
+
+
+def tree(folder: Path) -> dict[Path, Any]:
+    """Everything in a folder, with the contents of files and links."""
+
+    def content(path: Path) -> Any:
+        if path.is_symlink():
+            return os.readlink(path)
+        return None if path.is_dir() else path.read_bytes()
+
+    return {path: content(path) for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """Files of somebody's, outside of the work directory and in it."""
+    work = tmp_path / "work"
+    for folder in (tmp_path / "victim" / "vdir", work / "mine"):
+        folder.mkdir(parents=True)
+        (folder / "precious.txt").write_text("mine")
+    (tmp_path / "victim" / "file").write_text("mine")
+    (work / "notes.txt").write_text("mine")
+    (work / "link").symlink_to(tmp_path / "victim")
+    (work / "linked.txt").symlink_to(work / "notes.txt")
+    (work / "half").mkdir()
+    for name in (".metadata", "__0_0.distcp", "thesis.tex"):
+        (work / "half" / name).write_text("mine")
+    (work / "empty").mkdir()
+    (work / "shards").mkdir()
+    (work / "shards" / ".metadata").mkdir()
+    return work
+
+
+SIZED = ["notes.txt", "mine/precious.txt", "linked.txt", "link/file", "link/vdir/precious.txt"]
+NAMES = [
+    *(*SIZED, "link", "link/vdir", ".", "./", "", "mine", "mine/", "mine/.", "./notes.txt", ".."),
+    *("mine/../notes.txt", "link/..", "half", "empty", "shards", "\ud800", "a\0b", "x" * 999, "//"),
+]
+
+
+@pytest.mark.parametrize(("hosted", "by_epoch"), [(False, True), (True, False)])
+@pytest.mark.parametrize("crc32", ["right", "wrong", None])
+def test_no_name_in_a_list_deletes_what_is_not_ours(
+    mine: Path, crc32: str | None, hosted: bool, by_epoch: bool
+) -> None:
+    fit(mine, hosted=hosted, by_epoch=by_epoch, max_epochs=1)
+    mine = mine.resolve()
+    listed = mine / manifest.NAME
+    table = json.loads(listed.read_text())
+    (real,) = table["files"]
+    table["files"] = []
+    for name in NAMES:
+        size, crc = None, None
+        if name in SIZED:
+            size = 4
+            crc = checksum(str(mine / name)) if crc32 == "right" else crc32 and "0" * 8
+            if crc32 == "right" and "link" not in name:
+                crc = "12345678"  # else it is the file that is listed
+        table["files"].append({**real, "name": name, "size": size, "crc32": crc, "iter": 0})
+    table["files"].append(real)
+    listed.write_text(json.dumps(table))
+    ours = {mine / manifest.NAME, mine / "latest.pth", mine / real["name"]}
+    before = {path: held for path, held in tree(mine.parent).items() if path not in ours}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(
+            mine, hosted=hosted, by_epoch=by_epoch, max_epochs=2, ckpt_path=str(mine / real["name"])
+        )
+    after = tree(mine.parent)
+    newest = mine / ("epoch_2.pth" if by_epoch else "iter_8.pth")
+    assert newest_valid(mine) == str(newest)
+    assert {path: after.get(path) for path in before} == before
+    assert not (mine / real["name"]).exists(), "what is ours goes"
+    said = {str(one.message) for one in caught}
+    assert any("link/vdir is behind a symbolic link" in one for one in said)
+    assert any("half is a folder with more in it than the shards" in one for one in said)
+    assert any("'mine/.' is no name of a file" in one for one in said)
+
+
+def listed(name: str, path: Path | None = None) -> Entry:
+    size, crc32 = (path.stat().st_size, checksum(str(path))) if path else (None, None)
+    return Entry(name, size, crc32, 1, 1, "", "0123456789ab", "s")
+
+
+@pytest.mark.parametrize("by_descriptor", [True, False], ids=["descriptors", "paths"])
+def test_what_is_ours_goes_and_a_link_to_it_stays(
+    mine: Path, by_descriptor: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the system cannot open folders."""
+    monkeypatch.setattr(entry, "_BY_DESCRIPTOR", by_descriptor)
+    mine = mine.resolve()
+    for name in ("linked.txt", "link/file"):
+        assert "is behind a symbolic link" in remove(str(mine), listed(name, mine / name))
+        assert "is behind a symbolic link" in flaw(str(mine), listed(name, mine / name))
+    (mine / "3").mkdir()
+    (mine / "3" / ".metadata").write_text("shards")
+    (mine / "3" / "__0_0.distcp").write_text("a part")
+    for name in ("notes.txt", "mine/precious.txt"):
+        assert remove(str(mine), listed(name, mine / name)) == ""
+        assert not (mine / name).exists()
+    assert flaw(str(mine), listed("3")) == ""
+    assert remove(str(mine), listed("3")) == ""
+    assert not (mine / "3").exists()
+    for name in ("half", "empty", "shards", "mine"):
+        assert "is a folder with more in it" in remove(str(mine), listed(name))
+    assert remove(str(mine), listed("nothing")) == ""
+    os.mkfifo(mine / "pipe")
+    assert "no regular file" in remove(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
+    assert "no regular file" in flaw(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
+
+
+def swap_for_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def swap_for_link(path: Path) -> None:
+    path.rename(path.parent.parent / "moved.pth")
+    path.symlink_to(path.parent.parent / "moved.pth")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [(swap_for_folder, "is a folder"), (swap_for_link, "is behind a symbolic link")],
+)
+def test_a_folder_or_a_link_is_never_the_newest_checkpoint(
+    tmp_path: Path, damage: Callable[[Path], None], says: str
+) -> None:
+    work = tmp_path / "work"
+    training.fit(work, CheckpointHook(interval=1, create_symlink=False), max_epochs=2)
+    damage(work / "epoch_2.pth")
+    with pytest.warns(UserWarning, match=f"epoch_2.pth {says}.*epoch_1.pth is taken instead"):
+        assert newest_valid(work) == str(work / "epoch_1.pth")
+
+
+def test_a_folder_that_no_list_knows_is_not_taken_for_a_checkpoint(tmp_path: Path) -> None:
+    hook = CheckpointHook(interval=1, create_symlink=False)
+    training.fit(tmp_path, hook, max_epochs=1)
+    (tmp_path / manifest.NAME).unlink()
+    (tmp_path / "epoch_7.pth").mkdir()
+    with pytest.warns(UserWarning, match=r"epoch_1.pth is in no checkpoints.json"):
+        assert hook.last_checkpoint == str(tmp_path / "epoch_1.pth")
+
+
+ODD: list[Any] = [None, 3, "x", [], {}, {"name": "a.pth"}, {"name": 3}]
+
+
+@pytest.mark.parametrize("field", ["name", "size", "crc32", "epoch", "time", "run", "series"])
+def test_a_bad_entry_costs_itself_alone(tmp_path: Path, field: str) -> None:
+    training.fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), max_epochs=1)
+    path = tmp_path / manifest.NAME
+    table = json.loads(path.read_text())
+    (real,) = table["files"]
+    table["files"] = [*ODD, {**real, field: {"odd": 1}}, real, {**real, "more": 1}]
+    path.write_text(json.dumps(table))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert newest_valid(tmp_path) == str(tmp_path / "epoch_1.pth")
+        assert len(manifest.read(str(tmp_path))) == 1
+    said = [str(one.message) for one in caught]
+    assert len(said) == 2 * (len(ODD) + 2)
+    assert all("lists what is no checkpoint of this directory" in one for one in said)
+    assert any(f"{field} is {{'odd': 1}}" in one for one in said)
