@@ -10,8 +10,8 @@ INSTALLED := .venv/.installed
 # visdom has no wheel, and its build imports what setuptools 81 has dropped; pip 25.3 renamed this
 OLD_BUILD := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
-# mmcv-lite without what it asks for: the stand-in reads its files, and OpenCV needs no window here
-# torch first and alone: beside it, a pin of an old setuptools would make pip take an older torch
+# torch first and alone: beside it, a pin of an old setuptools would make pip take an older torch;
+# mmcv-lite without what it asks for: the stand-in reads its files
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
 	$(PYTHON) -m venv .venv
@@ -68,9 +68,13 @@ golden:
 	tests/golden/oracle.sh
 
 # our hooks and mmcv's side by side, bit for bit; the oracle is built if it is missing
-golden-check: .oracle/recipe
+golden-check: .oracle/recipe .oracle/lite
 	CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests:tests/golden .oracle/bin/python -m pytest -c /dev/null \
 	    --rootdir . -p no:cacheprovider --disable-warnings tests/golden_check $(ARGS)
+
+# apart: beside mmcv itself, mmcv-lite would overwrite its files
+.oracle/lite: .oracle/recipe
+	.oracle/bin/pip install -c constraints.txt --no-deps --target $@ mmcv-lite
 
 .oracle/recipe:
 	tests/golden/oracle.sh traces

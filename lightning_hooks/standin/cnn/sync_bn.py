@@ -8,7 +8,7 @@ from torch import nn
 __all__ = ["revert_sync_batchnorm"]
 
 
-class _AnyBatchNorm(nn.modules.batchnorm._BatchNorm):
+class _BatchNormXd(nn.modules.batchnorm._BatchNorm):
     """A BatchNorm of inputs of any number of dimensions."""
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -20,7 +20,7 @@ def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
     result = module
     if isinstance(module, nn.SyncBatchNorm):
         args = (module.num_features, module.eps, module.momentum, module.affine)
-        result = _AnyBatchNorm(*args, module.track_running_stats).train(module.training)
+        result = _BatchNormXd(*args, module.track_running_stats).train(module.training)
         result._parameters.update(module._parameters)
         result._buffers.update(module._buffers)
         if hasattr(module, "qconfig"):  # of quantized models

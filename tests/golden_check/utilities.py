@@ -1,0 +1,172 @@
+"""Call every public name of mmcv's layers, images, videos and drawing on random inputs.
+
+Run in two processes, with real mmcv and with the stand-in: ``utilities.py OUT [LITE]``. The
+names are those of ``tests/golden/names.json``, the arguments are made by the names of parameters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import io
+import json
+import os
+import pickle
+import random
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from enum import EnumMeta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from random_arguments import SPECIAL, VARIED, Whole, argument, image
+from torch import nn
+
+ROOMS = ("mmcv.arraymisc", "mmcv.cnn", "mmcv.image", "mmcv.video", "mmcv.visualization")
+NAMES = Path(__file__).parents[1] / "golden" / "names.json"
+LEFT_OUT = {
+    "BaseInit": "initializes nothing, and mmcv's is no function at all",
+    "NewEmptyTensorOp": "an autograd function: see test_standin.py",
+    "supported_backends": "a list",
+}
+
+
+def walk() -> Iterator[tuple[str, str]]:
+    """Yield each module of the rooms with each class and function that it defines."""
+    for module, names in json.loads(NAMES.read_text(encoding="utf-8"))["cases"].items():
+        if module.startswith(ROOMS):
+            for name, what in names.items():
+                if isinstance(what, dict) and name not in LEFT_OUT:
+                    yield module, name
+
+
+def calls(name: str, called: Any) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of each call; ``...`` is one made by the parameter's name."""
+    parameters = inspect.signature(called).parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = {p.name: ... for p in named if p.default is p.empty}
+    for base in SPECIAL.get(name, [required]):
+        yield base
+        more = ["bias", "bias_prob", "layer"] if name.endswith("Init") else []
+        for parameter in dict.fromkeys([p.name for p in named] + more):
+            for value in VARIED.get(parameter, ()):
+                yield {**base, parameter: value}
+
+
+def result(name: str, called: Any, given: dict[str, Any]) -> Any:
+    """Call it; return what came of it and the changed arguments, or the class of its error."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    made = {p: argument(name, p) if value is ... else value for p, value in given.items()}
+    shown: list[Any] = []
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as printed,
+            mock.patch("cv2.imshow", lambda window, img: shown.append(img)),
+            mock.patch("cv2.waitKey", return_value=27),
+            mock.patch("cv2.getWindowProperty", return_value=0.0),
+            mock.patch("cv2.destroyWindow"),
+        ):
+            found = plain(called(**made))
+    except Exception as error:
+        return next(c.__name__ for c in type(error).__mro__ if c.__module__ in ("builtins", "cv2"))
+    changed = [v for v in made.values() if isinstance(v, (np.ndarray, torch.Tensor))]
+    modules = [part for v in made.values() if isinstance(v, nn.Module) for part in v.modules()]
+    states = [(plain(dict(m.state_dict())), getattr(m, "__flops__", None)) for m in modules]
+    printed_text = "" if "elapsed" in printed.getvalue() else printed.getvalue()
+    return found, changed, states, shown, printed_text
+
+
+def plain(value: Any) -> Any:
+    """Return what can be pickled and compared."""
+    if isinstance(value, torch.Tensor) and value.numel() > 10_000:
+        digest = hashlib.sha256(value.detach().contiguous().numpy().tobytes())
+        return (*value.shape, digest.hexdigest())
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, nn.Module):
+        return ran(value)
+    if isinstance(value, dict):
+        return {getattr(key, "__name__", key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, EnumMeta):
+        return [str(one) for one in value]
+    if value is None or isinstance(value, (np.ndarray, np.generic, int, float, str, bytes)):
+        return value
+    if isinstance(value, types.FunctionType):
+        return plain(value(image(5, 6, 3))) if value.__name__ == "convert_color" else value.__name__
+    return type(value).__name__, used(value)
+
+
+def used(value: Any) -> Any:
+    """Use an object that is no module."""
+    if hasattr(value, "_get_init_info"):
+        module = Whole()
+        value(module)
+        # mmcv has a space too much
+        return plain(module.state_dict()), value._get_init_info().replace(" =", "=")
+    if type(value).__name__ == "VideoReader":
+        value.cvt2frames("read", show_progress=False)
+        return [len(value), *value[:2], value.get_frame(3), value.fps, sorted(os.listdir("read"))]
+    if type(value).__name__ == "Cache":
+        for key in "abc":
+            value.put(key, key * 2)
+        return [value.get(key, None) for key in "abc"] + [value.size, value.capacity]
+    public = {k: v for k, v in sorted(vars(value).items()) if not k.startswith("_")}
+    known = (bool, int, float, str, dict, list)
+    return {k: plain(v) for k, v in public.items() if isinstance(v, known)}
+
+
+INPUTS = [(2, 8, 9, 10), (2, 6, 8), (2, 8, 5, 6, 7), (2, 8, 12), (2, 3, 64, 64), (2, 8)]
+
+
+def ran(module: nn.Module) -> Any:
+    """Return a module's text, state, outputs and gradients on the first input that fits it."""
+    found = [str(module), plain(dict(module.state_dict())), module.training]
+    for shape in INPUTS:
+        x = torch.rand(*shape, requires_grad=True)
+        torch.manual_seed(1)
+        try:
+            output = module(x * 1)
+        except Exception:
+            continue
+        last = output[-1] if isinstance(output, (tuple, list)) else output
+        last.sum().backward()
+        gradients = [p.grad for p in module.parameters()]
+        module.eval()  # which does not return mmcv's ResNet
+        return [*found, shape, *map(plain, (output, x.grad, gradients, module(x * 1)))]
+    return found
+
+
+def main(out: str, *lite: str) -> None:
+    """Write the results of all calls by name."""
+    if lite:
+        from lightning_hooks import standin
+
+        sys.path.insert(0, lite[0])
+        standin.install()
+    warnings.simplefilter("ignore")
+    importlib.import_module("oracle" if not lite else "mmcv")
+    torch.manual_seed(0)
+    np.random.seed(0)
+    torch.save(Whole().state_dict(), "weights.pth")
+    importlib.import_module("mmcv.image").imwrite(image(24, 32, 3), "frames/000000.jpg")
+    found = {}
+    for module, name in walk():
+        called = getattr(importlib.import_module(module), name)
+        found[f"{module}.{name}"] = [(str(c), result(name, called, c)) for c in calls(name, called)]
+    with open(out, "wb") as file:
+        pickle.dump(found, file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
