@@ -14,8 +14,10 @@ from typing import Any, ClassVar
 from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed
 from lightning_hooks.standin.lite.files import is_of_a_file, spec_of_file
 from lightning_hooks.standin.lite.loader import LiteLoader
-from lightning_hooks.standin.lite.names import LITE, NEEDS_LITE
+from lightning_hooks.standin.lite.names import LITE
+from lightning_hooks.standin.mmcv_names import kind_of
 from lightning_hooks.standin.names import PACKAGES, names_of
+from lightning_hooks.standin.placeholders import load
 from lightning_hooks.standin.refused import hint_for
 
 __all__ = ["Finder", "StandinModule", "has_lost_names"]
@@ -30,12 +32,15 @@ class _Loader(importlib.abc.Loader):
             parent, _, last = spec.name.rpartition(".")
             # without name=: `from mmcv.runner import X` would replace the message by its own
             raise ModuleNotFoundError(hint_for(parent, last))
-        if spec.name in LITE:
-            raise ModuleNotFoundError(f"{spec.name}: {NEEDS_LITE}")
         return StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Do nothing: names are looked up on access."""
+        """Load the names that are also modules, as ``mmcv.ops.nms``; others are on access."""
+        package = module.__name__
+        for name, source in names_of(package).items():
+            if f"{package}.{name}" in PACKAGES:
+                importlib.import_module(f"{package}.{name}")  # it would replace the name later
+                setattr(module, name, load(source))
 
 
 class _FileLoader(LiteLoader):
@@ -58,12 +63,19 @@ class _FileLoader(LiteLoader):
         self.loaded[name] = module
         if name not in PACKAGES:  # operators of mmcv 2.x
             return
-        ours = {n: source for n, source in names_of(name).items() if source.module not in LITE}
+        offered = {n: one for n, one in names_of(name).items() if not one.missing}
+        ours = {n: source for n, source in offered.items() if source.module not in LITE}
         for replaced in ours.keys() & vars(module).keys():
             setattr(module, replaced, ours[replaced].load())
         public = {n for n, source in ours.items() if source.is_public}
         starred = {n for n in vars(module)["__all__"] if n in names_of(name)}
         vars(module)["__all__"] = sorted(public | starred)
+
+    @classmethod
+    def is_loading(cls, module: types.ModuleType) -> bool:
+        """Return whether a module's file is being run."""
+        loader = getattr(module.__spec__, "loader", None)
+        return isinstance(loader, cls) and module.__name__ not in cls.loaded
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -124,11 +136,14 @@ class StandinModule(types.ModuleType):
         self.__all__ = starred
 
     def __getattr__(self, attribute: str) -> Any:
-        names = names_of(self.__name__)
-        # a file that is being loaded may import itself in a circle
-        if attribute in names and names[attribute].module != self.__name__:
+        source = names_of(self.__name__).get(attribute)
+        if source is not None and source.module == self.__name__:
+            if _FileLoader.is_loading(self):
+                raise AttributeError(f"{self.__name__} has no {attribute!r} yet")
+            source = source._replace(missing=kind_of(self.__name__, attribute))
+        if source is not None:
             try:
-                value = names[attribute].load()
+                value = load(source)
             except AttributeError as error:  # import would report it as a missing name
                 raise ImportError(f"{self.__name__}.{attribute}: {error}") from error
             setattr(self, attribute, value)

@@ -11,6 +11,7 @@ from typing import Any
 from lightning_hooks.standin.finder import Finder, StandinModule, has_lost_names
 from lightning_hooks.standin.installed_mmcv import find_installed
 from lightning_hooks.standin.names import names_of
+from lightning_hooks.standin.placeholders import load
 
 __all__ = ["install", "installed", "uninstall"]
 
@@ -109,7 +110,7 @@ def _lookup_in(name: str) -> Any:
         source = names_of(name).get(attribute)
         if source is None:
             raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
-        return source.load()
+        return load(source)
 
     lookup.of_standin = True  # type: ignore[attr-defined]
     return lookup

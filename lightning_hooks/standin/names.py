@@ -1,7 +1,9 @@
 """The name table: the names of each module of mmcv 1.x, and their sources.
 
-``TABLE[mmcv's module][our module]`` lists names, written ``mmcv's=ours`` where they differ. As in
-mmcv, a package has the names of its modules (``PACKAGES``).
+``TABLE[mmcv's module][our module]`` lists what is offered, written ``mmcv's=ours`` where the names
+differ. As in mmcv, a package has the names of its modules (``PACKAGES``), and a module those that
+it imports: old code writes ``from mmcv.runner.hooks.ema import HOOKS``. What else is in mmcv 1.7.2
+(``mmcv_names.py``) has a placeholder.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from lightning_hooks.standin.lite.names import LITE
-from lightning_hooks.standin.reexports import BORROWED
+from lightning_hooks.standin.mmcv_names import Kind, mmcv_modules
 
 __all__ = ["PACKAGES", "TABLE", "Source", "names_of"]
 
@@ -92,7 +94,8 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.epoch_based_runner": {f"{STANDIN}.runner": "EpochBasedRunner Runner"},
     "mmcv.runner.fp16_utils": {
         f"{STANDIN}.runner.fp16": "LossScaler auto_fp16 cast_tensor_type force_fp32 "
-        "patch_forward_method patch_norm_fp32 wrap_fp16_model"
+        "patch_forward_method patch_norm_fp32 wrap_fp16_model",
+        f"{STANDIN}.utils.dist": "allreduce_grads",
     },
     "mmcv.runner.iter_based_runner": {f"{STANDIN}.runner": "IterBasedRunner IterLoader"},
     "mmcv.runner.log_buffer": {OURS: "LogBuffer"},
@@ -135,7 +138,7 @@ TABLE: dict[str, dict[str, str]] = {
         "is_tuple_of iter_cast list_cast requires_executable requires_package slice_list to_1tuple "
         "to_2tuple to_3tuple to_4tuple to_ntuple tuple_cast"
     },
-    "mmcv.utils.parrots_jit": {f"{STANDIN}.utils.env": "jit skip_no_elena"},
+    "mmcv.utils.parrots_jit": {f"{STANDIN}.utils.env": "jit parrots_jit_option skip_no_elena"},
     "mmcv.utils.parrots_wrapper": {
         f"{STANDIN}.utils.env": "IS_CUDA_AVAILABLE TORCH_VERSION _get_dataloader "
         "get_build_config is_cuda_available is_rocm_pytorch",
@@ -212,18 +215,20 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}.cnn.weight_init": "bias_init_with_prob caffe2_xavier_init constant_init "
         "kaiming_init normal_init trunc_normal_ trunc_normal_init uniform_init xavier_init",
     },
-    # -- mmcv.device -----------------------------------------------------------------------------
     # -- mmcv.ops: the rest of it is in LITE ------------------------------------------------------
     "mmcv.ops.info": {f"{STANDIN}.ops.extension": "get_onnxruntime_op_path"},
     "mmcv.ops.upfirdn2d": {f"{STANDIN}.ops.upfirdn2d": "upfirdn2d"},
+    # -- mmcv.device -----------------------------------------------------------------------------
+    "mmcv.device": {f"{STANDIN}.parallel.data_container": "scatter scatter_kwargs"},
     "mmcv.device.utils": {f"{STANDIN}.utils.env": "get_device"},
 }
 for _module, _names in LITE.items():
     TABLE[_module] = {_module: _names, **TABLE.get(_module, {})}
 
+_MODULES = [*TABLE, *mmcv_modules()]
 PACKAGES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(TABLE, ()),
-    **{package: (package,) for package in (module.rpartition(".")[0] for module in TABLE)},
+    **dict.fromkeys(_MODULES, ()),
+    **{package: (package,) for package in (name.rpartition(".")[0] for name in _MODULES)},
     "mmcv": (
         "mmcv.utils",
         "mmcv.fileio",
@@ -242,7 +247,9 @@ class Source(NamedTuple):
 
     module: str
     name: str
-    is_public: bool
+    is_public: bool = True
+    missing: Kind | None = None
+    """The kind of a name that is not offered; ``module`` is then mmcv's."""
 
     def load(self) -> Any:
         """Import and return the object."""
@@ -257,29 +264,64 @@ def names_of(module: str) -> dict[str, Source]:
     for root in PACKAGES.get(module, ()):
         for below in TABLE:
             if below == root or below.startswith(f"{root}."):
-                found.update(_own_names(below))
-    found.update(_own_names(module))
-    for name in BORROWED.get(module, "").split():
-        found.setdefault(name, _homes()[name]._replace(is_public=False))
+                found.update(_offered(below))
+    found.update(_offered(module))
+    if module in mmcv_modules():
+        own, imported = mmcv_modules()[module]
+        for name in found.keys() - own.keys() - imported.keys():
+            if f"{module}.{name}" in PACKAGES:  # mmcv.ops.psa_mask is a module
+                del found[name]
+        for name, kind in own.items():
+            found.setdefault(name, _source(module, name, kind))
+        for name, kind in imported.items():
+            source = _source(_owner(name, module), name, kind)
+            found.setdefault(name, source._replace(is_public=bool(PACKAGES[module])))
+    return found
+
+
+def _source(module: str, name: str, kind: Kind) -> Source:
+    """Return the source of a name in the module that defines it."""
+    offered = _offered(module).get(name)
+    if offered is None and (kind == "value" or name not in mmcv_modules()[module].own):
+        offered = _homes().get(name)  # the table does not tell which module defines it
+    return offered or Source(module, name, missing=kind)
+
+
+def _owner(name: str, module: str) -> str:
+    """Return the module that an imported name comes from; the importing one if none defines it.
+
+    Of several, one whose name is offered goes before one of the same package.
+    """
+
+    def fitness(owner: str) -> tuple[bool, bool]:
+        return name in _offered(owner), owner.startswith(f"{module.rpartition('.')[0]}.")
+
+    return max(_owners().get(name, [module]), key=fitness)
+
+
+@functools.cache
+def _owners() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for module, names in mmcv_modules().items():
+        for name, kind in names.own.items():
+            if kind != "value":
+                found.setdefault(name, []).append(module)
     return found
 
 
 @functools.cache
 def _homes() -> dict[str, Source]:
-    """Return the source of each name, from all modules together."""
-    return {name: source for module in TABLE for name, source in _own_names(module).items()}
+    """Return the source of each name that is offered, from all modules together."""
+    return {name: source for module in TABLE for name, source in _offered(module).items()}
 
 
-def _own_names(module: str) -> dict[str, Source]:
+def _offered(module: str) -> dict[str, Source]:
     found = {}
     for source, names in TABLE.get(module, {}).items():
         for entry in names.split():
             theirs, _, ours = entry.partition("=")
-            where = source
-            if source == OURS and not hasattr(importlib.import_module(OURS), ours or theirs):
-                where = f"{STANDIN}.refused"
             private = theirs.startswith("_") and not theirs.startswith("__")
-            found[theirs] = Source(where, ours or theirs, not private or theirs in _STARRED)
+            found[theirs] = Source(source, ours or theirs, not private or theirs in _STARRED)
     return found
 
 

@@ -1,18 +1,12 @@
-"""List the names of mmcv 1.x that the stand-in does not offer, with alternatives.
-
-Missing hooks are imported as placeholders, which raise an error when constructed: old files import
-them beside others.
-"""
+"""List what mmcv 1.x has and the stand-in does not offer, with alternatives."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import lightning_hooks
+from lightning_hooks.standin.lite.names import LITE, NEEDS_LITE
 from lightning_hooks.standin.names import PACKAGES, names_of
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["NOT_OFFERED", "advice_for", "hint_for", "placeholder"]
+__all__ = ["NOT_OFFERED", "advice_for", "hint_for", "refusal"]
 
 _REFUSED = (
     (
@@ -68,12 +62,23 @@ def advice_for(full: str) -> str | None:
     for refused, advice in NOT_OFFERED.items():
         if full == refused or full.startswith(f"{refused}."):
             return advice
+    if full.rpartition(".")[0] in LITE:
+        return NEEDS_LITE
     # another path of the same name: mmcv.image.clahe is mmcv.clahe
     return NOT_OFFERED.get(_BY_LAST.get(full.rpartition(".")[2], ""))
 
 
+def refusal(full: str) -> str:
+    """Return the error message for a use of a name that is in mmcv 1.7.2 and not offered."""
+    advice = advice_for(full) or (
+        "this is not offered by the stand-in of lightning_hooks: copy it from mmcv 1.7.2 into your "
+        "project, or install mmcv itself"
+    )
+    return f"{full}: {advice}."
+
+
 def hint_for(module: str, name: str) -> str:
-    """Return the error message for a name that a module lacks, with similar names and advice."""
+    """Return the error message for a name that mmcv 1.7.2 lacks, with similar names and advice."""
     full = f"{module}.{name}" if module else name
     advice = advice_for(full)
     if advice is not None:
@@ -84,23 +89,3 @@ def hint_for(module: str, name: str) -> str:
         f"{module} has no {name!r} in the stand-in of lightning_hooks: {suggest(name, names)}. "
         "For what it does not offer, copy that function into your project, or install mmcv itself"
     )
-
-
-def placeholder(name: str) -> type:
-    """Return a hook class that raises an error when constructed."""
-    family = lightning_hooks.LoggerHook if "Logger" in name else lightning_hooks.OptimizerHook
-
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            f"{name} is not in lightning_hooks {lightning_hooks.__version__}; for half precision "
-            'give the Trainer precision="bf16-mixed", for a log one of the other loggers'
-        )
-
-    return type(name, (family,), {"__init__": refuse, "__module__": __name__})
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("_") or not name.endswith("Hook"):
-        raise AttributeError(name)
-    found = globals()[name] = placeholder(name)
-    return found

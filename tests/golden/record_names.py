@@ -1,30 +1,88 @@
 """Record every name of real mmcv's modules: what it is, its arguments, and a class's members."""
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import inspect
 import pkgutil
+import sys
 import types
 from typing import Any
+from unittest import mock
 
 from inspected import arguments, members
 
-COMPILED = ("mmcv.ops", "mmcv.tensorrt", "mmcv.onnx")
+ABSENT = ("mmcv._ext", "onnx", "onnxruntime", "popart", "poptorch", "tensorrt")
+"""What modules of mmcv need and is absent: compiled operators, other devices' libraries."""
+
+
+class _AnyType(type):
+    """A type that has every attribute, as a base class and a value."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _AnyType(name, (), {})
+
+
+class _AnyModule(types.ModuleType):
+    __version__ = "99"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _AnyType(name, (), {})
+
+
+class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Find the libraries that are absent."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in ABSENT):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        return _AnyModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Do nothing."""
 
 
 def modules() -> list[str]:
-    """Return the names of mmcv's modules that do not need its compiled operators."""
+    """Import all modules of mmcv, those last that need what is absent; return their names."""
     import mmcv
     import oracle  # noqa: F401
 
-    found = [name for _, name, _ in pkgutil.walk_packages(mmcv.__path__, "mmcv.", lambda _: None)]
-    return ["mmcv", *(name for name in found if not name.startswith(COMPILED))]
+    found = {"mmcv", "mmcv.model_zoo", *_import_all(mmcv)}
+    absent = _Absent()
+    sys.meta_path.append(absent)
+    try:
+        found.update(_import_all(mmcv))
+        with mock.patch("mmcv.utils.IS_IPU_AVAILABLE", True):  # its names depend on that
+            importlib.reload(sys.modules["mmcv.device.ipu"])
+        return sorted(found)
+    finally:
+        sys.meta_path.remove(absent)
+
+
+def _import_all(mmcv: Any) -> list[str]:
+    found = []
+    for _, name, _ in pkgutil.walk_packages(mmcv.__path__, "mmcv.", lambda _: None):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+        found.append(name)
+    return found
 
 
 def describe(path: str, value: Any) -> Any:
     """Return what a name is; of functions and classes of other modules only that."""
     if isinstance(value, types.ModuleType):
         return "module"
-    home = getattr(value, "__module__", path)
+    owner = getattr(value, "__self__", None)
+    home = getattr(owner if inspect.isclass(owner) else value, "__module__", path)
     if inspect.isclass(value):
         return {"class": members(value)} if home == path else "class"
     if inspect.isroutine(value):
@@ -38,20 +96,19 @@ def is_told(path: str, name: str, value: Any) -> bool:
         return name in ("__version__", "_load_checkpoint", "_load_checkpoint_with_prefix")
     if isinstance(value, types.ModuleType):
         return value.__name__.startswith(f"{path}.")
-    home = str(getattr(value, "__module__", "") or type(value).__module__)
+    owner = getattr(value, "__self__", None)
+    of = owner if inspect.isclass(owner) else value  # carafe = CARAFEFunction.apply
+    home = str(getattr(of, "__module__", "") or type(of).__module__)
     if home.startswith("mmcv"):
         return True
     return not (inspect.isclass(value) or inspect.isroutine(value) or home.startswith("typing"))
 
 
 def record() -> dict[str, Any]:
-    """Record all modules that can be imported without special hardware's libraries."""
+    """Record all modules, also those that need compiled operators or other devices' libraries."""
     found = {}
     for path in modules():
-        try:
-            module = importlib.import_module(path)
-        except ImportError:
-            continue
+        module = importlib.import_module(path)
         listed = set(getattr(module, "__all__", ()))
         found[path] = {
             name: describe(path, value)

@@ -18,7 +18,7 @@ import lightning_hooks
 from lightning_hooks import HookAdapter, standin
 from lightning_hooks.standin.names import PACKAGES, names_of
 from support.processes import run_program
-from support.standin import is_here, needs_lite
+from support.standin import needs_lite
 
 # what the self-contained hook classes of a survey of 37 repositories import
 SURVEYED = """
@@ -74,8 +74,7 @@ def pairs() -> Iterator[tuple[str, str]]:
     for line in SURVEYED.split("\n"):
         module, _, names = line.partition(":")
         for name in names.split():
-            if is_here(module, name):
-                yield module, name
+            yield module, name
 
 
 @pytest.mark.parametrize(("module", "name"), [*pairs()], ids=".".join)
@@ -89,22 +88,11 @@ def test_all_of_mmcv_runner_is_there_also_by_a_star() -> None:
     assert set(RUNNER.split()) <= scope.keys()
 
 
-def test_a_hook_that_the_package_does_not_have_says_so_when_it_is_made() -> None:
-    from lightning_hooks.standin.refused import placeholder
-
-    cls = placeholder("ApexOptimizerHook")
-    assert issubclass(cls, lightning_hooks.OptimizerHook)
-    with pytest.raises(NotImplementedError, match="ApexOptimizerHook is not in lightning_hooks"):
-        cls(loss_scale=512.0)
-
-
 @pytest.mark.parametrize("module", sorted(PACKAGES))
 def test_every_name_of_the_table_leads_somewhere(module: str) -> None:
     for name in names_of(module):
-        # slow, and torch's
-        slow = name in ("BuildExtension", "CppExtension", "CUDAExtension")
-        if not slow and is_here(module, name):
-            assert getattr(importlib.import_module(module), name) is not None
+        if name not in ("BuildExtension", "CppExtension", "CUDAExtension"):  # slow, and torch's
+            getattr(importlib.import_module(module), name)
 
 
 def test_the_hooks_are_the_native_ones() -> None:

@@ -15,21 +15,13 @@ from record_old_script import SCRIPT, results, run
 from torch import nn
 
 from lightning_hooks.standin.installed_mmcv import find_installed
-from lightning_hooks.standin.lite.names import LITE, LITE_VERSIONS
-from lightning_hooks.standin.names import names_of
+from lightning_hooks.standin.lite.names import LITE_VERSIONS
 from support.golden import assert_close
 from support.processes import Forks
 
 _INSTALLED = find_installed(sys.meta_path)
 HAS_LITE = _INSTALLED is not None and _INSTALLED.version in LITE_VERSIONS
 needs_lite = pytest.mark.skipif(not HAS_LITE, reason="mmcv-lite is not installed")
-
-
-def is_here(module: str, name: str = "") -> bool:
-    """Whether a name of mmcv is ours, or mmcv-lite, whose it is, is installed."""
-    source = names_of(module).get(name)
-    modules = (module, f"{module}.{name}", source and source.module)
-    return HAS_LITE or not any(one in LITE for one in modules)
 
 
 class Idle(nn.Module):

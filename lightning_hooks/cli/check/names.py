@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.cli.check.source import read
+from lightning_hooks.standin.placeholders import placeholder_name
 
 __all__ = ["Names", "resolve"]
 
@@ -40,7 +41,7 @@ class Names:
             for name in read(path).names:
                 value = vars(module).get(name.parts[0])
                 for part in name.parts[1:]:
-                    if not isinstance(value, types.ModuleType) or _placeholder(value):
+                    if not isinstance(value, types.ModuleType) or placeholder_name(value):
                         break
                     owner, value = value, resolve(value.__name__, part)
                     if (
@@ -51,7 +52,7 @@ class Names:
                 self._add((module.__name__, name.owner), value, (path, name.line))
 
     def _add(self, user: tuple[str, str], value: Any, place: tuple[Path, int]) -> None:
-        found = _placeholder(value)
+        found = placeholder_name(value)
         if found:
             self.placeholders.setdefault(found, place)
             self._uses[user].add(("", found))
@@ -60,7 +61,7 @@ class Names:
 
     def reached_by(self, value: Any) -> set[str]:
         """Return the placeholders that a class or function reaches through others."""
-        waiting = [("", _placeholder(value))]
+        waiting = [("", placeholder_name(value))]
         bases = getattr(value, "__mro__", [value] if callable(value) else [])
         waiting += [(one.__module__, getattr(one, "__name__", "")) for one in bases]
         for key in waiting:  # the list grows
@@ -75,8 +76,3 @@ def resolve(module: str, name: str) -> Any:
         return getattr(owner, name) if name not in ("", "*") else owner
     except (ImportError, AttributeError) as error:
         return error
-
-
-def _placeholder(value: Any) -> str:
-    """Return the name of a placeholder of the stand-in; empty for anything else."""
-    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,7 @@ __all__ = [
     "is_npu_available",
     "is_rocm_pytorch",
     "jit",
+    "parrots_jit_option",
     "skip_no_elena",
     "torch_meshgrid",
 ]
@@ -42,6 +44,7 @@ __all__ = [
 TORCH_VERSION = torch.__version__
 IS_CUDA_AVAILABLE = torch.cuda.is_available()
 IS_MPS_AVAILABLE = torch.backends.mps.is_available()
+parrots_jit_option = os.getenv("PARROTS_JIT_OPTION")
 # Lightning is the engine
 IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_MUSA_AVAILABLE = IS_NPU_AVAILABLE = False
 
@@ -77,12 +80,8 @@ def get_device() -> str:
 
 
 def check_ops_exist() -> bool:
-    """Return whether ``mmcv.ops`` can be imported."""
-    try:
-        importlib.import_module("mmcv.ops")
-    except ImportError:
-        return False
-    return True
+    """Return whether ``mmcv.ops`` has operators, not only placeholders for them."""
+    return hasattr(importlib.import_module("mmcv.ops"), "__file__")
 
 
 def is_rocm_pytorch() -> bool:

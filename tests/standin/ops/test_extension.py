@@ -116,11 +116,13 @@ def test_compiled_operators_for_another_torch_are_named_and_not_used(
     assert "mmcv's compiled operators are not used: undefined symbol: _ZN3c10" in caplog.text
 
 
-def test_without_the_wheel_the_refusal_says_what_to_install(
+def test_without_the_wheel_a_use_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lightning_hooks.standin.finder.find_installed", lambda _: None)
     standin.uninstall()
     standin.install()
-    with pytest.raises(ModuleNotFoundError, match=r"lightning-hooks\[openmmlab"):
-        importlib.import_module("mmcv.ops")
+    module = importlib.import_module("mmcv.ops")
+    with pytest.raises(NotImplementedError, match=r"lightning-hooks\[openmmlab"):
+        module.nms()
+    assert not importlib.import_module("mmcv.utils").check_ops_exist()
