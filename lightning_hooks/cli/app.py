@@ -29,6 +29,9 @@ WRONG_INPUT = (
 )
 """Errors of a config, which is code, and of bad arguments."""
 
+NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
+"""Errors of ``replay`` that are no failure of the backend."""
+
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code; wrong input is reported in one line."""
@@ -81,6 +84,7 @@ def _parser() -> tuple[Any, dict[str, Callable[[Any], int]]]:
     one.add_argument("--experiment", help="MLflow's experiment")
     one.add_argument("--log-dir", help="TensorBoard's folder")
     one.add_argument("--project", help="W&B's project")
+    one.add_argument("--within", help="a folder, outside of which a spool may write no file")
     return parser, commands
 
 
@@ -140,7 +144,7 @@ def _replay(given: Any) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from lightning_hooks.loggers.replay import WRITERS, replay
+    from lightning_hooks.loggers.replay import WRITERS
 
     backends = [name for name in WRITERS if name != "lightning"]  # which needs a logger
     if given.to not in (None, *backends):
@@ -156,9 +160,24 @@ def _replay(given: Any) -> int:
         def on_sent(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        count = sum(replay(path, given.to, on_sent=on_sent, **arguments) for path in given.paths)
-    print(f"{count} records sent")
-    return 0
+        options = {"to": given.to, "on_sent": on_sent, "within": given.within, **arguments}
+        counts = [_try_to_replay(path, options) for path in given.paths]
+    print(f"{sum(count or 0 for count in counts)} records sent")
+    return int(None in counts)
+
+
+def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
+    """Send the records of a file; return None if the backend failed, most often for being down."""
+    from lightning_hooks.loggers.replay import replay
+
+    try:
+        return replay(path, **options)
+    except NOT_OF_A_BACKEND:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        print(f"lightning-hooks: {path} stays as it is: {reason}", file=sys.stderr)
+        return None
 
 
 def _console() -> Any:

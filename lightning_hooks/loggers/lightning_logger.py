@@ -105,10 +105,11 @@ def logger_class(name: str) -> Any:
     """
     module, _, cls = name.rpartition(".")
     home = importlib.import_module(module) if module else known_loggers
-    if not hasattr(home, cls):
+    found = getattr(home, cls, None)
+    if not (isinstance(found, type) and is_lightning_logger(object.__new__(found))):
         known = [each for each in vars(home) if each.endswith("Logger")]
         raise UnknownNameError(f"{home.__name__} has no logger {cls!r}; {suggest(cls, known)}")
-    return getattr(home, cls)
+    return found
 
 
 def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class LogFile:
         """
         if self._failed:
             return
-        data = line.encode() + b"\n"
+        data = line.encode(errors="backslashreplace") + b"\n"
         size, crc = self._measured()
         try:
             # fsspec takes half a millisecond, which a local folder need not cost

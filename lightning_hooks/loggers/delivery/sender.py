@@ -176,7 +176,7 @@ class Sender:
         before = self.done
         for start in range(0, len(records), writer.batch):
             if not self._write(writer, records[start : start + writer.batch]):
-                return self.done - before if _error_of(writer.flush) is None else 0
+                return max(self.done - before, 0) if _error_of(writer.flush) is None else 0
             self._has_progressed.set()
             self._on_progress(writer)
         return self.done - before if self._attempt("written to", writer.flush) else 0
@@ -196,6 +196,9 @@ class Sender:
         self._sent_before = self.sent
         if self._in_vain > (_MOST_IN_VAIN if self.sent else _MOST_AT_FIRST):
             self._give_up("written to", error)
+            if not self.sent:
+                self._spool.take_back()
+                self.refused = 0
             return False
         self._spool.refuse(batch[0])
         self.refused += 1

@@ -48,7 +48,7 @@ class Spool:
         """The number of the next record."""
         self._file: IO[bytes] | None = None
         self._reader: IO[bytes] | None = None
-        self._start = self._end = self._read_to = 0
+        self._first = self._start = self._end = self._read_to = 0
         self._memory: deque[Record] = deque()
         self._in_flight: list[tuple[Record, int]] = []  # with their ends in the file
         self._head = seal(json.dumps({"run": dict(head)}, default=str))
@@ -57,12 +57,14 @@ class Spool:
             self.path, self._file = _open_new(path)
             self.refused_path = f"{self.path.removesuffix('.jsonl')}.refused.jsonl"
             acquire(self._file)
+            with contextlib.suppress(FileNotFoundError):  # of a file that is no more
+                os.unlink(f"{self.path}.ack")
             self._reader = open(self.path, "rb", buffering=0)  # noqa: SIM115 - until close()
         except OSError as error:
             self.path, self.error = path, error
             return
         self._write(self._head)
-        self._start = self._read_to = self._end
+        self._first = self._start = self._read_to = self._end
 
     # -- called by the logging thread ------------------------------------------------------
 
@@ -134,6 +136,12 @@ class Spool:
             file.write(self._head)
         with contextlib.suppress(OSError), open(self.refused_path, "ab", buffering=0) as file:
             file.write(to_line(record))
+
+    def take_back(self) -> None:
+        """Count the refused records as not sent: the backend wants none at all."""
+        self._start = self._first
+        with contextlib.suppress(OSError):
+            os.unlink(self.refused_path)
 
     # -- called when the sending has ended --------------------------------------------------
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook
-from support.logs.trackers import Crash, Sent, client_of, fit, points, run_of, warnings_in
+from lightning_hooks.loggers.replay import read
+from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook, MlflowWriter
+from support.logs.trackers import Crash, Sent, Tuned, client_of, fit, points, run_of, warnings_in
 from support.training import TinyModule
 
 pytestmark = [
@@ -129,3 +130,36 @@ def test_departure_mlflow_uses_a_run_that_is_given(work: Path) -> None:
     found = run_of(client_of(work / "mlflow.db"))
     assert found.info.run_id == run.info.run_id
     assert "train/loss" in found.data.metrics
+
+
+def test_a_parameter_that_mlflow_refuses_costs_no_metric(
+    work: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    log_batch = mlflow.MlflowClient.log_batch
+
+    def refuse_parameters(client: Any, run_id: str, **values: Any) -> None:
+        if values.get("params"):
+            raise mlflow.MlflowException("no", error_code=1000)  # INVALID_PARAMETER_VALUE
+        log_batch(client, run_id, **values)
+
+    monkeypatch.setattr(mlflow.MlflowClient, "log_batch", refuse_parameters)
+    hook = MlflowLoggerHook(interval=1, log_model=False)
+    fit(work, hook, module=Tuned(0.2), epochs=1)
+    assert len(points(work / "mlflow.db")) == 5
+    assert hook.status()["refused"] == 1
+    assert "mlflow does not want a record" in caplog.text
+    (path,) = work.glob("spool/*.refused.jsonl")
+    assert "lr" in read(str(path))[1][0].params
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 407, 408, 429, 500, 503])
+def test_an_error_of_a_proxy_or_a_token_may_pass(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.exceptions import RestException
+
+    error = RestException({"error_code": "X", "message": "no"})
+    monkeypatch.setattr(error, "get_http_status_code", lambda: status)
+    assert not MlflowWriter.is_permanent(error)

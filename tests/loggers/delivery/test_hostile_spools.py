@@ -1,0 +1,290 @@
+"""Spools are data: damaged and hostile ones cost their own records, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lightning_hooks import MlflowLoggerHook
+from lightning_hooks.cli import main
+from lightning_hooks.loggers.delivery import unsent
+from lightning_hooks.loggers.delivery.lines import seal
+from lightning_hooks.loggers.delivery.record import Record, to_line
+from lightning_hooks.loggers.delivery.spool import Spool
+from lightning_hooks.loggers.delivery.spool_file import count_rest, read_spool
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
+from lightning_hooks.loggers.delivery.unsent import unsent_records
+from lightning_hooks.loggers.replay import check_paths, replay
+from support import training
+from support.logs.kept import KeepHook, Kept
+from support.training import TinyModule
+
+
+def fit(folder: Path, *hooks: Any, **options: Any) -> None:
+    """Train in a work dir."""
+    training.fit(folder, *hooks, **{"work_dir": str(folder), "val": 2, **options})
+
+
+HEAD = {"writer": "kept", "arguments": {}, "key": "1f"}
+
+
+def spool_of(folder: Path, count: int = 5) -> Path:
+    """Leave a spool of a run that was killed."""
+    spool = Spool(str(folder / "spool" / "old-kept.jsonl"), HEAD)
+    for step in range(count):
+        spool.append(1.0, step, scalars={"loss": 0.5 * step})
+    spool.close(keep=True)
+    return Path(spool.path)
+
+
+ACKS = [
+    {"offset": None},
+    {"offset": 10**9, "resume": {}},
+    {"offset": -5, "resume": {}},
+    {"offset": "1", "resume": {}},
+    {"offset": True, "resume": {}},
+    {"offset": 90, "resume": {}},  # in the middle of a line
+    {"resume": 5},
+    [1, 2],
+    "null",
+]
+
+
+@pytest.mark.parametrize("ack", ACKS, ids=repr)
+def test_an_acknowledgement_that_cannot_be_right_counts_as_none(tmp_path: Path, ack: Any) -> None:
+    path = spool_of(tmp_path)
+    Path(f"{path}.ack").write_text(json.dumps(ack))
+    assert count_rest(str(path))[1] == 5
+    assert [record.step for record in read_spool(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
+
+
+LINES = [
+    b'{"end": {"faimed": true}}',
+    b'{"end": null}',
+    b'{"seq": Infinity, "time": 1.0, "step": 1}',
+    b'{"seq": 1, "time": NaN, "step": 1}',
+    b'{"seq": 1, "time": 1.0, "step": 1e400}',
+    b'{"seq": 1, "time": 1.0, "step": 1, "scalars": {"a": ' + b"9" * 500 + b"}}",
+    b'{"seq": 1, "time": 1.0, "step": 1, "scalars": [1]}',
+    b'{"seq": 1, "time": 1.0, "step": 1, "texts": {"a": 1}}',
+    b'{"seq": 1, "time": 1.0, "step": 1, "images": {"a": {"shape": [1, 99999999, 9999999]}}}',
+    b"[" * 100_000,
+    b"9" * 10_000,
+    b"\xff\xfe",
+    b"",
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: repr(line[:40]))
+def test_a_damaged_line_costs_itself_alone(tmp_path: Path, line: bytes) -> None:
+    path = spool_of(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], line + b"\n", *lines[3:]]))
+    head, records, _ = read_spool(str(path), rest=True)
+    assert [record.step for record in records] == [0, 1, 2, 3, 4]
+    assert head["damaged"] == (not line.startswith(b'{"end": {'))
+    fit(tmp_path, KeepHook())  # the next training starts
+
+
+@pytest.mark.parametrize("head", ['{"run": null}', '{"run": {"arguments": 5}}', "[]", "", "{"])
+def test_a_file_without_a_head_is_no_spool_and_stops_nothing(tmp_path: Path, head: str) -> None:
+    path = spool_of(tmp_path)
+    path.write_text(head + "\n")
+    with pytest.raises(ValueError, match="is not the spool of a run"):
+        read_spool(str(path))
+    assert unsent_records(str(path.parent), "kept") == {}
+    fit(tmp_path, KeepHook())
+    assert path.exists()
+
+
+def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    line = bytearray(to_line(Record(1, 2.0, 3, {"loss": 0.5})))
+    path = spool_of(tmp_path, count=0)
+    line[line.index(b"0.5") + 2] ^= 1  # 0.4
+    path.write_bytes(path.read_bytes() + line)
+    assert read_spool(str(path))[0]["damaged"] == 1
+
+
+def test_a_spool_with_damaged_lines_is_sent_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = spool_of(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"step": 2', b'"step": 9'))
+    kept = Kept()
+    monkeypatch.setattr("lightning_hooks.loggers.replay.open_writer", lambda *a, **k: kept)
+    monkeypatch.setattr("lightning_hooks.loggers.replay.WRITERS", {"kept": "Kept"})
+    assert replay(str(path)) == 4
+    assert [record.step for record in kept.records] == [0, 1, 3, 4]
+    assert path.exists()
+    assert unsent_records(str(path.parent), "kept") == {}  # there is nothing more to send
+    path.unlink()
+    path = spool_of(tmp_path)
+    assert replay(str(path)) == 5
+    assert not path.exists()
+
+
+def test_what_a_killed_process_left_is_taken_over_without_its_damaged_lines(tmp_path: Path) -> None:
+    path = spool_of(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"step": 2', b'"step": 9'))
+    (left,) = take_over(str(path.parent), "kept", TrackedRun("1f", after=10)).values()
+    assert [record.step for record in left.records] == [0, 1, 3, 4]
+    left.settle()
+    assert path.exists()
+    assert count_rest(str(path))[1] == 0
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(where=st.floats(0, 1), bit=st.integers(0, 7), cut=st.floats(0, 1), junk=st.binary())
+def test_any_damage_is_survived(
+    tmp_path: Path, where: float, bit: int, cut: float, junk: bytes
+) -> None:
+    path = spool_of(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[int(where * (len(content) - 1))] ^= 1 << bit
+    at = int(cut * len(content))
+    for damaged in (bytes(content), bytes(content[:at]), bytes(content[:at]) + junk):
+        path.write_bytes(damaged)
+        Path(f"{path}.ack").write_bytes(junk)
+        found = unsent_records(str(path.parent), "kept")
+        assert all(0 <= count <= 5 + junk.count(b"\n") + 1 for count in found.values())
+        for left in take_over(str(path.parent), "kept", TrackedRun("1f", after=10)).values():
+            assert {record.step for record in left.records} <= {0, 1, 2, 3, 4}
+    path.unlink()
+    Path(f"{path}.ack").unlink()
+
+
+def test_an_old_spool_without_checksums_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    lines = [json.dumps({"run": HEAD}), '{"seq": 0, "time": 1.0, "step": 3, "scalars": {"a": 1}}']
+    path.write_text("\n".join([*lines, '{"end": {"failed": false}}', ""]))
+    _, records, failed = read_spool(str(path))
+    assert (records[0].scalars, failed) == ({"a": 1.0}, False)
+
+
+def test_counting_what_is_left_reads_no_record(tmp_path: Path) -> None:
+    path = spool_of(tmp_path)
+    path.write_bytes(path.read_bytes() + to_line(Record(5, 1.0, 5, {"loss": 0.1})) * 200_000)
+    start = time.perf_counter()
+    assert unsent_records(str(path.parent), "kept") == {str(path): 200_005}
+    assert time.perf_counter() - start < 1.0  # 0.1 s when this was written; parsing took 3 s
+
+
+# -- who can read, and where files are written ---------------------------------------------------
+
+
+def test_only_the_user_can_read_a_spool(tmp_path: Path) -> None:
+    path = spool_of(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    spool = Spool(str(tmp_path / "spool" / "x.jsonl"), HEAD)
+    os.symlink(victim, f"{spool.path}.ack.tmp")
+    spool.append(1.0, 1, scalars={"loss": 1.0})
+    spool.take(5)
+    spool.acknowledge(1, {})
+    spool.close(keep=True)
+    assert victim.read_text() == "mine"
+
+
+def test_the_shared_folder_belongs_to_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ours = unsent.shared_folder()
+    assert stat.S_IMODE(os.stat(ours).st_mode) == 0o700
+    assert unsent.shared_folder() == ours
+    os.rename(ours, tmp_path / "elsewhere")
+    os.symlink(tmp_path / "elsewhere", ours)  # whoever was first
+    assert os.path.basename(unsent.shared_folder()).startswith("lightning_hooks-")
+    assert unsent.shared_folder() != ours
+
+
+def test_a_spool_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:s3cret@127.0.0.1:9")
+    fit(tmp_path, MlflowLoggerHook(interval=1, timeout=0.0, log_model=False))
+    (path,) = tmp_path.rglob("*.jsonl")
+    assert b"s3cret" not in path.read_bytes()
+    assert b"http://127.0.0.1:9" in path.read_bytes()
+
+
+def test_a_replay_to_a_server_that_is_dead_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mlflow")
+    spool = Spool(str(tmp_path / "x.jsonl"), {**HEAD, "writer": "mlflow"})
+    spool.append(1.0, 1, scalars={"loss": 1.0})
+    spool.close(keep=True)
+    before = Path(spool.path).read_bytes()
+    with pytest.raises(SystemExit) as stopped:
+        main(["replay", spool.path, "--uri", "http://127.0.0.1:9"])
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err.strip()
+    assert len(said.splitlines()) == 1
+    assert said.startswith(f"lightning-hooks: {spool.path} stays as it is: MlflowException")
+    assert Path(spool.path).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"log_dir": "/etc/x"},
+        {"uri": "sqlite:////var/x.db"},
+        {"options": {"dir": "../../elsewhere"}},
+        {"init": {"log_to_filename": "/home/x/.bashrc"}},
+        {"loggers": [{"type": "CSVLogger", "save_dir": "/srv"}]},
+        {"artifacts": "file:///srv"},
+    ],
+    ids=repr,
+)
+def test_a_stranger_s_spool_writes_no_file_outside_of_its_folder(
+    tmp_path: Path, arguments: dict[str, Any]
+) -> None:
+    path = tmp_path / "work/spool/x.jsonl"
+    with pytest.raises(ValueError, match=r"outside of .*work; if that is right, name a folder"):
+        check_paths(arguments, str(path))
+    inside = json.loads(json.dumps(arguments).replace("/etc", str(tmp_path / "work")))
+    if inside != arguments:
+        check_paths(inside, str(path))
+    check_paths(arguments, str(path), within="/")
+
+
+def test_a_stranger_s_spool_makes_loggers_of_lightning_s_and_nothing_else(tmp_path: Path) -> None:
+    head = {"writer": "lightning", "arguments": {"loggers": [{"type": "subprocess.Popen"}]}}
+    spool = Spool(str(tmp_path / "x.jsonl"), head)
+    spool.append(1.0, 1, scalars={"loss": 1.0})
+    spool.close(keep=True)
+    with pytest.raises(ValueError, match="subprocess has no logger 'Popen'"):
+        replay(spool.path)
+
+
+def test_a_name_that_is_no_text_costs_no_training(tmp_path: Path) -> None:
+    class Odd(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("loss\ud800", 1.0)
+            return self.loss(batch)
+
+    hook = KeepHook()
+    fit(tmp_path, hook, module=Odd)
+    assert "train/loss\ud800" in hook.kept.records[0].scalars
+
+
+def test_the_end_of_a_run_is_a_sealed_line(tmp_path: Path) -> None:
+    path = spool_of(tmp_path)
+    path.write_bytes(path.read_bytes() + seal('{"end": {"failed": false}}'))
+    assert read_spool(str(path))[2] is False
