@@ -19,6 +19,7 @@ from lightning_hooks.standin.ops import (
     nms,
     roi_align,
     roi_pool,
+    stylegan,
     sync_bn,
 )
 from lightning_hooks.utils.default_logger import default_logger
@@ -48,9 +49,11 @@ OFFERED: dict[str, Callable[..., Any]] = {
     **{
         name: getattr(module, name)
         for module in (
-            attention, boxes, deform_conv, focal_loss, nms, roi_align, roi_pool, sync_bn,
+            attention, boxes, deform_conv, focal_loss, nms, roi_align, roi_pool, stylegan,
+            sync_bn,
         )
         for name in module.__all__
+        if name != "upfirdn2d"  # of mmcv 2.x it has other arguments
     },
 }  # fmt: skip
 """The operators in plain torch, by their names in mmcv's extension."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.autograd import gradcheck
 
 from lightning_hooks import standin
 from lightning_hooks.standin.ops import extension
@@ -60,6 +61,17 @@ def test_upfirdn2d_has_the_arguments_of_mmcv_1(ops: Any) -> None:
     assert torch.equal(result[0, 0], expected[::3])
     cropped = ops.upfirdn2d(image, torch.ones(1, 1), pad=(-1, 0))
     assert torch.equal(cropped, image[:, :, 1:, 1:])
+
+
+def test_the_fused_activation_is_that_of_its_parts(ops: Any) -> None:
+    # mmcv calls the operator on a GPU only
+    module = sys.modules["mmcv.ops.fused_bias_leakyrelu"]
+    function: Any = module.FusedBiasLeakyReLUFunction  # type: ignore[attr-defined]
+    image = torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    expected = torch.nn.functional.leaky_relu(image + bias.view(1, 3, 1, 1), 0.2) * 1.5
+    torch.testing.assert_close(function.apply(image, bias, 0.2, 1.5), expected)
+    assert gradcheck(lambda *given: function.apply(*given, 0.2, 1.5), (image, bias))
 
 
 def test_layers_of_torch_alone_work(ops: Any) -> None:

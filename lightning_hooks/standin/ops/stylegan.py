@@ -1,4 +1,4 @@
-"""Upsample, filter and downsample images, with the arguments of mmcv 1.x: 2.x has others."""
+"""The operators of StyleGAN: resampling with a filter, and an activation after a bias."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.utils import _pair
 
-__all__ = ["upfirdn2d"]
+__all__ = ["fused_bias_leakyrelu", "upfirdn2d"]
 
 
 def upfirdn2d(
@@ -18,6 +18,8 @@ def upfirdn2d(
     pad: tuple[int, ...] = (0, 0),
 ) -> Tensor:
     """Put zeros between the pixels, pad, convolve with a filter, and take every n-th pixel.
+
+    It replaces the function of mmcv-lite's file, which has the arguments of mmcv 2.x.
 
     Args:
         input: Images, of shape (n, c, h, w).
@@ -37,3 +39,23 @@ def upfirdn2d(
     filtered = functional.conv2d(padded.reshape(-1, 1, rows, columns), flipped)
     result = filtered[:, :, ::down_y, ::down_x]
     return result.reshape(batch, channels, *result.shape[2:])
+
+
+def fused_bias_leakyrelu(
+    input: Tensor, bias: Tensor, refer: Tensor, act: int, grad: int, alpha: float, scale: float
+) -> Tensor:
+    """Return ``scale * leaky_relu(input + bias)``, or the gradient of its input.
+
+    Args:
+        input: Values of shape (n, c, ...), or their gradients.
+        bias: A number for each channel, or empty.
+        refer: The result, for a gradient: its sign decides.
+        act: 3, the leaky ReLU.
+        grad: 0 for the function, 1 for its gradient.
+        alpha: The slope of negative values.
+        scale: The factor.
+    """
+    shape = (1, -1, *[1] * (input.dim() - 2))
+    values = input + bias.view(shape) if bias.numel() else input
+    positive = (refer if grad else values) > 0
+    return torch.where(positive, values, values * alpha) * scale
