@@ -6,8 +6,10 @@ import importlib
 from typing import Any
 
 import pytest
+import torch
 
 
 @pytest.fixture
 def ops() -> Any:
+    torch.manual_seed(0)
     return importlib.import_module("mmcv.ops")
