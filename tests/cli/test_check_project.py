@@ -108,8 +108,8 @@ def test_what_an_import_prints_is_one_line(
                                      "os.system('echo hello')")  # fmt: skip
     report = check("tools/train.py")
     assert report.verdict == "trains"
-    (found, _) = (one for one in report.findings)
-    assert (found.line, found.what) == (3, "prints 'hello' when it is imported")
+    (found,) = report.findings
+    assert (found.path, found.what) == ("tools/train.py", "prints 'hello' when it is imported")
     assert capfd.readouterr() == ("", "")
 
 
@@ -128,3 +128,79 @@ def test_all_missing_packages_are_told_at_once(project: Path) -> None:
         ("lab/models.py", 2, "pip install skimage_no"),
         ("lab/more.py", 1, "pip install sklearn_no"),
     ]
+
+
+def test_a_placeholder_matters_to_the_types_that_reach_it(project: Path) -> None:
+    write(
+        project,
+        {
+            "lab/models.py": """
+                from mmcv.cnn.bricks.registry import PLUGIN_LAYERS
+                from mmcv.device.mlu import MLUDataParallel
+                from mmcv.onnx import register_extra_symbolics
+                from lab import exports
+
+                @PLUGIN_LAYERS.register_module()
+                class Net: ...
+
+                class Base:
+                    def forward(self):
+                        return exports.export()
+
+                @PLUGIN_LAYERS.register_module()
+                class Exported(Base): ...
+
+                @PLUGIN_LAYERS.register_module()
+                class Asks:
+                    def forward(self, model):
+                        return isinstance(model, MLUDataParallel)
+
+                @PLUGIN_LAYERS.register_module()
+                class Heir(MLUDataParallel): ...
+            """,
+            "lab/exports.py": """
+                def export():
+                    from mmcv.onnx import register_extra_symbolics
+                    register_extra_symbolics()
+            """,
+            "configs/exported.py": "model = dict(type='Exported')",
+            "configs/heir.py": "model = [dict(head=dict(type='mmcv.Heir'))]",
+            "configs/asks.py": "model = dict(type='Asks')",
+        },
+    )
+    (project / "lab" / "rest.py").unlink()
+    report = check(".")
+    assert report.verdict == "trains except type='Heir', type='Exported'"
+    found = [(one.path, one.line) for one in report.findings if one.topic == "placeholders"]
+    assert found == [("lab/models.py", 23), ("lab/exports.py", 3)]
+    assert check("configs/asks.py").verdict == "trains"
+    assert check("configs/exported.py").verdict == "trains except type='Exported'"
+    assert check("configs/heir.py").verdict == (
+        "does not start because mmcv.device.mlu.data_parallel.MLUDataParallel raises an error when "
+        "type='Heir' uses it (lab/models.py:23)"
+    )
+
+
+def test_versions_runners_and_missing_names_are_told(project: Path) -> None:
+    write(
+        project,
+        {
+            "lab/__init__.py": """
+                import mmcv
+                mmcv_minimum_version = '1.3.8'
+                mmcv_maximum_version = '1.8.0'
+            """,
+            "lab/rest.py": """
+                import numpy as np
+                from mmcv.runner import EpochBasedRunner
+                class Own(EpochBasedRunner):
+                    def train(self, data_loader, **kwargs):
+                        return np.bool8(0)
+            """,
+        },
+    )
+    found = {one.topic: (one.path, one.line, one.what) for one in check("lab").findings}
+    what = "mmcv_minimum_version is 1.3.8, mmcv_maximum_version is 1.8.0, and mmcv is 1.7.2 here"
+    assert found["version"] == ("lab/__init__.py", 3, what)
+    assert found["runners"] == ("lab/rest.py", 4, "Own has its own train")
+    assert found["numpy and Python"] == ("lab/rest.py", 6, "numpy.bool8 is gone")

@@ -21,14 +21,15 @@ __all__ = ["judge", "types_of"]
 
 
 def judge(
-    files: Collection[Path], modules: Mapping[Path, Any], used: Collection[str] | None
+    files: Collection[Path], modules: Mapping[Path, Any], used: Collection[str], config: Path | None
 ) -> Iterator[Finding | HookReport]:
     """Yield findings and hooks.
 
     Args:
         files: The files to judge.
         modules: All imported files of the project.
-        used: The types that a config names, None if there is none.
+        used: The types that the config names.
+        config: The config; without one all types of the project are used.
     """
     import mmcv
 
@@ -36,11 +37,27 @@ def judge(
     registries: list[Any] = [one for one in gc.get_objects() if issubclass(type(one), kinds)]
     types = {name: cls for one in registries for name, cls in one.module_dict.items()}
     hooks = [one.module_dict.values() for one in registries if "hook" in one.name.lower()]
+    yield from _versions(modules, mmcv.__version__)
     yield from _imports(files)
-    yield from _placeholders(Names(modules), types, used)
+    names = Names(modules)
+    yield from _placeholders(names, types, used, config)
+    for lost, (path, line) in names.lost.items():
+        yield Finding(short(path), line, f"{lost} is gone", "", "part", "numpy and Python")
     yield from _runners(modules, mmcv.runner.BaseRunner)
     yield from Hooks(modules, {cls for values in hooks for cls in values}).judge(files)
     yield from _cuda(files)
+
+
+def _versions(modules: Mapping[Path, Any], version: str) -> Iterator[Finding]:
+    """Find the versions of mmcv that the project asks for."""
+    names = ("mmcv_minimum_version", "mmcv_maximum_version")
+    for path, module in modules.items():
+        written = [one for one in read(path).names if one.kind == "write"]
+        lines = {one.parts[0]: one.line for one in written if one.parts[0] in names}
+        asked = [f"{name} is {vars(module).get(name)}" for name in lines]
+        if asked and isinstance(vars(module).get(asked[0].partition(" ")[0]), str):
+            what = f"{', '.join(asked)}, and mmcv is {version} here"
+            yield Finding(short(path), min(lines.values()), what, "", "note", "version")
 
 
 def _imports(files: Collection[Path]) -> Iterator[Finding]:
@@ -62,20 +79,26 @@ def _imports(files: Collection[Path]) -> Iterator[Finding]:
 
 
 def _placeholders(
-    names: Names, types: Mapping[str, Any], used: Collection[str] | None
+    names: Names, types: Mapping[str, Any], used: Collection[str], config: Path | None
 ) -> Iterator[Finding]:
     """Find placeholders that types reach: those of a config, or all of the project."""
     users: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(types if used is None else used):
-        for placeholder in names.reached_by(types.get(name.rpartition(".")[2])):
-            users[placeholder].append(f"type={name!r}")
-    for placeholder, (path, line) in sorted(names.placeholders.items()):
-        subject = some(users.get(placeholder, []), 3)
-        if subject or used is None:
-            level = "start" if used is not None else "part" if subject else "note"
-            what = f"{placeholder} is a placeholder, which raises an error when it is used"
-            by = f" by {subject}" if subject else ""
-            yield Finding(short(path), line, what + by, "", level, "placeholders", subject)
+    own = [name for name, value in types.items() if names.is_own(value)]
+    for name in sorted({name.rpartition(".")[2] for name in used} if config else own):
+        for placeholder in names.reached_by(types.get(name)):
+            users[placeholder].append(name)
+    for placeholder in sorted(users):
+        path, line = names.placeholders.get(placeholder, (config or Path(), 0))
+        subject = some([f"type={name!r}" for name in users[placeholder]], 3)
+        is_direct = config and any(names.is_placeholder(types[name]) for name in users[placeholder])
+        level = "start" if is_direct else "part"
+        what = f"{placeholder} raises an error when {subject} uses it"
+        yield Finding(short(path), line, what, "", level, "placeholders", subject)
+    others = sorted({*names.placeholders} - {*users}) if config is None else []
+    if others:
+        path, line = names.placeholders[others[0]]
+        what = f"raise an error when used, which no registered type does: {', '.join(others)}"
+        yield Finding(short(path), line, what, "", "note", "placeholders")
 
 
 def types_of(config: Any) -> set[str]:
@@ -99,14 +122,9 @@ def _runners(modules: Mapping[Path, Any], base: type) -> Iterator[Finding]:
 
 def _cuda(files: Collection[Path]) -> Iterator[Finding]:
     """Find calls that need a GPU where there is none."""
-    calls = [(path, one) for path in files for one in read(path).names if one.kind == "call"]
-    places = [
-        (short(path), name.line)
-        for path, name in calls
-        if name.parts[-1] == "cuda" and name.line not in read(path).asked
-    ]
-    if places and not torch.cuda.is_available():
-        others = some([f"{path}:{line}" for path, line in places[1:]], 3)
-        what = "calls .cuda(), which raises an error on this machine without a GPU"
-        also = f"; so do {others}" if others else ""
-        yield Finding(*places[0], what + also, "", "note", "GPU")
+    what = "calls .cuda(), which raises an error on this machine without a GPU"
+    for path in () if torch.cuda.is_available() else files:
+        for name in read(path).names:
+            is_call = name.kind == "call" and name.parts[1:] and name.parts[-1] == "cuda"
+            if is_call and name.line not in read(path).asked:
+                yield Finding(short(path), name.line, what, "", "note", "GPU")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import types
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.cli.check.source import read
+from lightning_hooks.standin.ops.extension import refuse
 from lightning_hooks.standin.placeholders import placeholder_name
 
 __all__ = ["Names", "resolve"]
@@ -41,7 +43,7 @@ class Names:
             for name in read(path).names:
                 value = vars(module).get(name.parts[0])
                 for part in name.parts[1:]:
-                    if not isinstance(value, types.ModuleType) or placeholder_name(value):
+                    if not isinstance(value, types.ModuleType) or _placeholder(value):
                         break
                     owner, value = value, resolve(value.__name__, part)
                     if (
@@ -52,16 +54,25 @@ class Names:
                 self._add((module.__name__, name.owner), value, (path, name.line))
 
     def _add(self, user: tuple[str, str], value: Any, place: tuple[Path, int]) -> None:
-        found = placeholder_name(value)
+        found = _placeholder(value)
         if found:
             self.placeholders.setdefault(found, place)
             self._uses[user].add(("", found))
-        elif getattr(value, "__module__", None) in self._own:
+        elif self.is_own(value):
             self._uses[user].add((value.__module__, getattr(value, "__name__", "")))
+
+    def is_own(self, value: Any) -> bool:
+        """Return whether a class or function is the project's."""
+        return getattr(value, "__module__", None) in self._own
+
+    @staticmethod
+    def is_placeholder(value: Any) -> bool:
+        """Return whether a class or function is one itself."""
+        return bool(_placeholder(value))
 
     def reached_by(self, value: Any) -> set[str]:
         """Return the placeholders that a class or function reaches through others."""
-        waiting = [("", placeholder_name(value))]
+        waiting = [("", _placeholder(value))]
         bases = getattr(value, "__mro__", [value] if callable(value) else [])
         waiting += [(one.__module__, getattr(one, "__name__", "")) for one in bases]
         for key in waiting:  # the list grows
@@ -76,3 +87,13 @@ def resolve(module: str, name: str) -> Any:
         return getattr(owner, name) if name not in ("", "*") else owner
     except (ImportError, AttributeError) as error:
         return error
+
+
+def _placeholder(value: Any) -> str:
+    """Return the name of what raises an error when it is used; empty for anything else."""
+    module = sys.modules.get(str(getattr(value, "__module__", None)))
+    is_of_mmcv = getattr(module, "__name__", "").startswith("mmcv.ops.")
+    extension = vars(module).get("ext_module") if is_of_mmcv else None
+    if any(getattr(one, "func", None) is refuse for one in vars(extension or types).values()):
+        return f"{value.__module__}.{getattr(value, '__name__', '')}"
+    return placeholder_name(value)

@@ -16,7 +16,7 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ from lightning_hooks.utils.config_files import read_config
 
 __all__ = ["Probe", "main"]
 
-DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
 
 class Probe:
     """Imports the files of a project, and keeps why one cannot be imported.
@@ -47,10 +45,10 @@ class Probe:
     def __init__(self, project: Project, skipped: Sequence[str], seconds: float) -> None:
         self.project = project
         self.modules: dict[Path, Any] = {}
-        self.types: set[str] | None = None
+        self.types: set[str] = set()
         """The types that the config names."""
         self.findings: dict[tuple[str, int, str], Finding] = {}
-        self._absent = AbsentPackages(project.has)
+        self._absent = AbsentPackages()
         self._skipped = skipped
         self._closed = {project.name_of(Path(path)) for path in skipped}
         """Modules whose failure is reported already."""
@@ -62,56 +60,89 @@ class Probe:
         scripts = [project.script] if project.script else []
         sys.path[:0] = map(str, [*(one.parent for one in scripts), project.root, Path.cwd()])
         sys.meta_path.append(self._absent)
-        for name in self._closed:
-            sys.modules[name] = None  # type: ignore[assignment]
+        sys.modules.update(dict.fromkeys(self._closed))  # type: ignore[arg-type]
         rest = "part" if scripts or len(project.files) > 1 else "start"
         levels = dict.fromkeys(project.files, rest) | dict.fromkeys(scripts, "start")
         for path in [*scripts, *project.files]:
             files = {getattr(one, "__file__", None) for one in list(sys.modules.values())}
             if str(path) not in {*files, *self._skipped}:
                 yield path, levels[path]
-                with self._attempt(path, levels[path]):
-                    self._load(path)
+                self._attempt(self._load, path, levels[path])
         if project.config:
             yield project.config, "start"
-            with self._attempt(project.config, "start"):
-                config = read_config(project.config)
-                self.types = types_of(config)
-                for name in config.get("custom_imports", {}).get("imports", ()):
-                    importlib.import_module(name)
+            self._attempt(self._read_config, project.config, "start")
         for module in list(sys.modules.values()):
             path = Path(str(getattr(module, "__file__", None)))
             if path.suffix == ".py" and project.has(path):
                 self.modules.setdefault(path, module)
 
-    @contextlib.contextmanager
-    def _attempt(self, path: Path, level: str) -> Iterator[None]:
-        """Limit the time of imports, and keep what they print and why they fail."""
+    def _attempt(self, load: Callable[[Path], None], path: Path, level: str) -> None:
+        """Load a file, anew after each failure that can be made good."""
         faulthandler.dump_traceback_later(self._seconds, exit=True)
-        try:
-            with contextlib.redirect_stdout(_Prints(self)):
-                yield
-        except BaseException as error:  # SystemExit, and what else a project raises
-            self._add_failure(path, error, level)
+        is_failed = True
+        while is_failed:
+            printed = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(printed):
+                    load(path)
+            except BaseException as error:  # SystemExit, and what else a project raises
+                is_failed = self._add_failure(path, error, level)
+            else:
+                is_failed = False
+            if printed.getvalue().strip():
+                what = f"prints {printed.getvalue().strip().splitlines()[0][:60]!r}"
+                self.add(Finding(short(path), 0, f"{what} when it is imported", "", "note"))
         faulthandler.cancel_dump_traceback_later()
-        for module, (file, line) in self._absent.found.items():
-            what = f"{module}{ABSENT}"
-            imports = read(Path(file)).imports
-            write = correction(module, [one.name for one in imports if one.line == line])
-            self.add(Finding(short(file), line, what, write, level, "packages"))
+
+    def _read_config(self, path: Path) -> None:
+        config = read_config(path)
+        self.types = types_of(config)
+        for name in config.get("custom_imports", {}).get("imports", ()):
+            importlib.import_module(name)
 
     def _load(self, path: Path) -> None:
         name = self.project.name_of(path)
-        if not (name and (path.parent / "__init__.py").exists()):
-            self.modules[path] = self._declare(path)
+        if name and (path.parent / "__init__.py").exists():
+            self.modules[path] = importlib.import_module(name)
             return
+        body = [node for node in read(path).tree.body if _declares(node)]
+        name = name or path.stem
+        name = f"_{name}" if name in sys.modules else name
+        module = self.modules[path] = sys.modules[name] = types.ModuleType(name)
+        module.__file__, module.__package__ = str(path), name.rpartition(".")[0]
         try:
-            self.modules[path] = importlib.import_module(name)
-        except BaseException as error:
-            if not self._open_packages(name):
-                raise
-            self._add_failure(path, error, "part")
-            self.modules[path] = importlib.import_module(name)
+            exec(compile(ast.Module(body, []), str(path), "exec"), vars(module))
+        except BaseException:
+            del sys.modules[name], self.modules[path]
+            raise
+
+    def _add_failure(self, path: Path, error: BaseException, level: str) -> bool:
+        """Add why an import fails, at the project's last line; return whether to try again."""
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [(one.filename, one.lineno or 0) for one in frames if self.project.has(one.filename)]
+        if isinstance(error, SyntaxError) and self.project.has(str(error.filename)):
+            own.append((str(error.filename), error.lineno or 0))
+        file, line = own[-1] if own else (str(path), 0)
+        imports = read(Path(file)).imports if is_python(Path(file)) else []
+        absent = str(getattr(error, "name", ""))
+        if isinstance(error, ModuleNotFoundError) and not self._is_own(absent):
+            write = correction(absent, [one.name for one in imports if one.line == line])
+            self.add(Finding(short(file), line, absent + ABSENT, write, level, "packages"))
+            self._absent.names.add(absent)
+            return True
+        is_followed = any(one.module.partition(".")[0] in self._absent.names for one in imports)
+        is_known = is_followed or absent in self._closed
+        is_module = (path.parent / "__init__.py").exists()
+        is_opened = is_module and self._open_packages(self.project.name_of(path))
+        if not is_known:
+            level = "part" if is_opened else level
+            self.add(Finding(short(file), line, *_reason(error), level))
+        return is_opened
+
+    def _is_own(self, module: str) -> bool:
+        root = module.partition(".")[0]
+        below = self.project.root / root
+        return root in ("", "mmcv", "None") or below.exists() or below.with_suffix(".py").exists()
 
     def _open_packages(self, name: str) -> bool:
         """Put empty packages in place of those that cannot be imported, for their modules."""
@@ -124,35 +155,6 @@ class Probe:
             sys.modules[package].__path__ = [str(self.project.root.joinpath(*package.split(".")))]
         return bool(closed)
 
-    def _declare(self, path: Path) -> Any:
-        """Run the imports and definitions of a script, without what it does."""
-        body = read(path).tree.body
-        headers = {
-            part.id
-            for node in body
-            if isinstance(node, DEFINITIONS)
-            for header in (*node.decorator_list, *getattr(node, "bases", ()))
-            for part in ast.walk(header)
-            if isinstance(part, ast.Name)
-        }
-        tree = ast.Module([node for node in body if _declares(node, headers)], type_ignores=[])
-        name = self.project.name_of(path) or path.stem
-        name = f"_{name}" if name in sys.modules else name
-        module = sys.modules[name] = types.ModuleType(name)
-        module.__file__, module.__package__ = str(path), name.rpartition(".")[0]
-        exec(compile(tree, str(path), "exec"), vars(module))
-        return module
-
-    def _add_failure(self, path: Path, error: BaseException, level: str) -> None:
-        """Add why an import fails, at the project's last line on the way there."""
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if self.project.has(frame.filename)]
-        file, line = (own[-1].filename, own[-1].lineno or 0) if own else (str(path), 0)
-        if isinstance(error, SyntaxError) and self.project.has(str(error.filename)):
-            file, line = str(error.filename), error.lineno or 0
-        if file not in self._absent.files and getattr(error, "name", "") not in self._closed:
-            self.add(Finding(short(file), line, *_reason(error), level))
-
     def add(self, finding: Finding) -> None:
         """Keep a finding, unless its line has one."""
         if NEEDS_LITE in finding.what:
@@ -160,60 +162,36 @@ class Probe:
         self.findings.setdefault((finding.path, finding.line, finding.subject), finding)
 
 
-class _Prints(io.TextIOBase):
-    """Standard output during imports, which notes the project's line that writes to it."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-
-    def write(self, text: str) -> int:
-        for frame in reversed(traceback.extract_stack() if text.strip() else ()):
-            if self._probe.project.has(frame.filename):
-                what = f"prints {text.strip().splitlines()[0][:60]!r} when it is imported"
-                self._probe.add(Finding(short(frame.filename), frame.lineno or 0, what, "", "note"))
-                break
-        return len(text)
-
-
 def _reason(error: BaseException) -> tuple[str, str]:
     """Return in one line why an import fails, and the correction."""
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split())[:300]
+    name = re.match("cannot import name '(.+?)'", text)
     if isinstance(error, SystemExit):
         return f"ends the process when it is imported: SystemExit({error.code!r})", ""
     if isinstance(error, SyntaxError):
         return f"no valid Python: {error.msg}", "Python 3"
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}", "a file that Python can read"
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{error.name}{ABSENT}", correction(error.name, [])
-    name = re.match("cannot import name '(.+?)'", text)
-    if name and isinstance(error, ImportError) and str(error.name).startswith("mmcv"):
-        return str(resolve(str(error.name), name[1])), ""
     if isinstance(error, KeyError) and "already registered" in text:
         return text.strip("\"'"), "@HOOKS.register_module(force=True)"
-    is_import = isinstance(error, ImportError)
-    return text[:300] if is_import else f"{type(error).__name__}: {text[:300]}", ""
+    if not isinstance(error, ImportError):
+        return f"{type(error).__name__}: {text}", ""
+    of_mmcv = name and str(error.name).startswith("mmcv")
+    return str(resolve(str(error.name), name[1])) if name and of_mmcv else text, ""
 
 
-def _declares(node: ast.stmt, headers: set[str]) -> bool:
-    """Return whether a statement of a script imports or defines, and does nothing else.
-
-    Args:
-        node: The statement.
-        headers: The names that decorators and bases use, whose assignments are needed.
-    """
+def _declares(node: ast.AST) -> bool:
+    """Return whether a statement of a script imports or defines, and does nothing else."""
     if isinstance(node, (ast.If, ast.Try)):
-        handled = [part for handler in getattr(node, "handlers", ()) for part in handler.body]
-        parts = (*node.body, *node.orelse, *handled)
-        return not is_guard(node) and all(_declares(part, headers) for part in parts)
+        inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt)]
+        return not is_guard(node) and all(map(_declares, inner))
     called = [dotted(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)]
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return not called or bool(
-            headers & {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        )
+        return all(name[-1:] == ("Registry",) for name in called)
     if isinstance(node, ast.Expr):  # it changes where modules are found
         return any(name[:2] == ("sys", "path") for name in called)
-    return isinstance(node, (*DEFINITIONS, ast.Import, ast.ImportFrom, ast.Pass))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+    return isinstance(node, (*kinds, ast.Pass))
 
 
 def main(request: dict[str, Any]) -> None:
@@ -227,7 +205,7 @@ def main(request: dict[str, Any]) -> None:
         files = [path for path in project.files or probe.modules if is_python(path)]
         hooks = []
         print(json.dumps(["", "note"]), file=out, flush=True)
-        for one in judge(files, probe.modules, probe.types):
+        for one in judge(files, probe.modules, probe.types, project.config):
             if isinstance(one, Finding):
                 probe.add(one)
             else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,21 +109,14 @@ def _files_below(folder: Path) -> tuple[Path, ...]:
 
 
 def _module_path(name: str) -> Path:
-    root, *rest = name.split(".")
-    missing = FileNotFoundError(f"there is no file, folder or module {name!r}")
-    try:
-        spec = importlib.util.find_spec(root) if root.isidentifier() else None
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or not (spec.submodule_search_locations or spec.origin):
-        raise missing
-    if spec.origin in ("built-in", "frozen"):
+    if name in sys.builtin_module_names:
         raise ValueError(f"{name} is built into Python: there is no file to read")
-    folders = spec.submodule_search_locations or [str(Path(str(spec.origin)).parent)]
-    path = Path(
-        next(iter(folders)), *(rest if spec.submodule_search_locations else name.split("."))
-    )
-    for found in (path, path.with_suffix(".py")):
-        if found.exists():
-            return found
-    raise missing
+    root, *rest = name.split(".")
+    spec = importlib.machinery.PathFinder.find_spec(root) if root.isidentifier() else None
+    if spec is not None and spec.origin:
+        base = Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
+        path = base.joinpath(*rest)
+        for found in (path, path.with_suffix(".py")):
+            if found.exists():
+                return found
+    raise FileNotFoundError(f"there is no file, folder or module {name!r}")

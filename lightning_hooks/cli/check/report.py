@@ -12,6 +12,7 @@ __all__ = ["ABSENT", "TORCH", "Finding", "HookReport", "Report", "short", "show"
 
 TORCH = "torch"
 """The dialect of hooks of torch modules, which no runner calls."""
+PIP = "pip install "
 ABSENT = " is not installed"
 MARKS = {"start": "[red]does not start[/red]", "part": "[red]cannot run[/red]", "note": "attention"}
 TOPICS = (
@@ -93,6 +94,22 @@ class Report:
         verb = "trains" if self.script else "runs"
         return f"{verb} except {some(list(dict.fromkeys(parts)), 6)}" if parts else verb
 
+    @property
+    def next_steps(self) -> list[str]:
+        """The commands that install packages, and the one that trains, or how to host a hook."""
+        found = [one.write for one in self.findings if one.write.startswith(PIP)]
+        plain = [one.removeprefix(PIP) for one in dict.fromkeys(found) if " -" not in one]
+        steps = [one for one in dict.fromkeys(found) if " -" in one]
+        steps += [PIP + " ".join(plain)] if plain else []
+        mmcv_hooks = [hook.name for hook in self.hooks if hook.dialect == "mmcv"]
+        if self.script:
+            steps.append(f"python -m lightning_hooks.standin {self.script} ...")
+        elif mmcv_hooks:
+            install = "from lightning_hooks import HookAdapter, standin; standin.install()"
+            hosted = f"Trainer(callbacks=[HookAdapter([{mmcv_hooks[0]}(...)])])"
+            steps.append(f"{install}; then {hosted}")
+        return steps
+
     def place(self, finding: Finding) -> str:
         """Return where a finding is, from the project's root on."""
         path = finding.path.removeprefix(f"{self.root}{os.sep}")
@@ -100,7 +117,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        verdict = {"verdict": self.verdict, "cannot_run": self.cannot_run}
+        verdict = {"verdict": self.verdict, "cannot_run": self.cannot_run, "write": self.next_steps}
         return {**verdict, **dataclasses.asdict(self)}
 
 
@@ -127,20 +144,13 @@ def show(report: Report, console: Any) -> None:
             places = some([report.place(one) for one in same], 2)
             line = f"  {MARKS[same[0].level]}: {escape(places)}: {escape(what)}"
             console.print(line, soft_wrap=True)
-            if write:
+            if write and not write.startswith(PIP):
                 console.print(f"    write: {escape(write)}", soft_wrap=True, style="dim")
     if report.hooks:
         console.print(_table(report))
     console.print(f"[bold]verdict: {escape(report.verdict)}[/bold]", soft_wrap=True)
-    mmcv_hooks = [hook.name for hook in report.hooks if hook.dialect == "mmcv"]
-    if report.script:
-        write = f"python -m lightning_hooks.standin {report.script} ..."
-    elif mmcv_hooks:
-        install = "from lightning_hooks import HookAdapter, standin; standin.install()"
-        write = f"{install}; then Trainer(callbacks=[HookAdapter([{mmcv_hooks[0]}(...)])])"
-    else:
-        return
-    console.print(f"write: {escape(write)}", style="dim", soft_wrap=True)
+    for write in report.next_steps:
+        console.print(f"write: {escape(write)}", style="dim", soft_wrap=True)
 
 
 def _table(report: Report) -> Any:

@@ -13,6 +13,9 @@ __all__ = ["Import", "Name", "Source", "dotted", "is_guard", "is_python", "read"
 _ACCESS = {"getattr2": "read", "getattr3": "ask", "hasattr2": "ask", "setattr3": "write"}
 """The functions that use an attribute by its name, with their number of arguments."""
 
+_QUESTIONS = (("isinstance",), ("issubclass",))
+"""The functions whose arguments are not used otherwise."""
+
 
 class Import(NamedTuple):
     """One imported name."""
@@ -97,8 +100,9 @@ class Source:
             kind = "write" if isinstance(node.ctx, ast.Store) else kind
             self.names.append(Name(dotted(node), node.lineno, owner, kind))
         is_chain = bool(dotted(node) and dotted(node)[0])
+        is_question = isinstance(node, ast.Call) and dotted(node.func) in _QUESTIONS
         for child in () if is_chain else ast.iter_child_nodes(node):
-            if not (isinstance(node, ast.Call) and child is node.func):
+            if not (isinstance(node, ast.Call) and (child is node.func or is_question)):
                 self._read(child, owner, is_needed=is_needed)
 
 

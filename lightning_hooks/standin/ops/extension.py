@@ -24,7 +24,7 @@ from lightning_hooks.standin.ops import (
 )
 from lightning_hooks.utils.default_logger import default_logger
 
-__all__ = ["OFFERED", "get_onnxruntime_op_path", "load_ext"]
+__all__ = ["OFFERED", "get_onnxruntime_op_path", "load_ext", "refuse"]
 
 
 def get_compiler_version() -> str:
@@ -73,7 +73,7 @@ def load_ext(name: str, funcs: Sequence[str]) -> Any:
     """
     compiled = _compiled(f"mmcv.{name}")
     if compiled is None:
-        plain = {one: OFFERED.get(one) or functools.partial(_refuse, one) for one in funcs}
+        plain = {one: OFFERED.get(one) or functools.partial(refuse, one) for one in funcs}
         return types.SimpleNamespace(**plain)
     missing = [one for one in funcs if not hasattr(compiled, one)]
     if missing:
@@ -96,7 +96,8 @@ def _warn(message: str) -> None:
     default_logger(0).warning(message)
 
 
-def _refuse(name: str, *args: Any, **kwargs: Any) -> NoReturn:
+def refuse(name: str, *args: Any, **kwargs: Any) -> NoReturn:
+    """Raise an error: an operator is called that is in neither."""
     raise NotImplementedError(
         f"mmcv's operator {name!r} needs a compiler, and the stand-in of lightning_hooks does not "
         "have it in plain torch. Install an mmcv 2.x with its operators (`pip install onedl-mmcv`, "
