@@ -128,6 +128,8 @@ def replay(
                 raise ValueError(f"to must be the name of a backend for {path}, which names none")
             stored = {**head.get("arguments", {}), **head["resume"]}
             check_paths({k: v for k, v in stored.items() if k not in arguments}, path, within)
+            if stored.get("after", 0) is None:  # points that are there by now are left out
+                stored["after"] = 0
             arguments = {**with_credentials(stored), **arguments}
         writer = open_writer(head["writer"] if to is None else to, **arguments)
         try:

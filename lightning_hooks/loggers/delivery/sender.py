@@ -16,7 +16,6 @@ __all__ = ["LINGER", "Sender"]
 LINGER = 5.0
 """Seconds in which records gather: a thread that wakes up for each one would slow steps."""
 
-_CHUNK = 256  # records between two acknowledgements
 _GRACE = 0.5  # seconds after the deadline
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
 _MOST_AT_FIRST, _MOST_IN_VAIN = 3, 100  # refused one after the other; before, after the first taken
@@ -157,14 +156,14 @@ class Sender:
         while True:
             self._has_news.clear()
             is_closing = self._is_closing.is_set()  # read first: earlier records are in the spool
-            records = self._spool.take(_CHUNK)
+            records = self._spool.take(writer.chunk)
             if records:
                 count = self._send(writer, records)
                 if not self._abandoned:
                     self._spool.acknowledge(count, writer.resume())
                 if count < len(records):
                     return False
-                if count < _CHUNK:  # else there are more already
+                if count < writer.chunk:  # else there are more already
                     self._is_closing.wait(self._linger)
             elif is_closing:
                 return True

@@ -42,6 +42,10 @@ class Writer:
     batch: int = 1
     """The largest number of records that ``write`` gets at once."""
 
+    chunk: int = 256
+    """The largest number of records that are sent twice if the process is killed meanwhile; small
+    for a backend that would store both."""
+
     stored: Mapping[str, Collection[int]] = MappingProxyType({})
     """Steps that a continued run has by now, by the backend's names: they are not sent again."""
 

@@ -44,6 +44,7 @@ class NeptuneWriter(PointWriter):
     """
 
     name = "neptune"
+    chunk = 8
 
     def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
         super().__init__(run, owned=owned)

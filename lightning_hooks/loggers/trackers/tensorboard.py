@@ -25,6 +25,7 @@ class TensorboardWriter(PointWriter):
     """An event file of TensorBoard's, where values are float32; the run is a ``SummaryWriter``."""
 
     name = "tensorboard"
+    chunk = 8
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)

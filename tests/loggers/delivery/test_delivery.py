@@ -245,6 +245,19 @@ def test_a_refused_record_is_set_aside_and_the_rest_goes_on(
     assert replay(str(path), to=later) == 1
 
 
+def test_the_run_is_known_before_the_first_record_is_there(tmp_path: Path) -> None:
+    class Opened(Kept):
+        def resume(self) -> dict[str, Any]:
+            return {"run_id": "a"}
+
+    def lost(writer: Kept) -> None:
+        raise ConnectionError("nobody there")
+
+    fit(tmp_path, KeepHook(lambda: Opened(lost), timeout=0.3))
+    (path,) = spools(tmp_path)
+    assert read(str(path), rest=True)[0]["resume"] == {"run_id": "a"}
+
+
 def test_a_backend_that_takes_nothing_is_given_up_and_the_spool_keeps_all(
     tmp_path: Path,
 ) -> None:
