@@ -68,6 +68,24 @@ def test_the_few_changes_since_1_7_2_are_undone(tmp_path: Path) -> None:
     assert mmcv.imread(path, file_client_args=dict(backend="disk")).shape == (2, 2, 3)
 
 
+def test_images_are_mmcvs_own(tmp_path: Path) -> None:
+    import cv2
+    import mmcv
+
+    image = np.random.default_rng(0).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    padded = mmcv.impad(image, shape=(6, 5), pad_val=7)
+    assert padded[-1, -1].tolist() == [7, 0, 0]  # a number is for the first channel only
+    path = str(tmp_path / "image.png")
+    mmcv.imwrite(image, path)
+    read = mmcv.imread(path, flag="color_ignore_orientation", channel_order="rgb")
+    assert np.array_equal(read, image)  # which this flag leaves as it is
+    mean, std = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
+    wanted = cv2.cvtColor(np.float32(image), cv2.COLOR_BGR2RGB)
+    cv2.subtract(wanted, np.float64(mean.reshape(1, -1)), wanted)
+    cv2.multiply(wanted, 1 / np.float64(std.reshape(1, -1)), wanted)
+    assert np.array_equal(mmcv.imnormalize(image, mean, std), wanted)
+
+
 def test_classes_pickle_and_stay_the_same_when_the_stand_in_comes_back() -> None:
     from mmcv.cnn import ConvModule, fuse_conv_bn
 

@@ -1,0 +1,85 @@
+"""Initializers of configs refuse what mmcv's refuse, and note what they have initialized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    """Two layers, one with a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 1, 1)
+        self.head = nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize("name", ["Constant", "Xavier", "Normal", "Uniform", "Kaiming"])
+@pytest.mark.parametrize("wrong", [{"bias": "1"}, {"bias_prob": 1}, {"layer": 3}], ids=str)
+def test_arguments_of_another_type_are_refused(name: str, wrong: dict[str, Any]) -> None:
+    from mmcv.cnn import INITIALIZERS
+
+    given = {"val": 1, **wrong} if name == "Constant" else wrong
+    with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be"):
+        INITIALIZERS.build({"type": name, **given})
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "text"),
+    [
+        ("Constant", TypeError, "init_cfg must be a dict or a list of dict, got 'Constant'"),
+        ({"override": "head"}, TypeError, "override must be a dict or a list of dict, got 'head'"),
+        ({"override": {"type": "Normal"}}, ValueError, 'an override needs "name"'),
+        ({"override": {"name": "head", "val": 3}}, ValueError, '"type" with more'),
+        ({"override": {"name": "tail"}}, RuntimeError, "did not have attribute tail"),
+    ],
+)
+def test_configs_that_mmcv_refuses_are_refused(
+    config: Any, error: type[Exception], text: str
+) -> None:
+    from mmcv.cnn import initialize
+
+    if isinstance(config, dict):
+        config = {"type": "Constant", "val": 1, **config}
+    with pytest.raises(error, match=text):
+        initialize(Net(), config)
+
+
+def test_a_subclass_of_an_initializer_finds_its_arguments_by_mmcvs_names() -> None:
+    from mmcv.cnn import INITIALIZERS, KaimingInit, initialize
+
+    @INITIALIZERS.register_module(name="HalfKaiming")
+    class HalfKaiming(KaimingInit):
+        def __call__(self, module: nn.Module) -> None:
+            super().__call__(module)
+            assert (self.a, self.mode, self.distribution) == (0, "fan_in", "normal")
+            module.head.weight.data.fill_(0.5)
+
+    try:
+        net = Net()
+        initialize(net, {"type": "HalfKaiming", "mode": "fan_in", "layer": "Conv2d", "bias": 2})
+    finally:
+        del INITIALIZERS.module_dict["HalfKaiming"]
+    assert net.conv.bias.item() == 2.0
+    assert net.head.weight.item() == 0.5
+
+
+def test_what_has_changed_is_noted_by_parameter() -> None:
+    from mmcv.cnn import initialize
+    from mmcv.cnn.utils.weight_init import update_init_info
+
+    net = Net()
+    notes = {p: {"init_info": "", "tmp_mean_value": p.data.mean()} for p in net.parameters()}
+    net._params_init_info = notes
+    initialize(net, {"type": "Constant", "val": 3, "bias": 4, "layer": "Linear"})
+    assert notes[net.head.weight]["init_info"] == "ConstantInit: val=3, bias=4"
+    assert notes[net.conv.weight]["init_info"] == ""
+    net.conv.weight = nn.Parameter(torch.ones(1, 1, 1, 1))
+    with pytest.raises(AssertionError, match=r"has added or replaced the parameter 'conv\.weight'"):
+        update_init_info(net, "by hand")
+    with pytest.raises(AssertionError, match="Can not find `_params_init_info`"):
+        update_init_info(nn.Linear(1, 1), "by hand")
