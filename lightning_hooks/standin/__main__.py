@@ -1,4 +1,8 @@
-"""``python -m lightning_hooks.standin script.py ...``: run a script that imports mmcv 1.x."""
+"""``python -m lightning_hooks.standin script.py ...``: run a script that imports mmcv 1.x.
+
+``--mmcv 1.4.0`` before the script sets the version that it reads. What old scripts use of old
+Python, numpy and torch is there (:mod:`lightning_hooks.standin.habits`).
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,35 @@ import os
 import runpy
 import sys
 
+from lightning_hooks.standin import habits
 from lightning_hooks.standin.installation import install
+from lightning_hooks.standin.version_window import ENVIRONMENT
 
 __all__ = ["main"]
+
+USAGE = "usage: python -m lightning_hooks.standin [--mmcv VERSION] script.py [argument ...]"
 
 
 def main(arguments: list[str]) -> None:
     """Run a script like ``python script.py ...``, with the stand-in installed.
 
     Args:
-        arguments: The script's path and arguments, its ``sys.argv``.
+        arguments: The script's path and arguments, its ``sys.argv``; before them the options.
     """
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: python -m lightning_hooks.standin script.py [argument ...]")
-        sys.exit(0 if arguments else 2)
+    if arguments[:1] == ["--mmcv"] and len(arguments) > 1:
+        os.environ[ENVIRONMENT] = arguments[1]  # also for the processes that it starts
+        arguments = arguments[2:]
+    if not arguments or arguments[0] in ("-h", "--help", "--mmcv"):
+        print(USAGE)
+        sys.exit(0 if arguments and arguments[0] != "--mmcv" else 2)
     script = arguments[0]
     if not os.path.isfile(script):
         sys.exit(f"there is no script {script!r}")
-    install()
+    try:
+        install()
+    except ValueError as error:
+        sys.exit(str(error))
+    habits.offer()
     sys.argv[:] = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     runpy.run_path(script, run_name="__main__")

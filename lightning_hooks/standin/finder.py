@@ -19,7 +19,10 @@ from lightning_hooks.standin.mmcv_names import kind_of
 from lightning_hooks.standin.names import PACKAGES, names_of
 from lightning_hooks.standin.placeholders import load
 from lightning_hooks.standin.refused import hint_for
+from lightning_hooks.standin.utils.version import parse_version_info
+from lightning_hooks.standin.version_window import version_for
 
+VERSIONED = ("mmcv", "mmcv.version")
 __all__ = ["Finder", "StandinModule", "has_lost_names"]
 
 
@@ -136,6 +139,9 @@ class StandinModule(types.ModuleType):
         self.__all__ = starred
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute in ("__version__", "version_info") and self.__name__ in VERSIONED:
+            version = version_for(sys._getframe(1).f_globals)  # a project's window decides
+            return version if attribute == "__version__" else parse_version_info(version)[:3]
         source = names_of(self.__name__).get(attribute)
         if source is not None and source.module == self.__name__:
             if _FileLoader.is_loading(self):

@@ -12,6 +12,7 @@ from lightning_hooks.standin.finder import Finder, StandinModule, has_lost_names
 from lightning_hooks.standin.installed_mmcv import find_installed
 from lightning_hooks.standin.names import names_of
 from lightning_hooks.standin.placeholders import load
+from lightning_hooks.standin.version_window import choose
 
 __all__ = ["install", "installed", "uninstall"]
 
@@ -19,7 +20,7 @@ PATCHED = ("mmcv", "mmcv.utils", "mmcv.cnn")
 """Modules that mmcv 2.x has with fewer names."""
 
 
-def install(*, beside_mmcv_2: bool = False) -> None:
+def install(*, version: str | None = None, beside_mmcv_2: bool = False) -> None:
     """Make ``mmcv`` 1.x importable; a second call changes nothing.
 
     An installed mmcv 1.x takes precedence. Where mmcv-lite or mmcv 2.x is installed, ``mmcv`` is
@@ -27,13 +28,21 @@ def install(*, beside_mmcv_2: bool = False) -> None:
     compiled operators from those of an mmcv 2.x that has them.
 
     Args:
+        version: The ``mmcv.__version__`` to report: ``"1.4.0"``. By default that of the environment
+            variable ``LIGHTNING_HOOKS_MMCV_VERSION``, or 1.7.2; a package whose ``__init__`` has a
+            window of versions without it (``mmcv_maximum_version = "1.4.0"``) then reads one
+            within, and a line of log says so.
         beside_mmcv_2: Leave ``mmcv`` to an installed mmcv 2.x, and add the names that it has lost.
 
     Raises:
+        ValueError: if the version is not one of mmcv before 2.
         ImportError: if mmcv 2.x has been imported before, and is not to be left as it is.
     """
     if _finder() is not None:
+        if version:
+            choose(version)
         return
+    choose(version)
     imported: Any = sys.modules.get("mmcv")
     if beside_mmcv_2:
         sys.meta_path.append(Finder(beside_mmcv_2=True))

@@ -30,7 +30,7 @@ def _each(names: str, ending: str) -> str:
 
 TABLE: dict[str, dict[str, str]] = {
     "mmcv.version": {
-        f"{STANDIN}.utils.version": "__version__=MMCV_VERSION version_info parse_version_info"
+        f"{STANDIN}.utils.version": "__version__=LAST version_info=LAST parse_version_info"
     },
     # -- mmcv.runner ---------------------------------------------------------------------------
     "mmcv.runner.hooks.hook": {OURS: "Hook", f"{STANDIN}.hooks.registry": "HOOKS"},

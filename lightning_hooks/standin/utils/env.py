@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import lightning_hooks
-from lightning_hooks.standin.utils.version import MMCV_VERSION
+from lightning_hooks.standin.utils.version import mmcv_version
 
 __all__ = [
     "IS_CUDA_AVAILABLE",
@@ -142,6 +142,6 @@ def collect_env() -> dict[str, Any]:
     for title, package in (("TorchVision", "torchvision"), ("OpenCV", "cv2")):
         if package in sys.modules:
             found[title] = getattr(sys.modules[package], "__version__", "n/a")
-    found["MMCV"] = f"{MMCV_VERSION} (stand-in of lightning_hooks {lightning_hooks.__version__})"
+    found["MMCV"] = f"{mmcv_version()} (stand-in of lightning_hooks {lightning_hooks.__version__})"
     found["MMCV Compiler"] = found["MMCV CUDA Compiler"] = "n/a"
     return found

@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import subprocess
 
-__all__ = ["MMCV_VERSION", "digit_version", "get_git_hash", "parse_version_info", "version_info"]
+__all__ = [
+    "LAST",
+    "digit_version",
+    "get_git_hash",
+    "is_chosen",
+    "mmcv_version",
+    "parse_version_info",
+    "report",
+]
 
-MMCV_VERSION = "1.7.2"
-"""The version of mmcv that the stand-in reports."""
+LAST = "1.7.2"
+"""The version of mmcv that the stand-in is like."""
 
-version_info = (1, 7, 2)
+_chosen = ""
+
+
+def mmcv_version() -> str:
+    """Return the version of mmcv that the stand-in reports."""
+    return _chosen or LAST
+
+
+def is_chosen() -> bool:
+    """Return whether the user has set the version."""
+    return bool(_chosen)
+
+
+def report(version: str) -> None:
+    """Let the stand-in report another version; ``""`` for its own."""
+    global _chosen
+    _chosen = version
 
 
 def _release(version: str, length: int) -> tuple[list[int], tuple[str, int] | None, int | None]:

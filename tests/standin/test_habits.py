@@ -1,0 +1,105 @@
+"""Names of old Python, numpy and torch: there for a whole script, and only there."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from support.processes import run_program
+
+SCRIPT = """
+import collections, inspect, io, sys
+import numpy as np
+import torch
+from collections import Sequence
+import pkg_resources
+from torch._six import container_abcs, string_classes
+import mmcv
+
+assert (np.int, np.float, np.bool8, np.float_) == (int, float, np.bool_, np.float64)
+assert np.int is int
+assert np.product([2, 3]) == 6 and np.Inf == np.inf == -np.NINF
+assert np.in1d([[1, 2]], [2]).tolist() == [False, True]
+assert issubclass(list, Sequence) and collections.Mapping is container_abcs.Mapping
+assert inspect.getargspec(lambda a, *b: 0).args == ["a"]
+assert pkg_resources.parse_version("1.9") < pkg_resources.parse_version("1.10")
+assert pkg_resources.get_distribution("torch").version == torch.__version__
+assert pkg_resources.resource_filename("mmcv_user", "x.txt").endswith("mmcv_user/x.txt")
+class Meta: ...
+torch.save({"meta": Meta()}, "old.pth")
+assert isinstance(torch.load("old.pth")["meta"], Meta)
+with open("old.pth", "rb") as file:
+    assert isinstance(torch.load(file, map_location="cpu")["meta"], Meta)
+for asked in (dict(weights_only=True), {}):
+    try:
+        torch.load("old.pth", **asked)
+    except Exception as error:
+        print(type(error).__name__)
+    import os
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+for name in ("nonsense", "int_"):
+    print(hasattr(np, name))
+print(mmcv.__version__, sys.argv[1:])
+"""
+
+RUN = """
+import os, sys, torch
+os.chdir({folder!r})
+from lightning_hooks.standin.__main__ import main
+try:
+    main({arguments!r})
+except SystemExit as end:
+    print(end)
+"""
+
+
+def run_script(folder: Path, *arguments: str, script: str = SCRIPT) -> list[str]:
+    (folder / "mmcv_user").mkdir()
+    (folder / "mmcv_user" / "__init__.py").touch()
+    (folder / "train.py").write_text(script)
+    program = RUN.format(folder=str(folder), arguments=[*arguments])
+    return run_program(program).splitlines()
+
+
+def test_an_old_script_finds_what_was_dropped_and_a_line_names_each(tmp_path: Path) -> None:
+    lines = run_script(tmp_path, "--mmcv", "1.4.0", "train.py", "--mmcv", "mine")
+    logged = [line for line in lines if " - lightning_hooks - " in line]
+    assert lines[-5:] == [
+        "UnpicklingError",
+        "UnpicklingError",
+        "False",
+        "True",
+        "1.4.0 ['--mmcv', 'mine']",
+    ]
+    for start in (
+        "numpy.int is no longer there: int takes its place",
+        "collections.Sequence is no longer there",
+        "inspect.getargspec is no longer there",
+        "torch._six is no longer there: a module with",
+        "old.pth holds more than weights: it is read as before torch 2.6",
+    ):
+        assert sum(f" - {start}" in line for line in logged) == 1, start
+
+
+def test_without_it_nothing_is_patched() -> None:
+    program = """
+    import collections, torch, numpy as np
+    before = torch.load
+    from lightning_hooks import standin
+    standin.install()
+    import mmcv
+    print(hasattr(np, "bool8"), hasattr(collections, "Mapping"), torch.load is before)
+    """
+    assert run_program(textwrap.dedent(program)).split() == ["False", "False", "True"]
+
+
+def test_a_version_that_is_none_is_refused(tmp_path: Path) -> None:
+    (line,) = run_script(tmp_path, "--mmcv", "3", "train.py")
+    assert line == "version='3' is no version of mmcv 1.x: give one as '1.4.0'"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["--mmcv"]])
+def test_the_usage_names_the_option(tmp_path: Path, arguments: list[str]) -> None:
+    assert "[--mmcv VERSION] script.py" in run_script(tmp_path, *arguments)[0]
