@@ -75,11 +75,20 @@ def _fill(ious: Tensor, corners1: Tensor, corners2: Tensor, mode: int, aligned: 
     if aligned:
         ious.copy_(_overlaps(corners1, corners2, mode))
         return
-    table = ious.view(len(corners1), len(corners2))
-    rows = max(_PAIRS_AT_ONCE // max(len(corners2), 1), 1)
-    for start in range(0, len(corners1), rows):
-        part = corners1[start : start + rows, None]
-        table[start : start + rows] = _overlaps(part, corners2[None], mode).to(ious.dtype)
+    table = ious.view(len(corners1), len(corners2)).zero_()
+    centres, radii = zip(*map(_circle, (corners1, corners2)), strict=True)
+    exact = "donot_use_mm_for_euclid_dist"
+    near = torch.cdist(*centres, compute_mode=exact) <= radii[0][:, None] + radii[1]
+    pairs = torch.nonzero(near)
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        rows, columns = pairs[start : start + _PAIRS_AT_ONCE].T
+        table[rows, columns] = _overlaps(corners1[rows], corners2[columns], mode).to(ious.dtype)
+
+
+def _circle(corners: Tensor) -> tuple[Tensor, Tensor]:
+    """Return centres (n, 2) and radii (n,) of circles around polygons."""
+    centre = corners.mean(-2)
+    return centre, (corners - centre[:, None]).norm(dim=-1).amax(-1)
 
 
 def _overlaps(corners1: Tensor, corners2: Tensor, mode: int) -> Tensor:

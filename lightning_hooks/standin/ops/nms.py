@@ -38,7 +38,8 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
     def overlapping(rows: Tensor, columns: Tensor) -> Tensor:
         return _overlaps(boxes[rows], boxes[columns], offset) > threshold
 
-    return _suppress(scores.sort(descending=True).indices, overlapping)
+    # of equal scores the first goes before, as in torchvision; in mmcv it is any
+    return _suppress(scores.sort(descending=True, stable=True).indices, overlapping)
 
 
 def _overlaps(first: Tensor, second: Tensor, offset: int = 0) -> Tensor:
@@ -131,7 +132,7 @@ def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
         dets: Boxes with scores, of shape (n, 5).
         iou_threshold: An overlap from this on suppresses the worse box.
     """
-    groups, left = [], dets[:, 4].sort(descending=True).indices
+    groups, left = [], dets[:, 4].sort(descending=True, stable=True).indices
     while len(left):
         over = _overlaps(dets[left[:1], :4], dets[left, :4])[0] >= np.float32(iou_threshold)
         over[0] = True  # an empty box overlaps with nothing, not even with itself

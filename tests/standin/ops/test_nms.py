@@ -56,6 +56,12 @@ def test_a_long_chain_of_boxes_each_suppressing_the_next_keeps_every_second(ops:
     assert torch.as_tensor(kept).tolist() == list(range(0, 600, 2))
 
 
+def test_of_boxes_with_equal_scores_the_first_is_kept(ops: Any) -> None:
+    boxes = torch.tensor([[0.0, 0, 4, 4], [0, 0, 4, 5]]).repeat(40, 1)
+    _, kept = ops.nms(boxes, torch.ones(80), 0.85)
+    assert kept.tolist() == [0, 1]
+
+
 def test_nms_with_a_lowest_score_and_a_largest_number(ops: Any) -> None:
     boxes, scores = boxes_and_scores(50)
     _, kept = ops.nms(
