@@ -81,21 +81,26 @@ def parse(fields: Any) -> Entry:
     return entry
 
 
-def flaw(directory: str, entry: Entry) -> str:
-    """Describe how a file differs from its entry; return an empty string if it does not."""
-    path = files.join(directory, entry.name)
+def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
+    """Describe how a file differs from its entry; return an empty string if it does not.
+
+    Args:
+        directory: The directory of the list.
+        entry: The entry.
+        in_full: Whether the contents are compared too, which have to be read.
+    """
+    path, crc32 = files.join(directory, entry.name), entry.crc32 if in_full else None
     try:
         if not files.is_local(path):
-            size = files.size_of(path)
-            return _difference(entry, size) or _damage(entry, entry.crc32 and checksum(path))
+            difference = _difference(entry, files.size_of(path))
+            return difference or _damage(crc32, crc32 and checksum(path))
         with _place_of(directory, entry.name) as place:
             if stat.S_ISDIR(place.stat().st_mode):
                 is_whole = entry.size is None and _has_shards(place)
                 return "" if is_whole else "is a folder, and no checkpoint"
             with place.opened() as file:
-                size = os.fstat(file.fileno()).st_size
-                difference = _difference(entry, size)
-                return difference or _damage(entry, entry.crc32 and checksum_of(file))
+                difference = _difference(entry, os.fstat(file.fileno()).st_size)
+                return difference or _damage(crc32, crc32 and checksum_of(file))
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
@@ -134,10 +139,10 @@ def _difference(entry: Entry, size: int | None) -> str:
     return f"has {size} bytes of {entry.size}" if entry.size not in (size, None) else ""
 
 
-def _damage(entry: Entry, found: str | None) -> str:
-    if found == entry.crc32:
+def _damage(listed: str | None, found: str | None) -> str:
+    if found == listed:
         return ""
-    return f"is damaged: its CRC-32 is {found}, it was written with {entry.crc32}"
+    return f"is damaged: its CRC-32 is {found}, it was written with {listed}"
 
 
 def _reason(error: OSError) -> str:

@@ -120,13 +120,16 @@ class Manifest:
         Returns:
             The names that were chosen.
         """
+        directory = self.path.removesuffix(NAME)
         own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
         existing = own
         if choose_old is not None:
-            existing = [entry for entry in own if files.exists(self._path_of(entry))]
+            existing = [entry for entry in own if not flaw(directory, entry, in_full=False)]
         if not existing or resumed_at not in (None, existing[-1].iter):
             return []
         newest = existing[-1]
+        if resumed_at is not None and flaw(directory, newest):
+            return []
         old = [] if choose_old is None else choose_old(existing)
         # entries after the newest are of files that a writer of the user's has not finished
         missing = [e for e in own[: own.index(newest)] if e not in existing]
@@ -173,18 +176,17 @@ class Manifest:
         going = {id(entry) for entry in old}  # two may be equal: a file that was written twice
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}
+        directory = self.path.removesuffix(NAME)
         for entry in old:
-            problem = "" if entry.name in names else remove(self.path.removesuffix(NAME), entry)
+            problem = "" if entry.name in names else remove(directory, entry)
             if problem:
+                path = files.join(directory, entry.name)
                 warnings.warn(
-                    f"{self._path_of(entry)} {problem}, so it is not deleted; it is no longer in "
-                    "the list, and yours to keep or to delete",
+                    f"{path} {problem}, so it is not deleted; it is no longer in the list, and "
+                    "yours to keep or to delete",
                     stacklevel=4,
                 )
         self.write()
-
-    def _path_of(self, entry: Entry) -> str:
-        return files.join(self.path.removesuffix(NAME), entry.name)
 
 
 def begin(directory: str, run: str) -> None:

@@ -50,7 +50,7 @@ def configs(draw: Any) -> tuple[dict[str, Any], str]:
     return config, key
 
 
-@tries(400)
+@tries(400, data_file=True)
 @given(configs())
 def test_a_config_is_refused_by_the_name_of_its_item_or_makes_an_adapter(drawn: Any) -> None:
     config, key = drawn
@@ -141,7 +141,7 @@ LINES = [
 lines = st.lists(st.sampled_from(LINES), max_size=3).map("\n".join).map(str.encode)
 
 
-@tries(300)
+@tries(300, data_file=True)
 @given(st.data())
 def test_a_corrupted_file_is_refused_by_its_name(tmp_path_factory: Any, data: Any) -> None:
     tried["config files"] += 1

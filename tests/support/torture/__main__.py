@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import platform
 import random
 import signal
@@ -129,6 +130,7 @@ def inputs() -> Counter[str]:
 
 def torture_by_input(files: Sequence[Path]) -> Iterator[Job]:
     """Yield what runs the tests of bad input and payloads; most try inputs that are drawn."""
+    os.environ.setdefault("DATA_FILE_TRIES", "20000")
 
     def job(file: Path) -> list[str]:
         before, outcomes = inputs(), Outcomes()

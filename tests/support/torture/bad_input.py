@@ -22,15 +22,21 @@ tried: Counter[str] = Counter()
 """How many inputs each property was tried with; printed at the end of the run."""
 
 
-def tries(number: int) -> Any:
+def tries(number: int = 200, *, data_file: bool = False) -> Any:
     """Try a property with so many inputs, the same in every run.
 
     ``BAD_INPUT_TRIES=20`` tries twenty times as many, drawn anew.
+
+    Args:
+        number: How many.
+        data_file: Whether the input is a file that may be damaged or a stranger's. ``make torture``
+            sets ``DATA_FILE_TRIES=20000``, and tries so many of these, drawn anew.
     """
     times = int(os.environ.get("BAD_INPUT_TRIES", "1"))
+    more = int(os.environ.get("DATA_FILE_TRIES", "0")) if data_file else 0
     return settings(
-        max_examples=number * times,
-        derandomize=times == 1,
+        max_examples=max(number * times, more),
+        derandomize=times == 1 and not more,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -1,0 +1,125 @@
+"""What lies where a checkpoint should: each is refused in a sentence that names it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
+from lightning_hooks.storage import manifest
+from lightning_hooks.storage.verification import DamagedCheckpointError, load
+from support import training
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """The checkpoint of a run that no list knows."""
+    training.fit(tmp_path / "work", CheckpointHook(interval=1, create_symlink=False))
+    (tmp_path / "elsewhere").mkdir()
+    return Path(shutil.copy(tmp_path / "work" / "epoch_1.pth", tmp_path / "elsewhere" / "a.pth"))
+
+
+def text(path: Path) -> None:
+    path.write_text("epoch 3, loss 0.1\n")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def a_list(path: Path) -> None:
+    torch.save([torch.ones(1)], path)
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flipped(path: Path) -> None:
+    """A bit of a weight."""
+    weight = torch.load(path, weights_only=True)["state_dict"]["net.weight"]
+    content = path.read_bytes()
+    at = content.index(weight.numpy().tobytes())
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+
+
+KINDS = {
+    text: r"is no checkpoint: it begins with b'epoch 3, loss 0.1",
+    empty: "is an empty file",
+    a_list: "holds a list, and a checkpoint is a dict",
+    folder: "is a folder, not a file",
+    half: "cannot be read: File is not a zip file",
+    flipped: "is damaged: its record '.*/data/0' has another CRC-32 than it was written",
+}
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_file_that_is_no_checkpoint_is_refused_by_what_it_is(
+    saved: Path, kind: Any, hosted: bool
+) -> None:
+    kind(saved)
+    hook = CheckpointHook(interval=1)
+    with pytest.raises(DamagedCheckpointError, match=f"a.pth {KINDS[kind]}"):
+        training.fit(saved.parent, hook, host=hosted, max_epochs=2, ckpt_path=str(saved))
+
+
+def test_a_listed_file_that_is_no_checkpoint_names_the_newest_valid_one(tmp_path: Path) -> None:
+    training.fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), max_epochs=2)
+    folder(tmp_path / "epoch_2.pth")
+    with pytest.raises(DamagedCheckpointError, match=r"is a folder.*valid.* is .*epoch_1.pth"):
+        load(str(tmp_path / "epoch_2.pth"))
+
+
+@pytest.mark.parametrize("kind", ["torch's old layout", "without torch's checksums"])
+def test_a_file_without_checksums_is_unverified(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.pth"
+    torch.serialization.set_crc32_options(kind == "torch's old layout")
+    old = kind == "torch's old layout"
+    try:
+        torch.save({"x": 1}, path, _use_new_zipfile_serialization=not old)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    with pytest.warns(UserWarning, match=r"a.pth has no checksums in it.*not known whether"):
+        assert load(str(path)) == {"x": 1}
+    again = torch.load(path, weights_only=True)
+    torch.save(again, path)  # as the warning advises
+    assert load(str(path)) == {"x": 1}
+
+
+@pytest.mark.parametrize(("by_epoch", "hosted"), [(True, False), (False, True)])
+def test_a_folder_in_the_place_of_the_link_does_not_end_the_run(
+    tmp_path: Path, by_epoch: bool, hosted: bool
+) -> None:
+    mine = tmp_path / "latest.pth" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    hook = CheckpointHook(1 if by_epoch else 4, by_epoch)
+    with pytest.warns(UserWarning, match=r"latest.pth cannot be pointed at.*create_symlink=False"):
+        training.fit(tmp_path, hook, host=hosted, max_epochs=2)
+    assert mine.read_text() == "mine"
+    assert newest_valid(tmp_path) == str(tmp_path / ("epoch_2.pth" if by_epoch else "iter_8.pth"))
+    assert list(tmp_path.glob("*.tmp")) == []
+
+
+def test_a_name_of_the_best_that_no_file_system_takes(tmp_path: Path) -> None:
+    class Logs(training.TinyModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("\ud800", 1.0)
+
+    hook = CheckpointHook(interval=1, save_best="\ud800", rule="greater")
+    training.fit(tmp_path, HookAdapter([hook]), module=Logs, val=1)
+    assert hook.best_model_path == str(tmp_path / "best_?_epoch_1.pth")
+    assert Path(hook.best_model_path).is_file()
+    assert {entry.series for entry in manifest.read(str(tmp_path))} == {hook._series, "best \ud800"}
