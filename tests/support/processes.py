@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -60,6 +61,15 @@ class Forks:
         shutil.rmtree(self._outputs[0].parent)
         assert not (check and any(codes)), "\n".join(text[-4000:] for text in printed)
         return printed[0]
+
+    def wait_for_all(self, timeout: float) -> list[int | None]:
+        """Wait until each has ended, by itself or a signal; return the exit codes."""
+        for process in self._processes:
+            process.join(timeout)
+        codes = [process.exitcode for process in self._processes]
+        with contextlib.suppress(AssertionError):
+            self.wait(0)
+        return codes
 
 
 class Job(Forks):
