@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import warnings
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from lightning_hooks import CheckpointHook, newest_valid
@@ -132,6 +134,38 @@ def test_what_is_ours_goes_and_a_link_to_it_stays(
     os.mkfifo(mine / "pipe")
     assert "no regular file" in remove(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
     assert "no regular file" in flaw(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
+
+
+def test_a_link_that_is_planted_meanwhile_is_not_followed(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a folder and the deletion of a file in it."""
+    mine = mine.resolve()
+    precious = listed("mine/precious.txt", mine / "mine" / "precious.txt")
+    compare = entry.has_checksum
+
+    def plant(*args: Any) -> bool:
+        (mine / "mine").rename(mine / "moved")
+        (mine / "mine").symlink_to(mine.parent / "victim" / "vdir")
+        return compare(*args)
+
+    monkeypatch.setattr(entry, "has_checksum", plant)
+    assert remove(str(mine), precious) == ""
+    assert (mine.parent / "victim" / "vdir" / "precious.txt").read_text() == "mine"
+    assert not (mine / "moved" / "precious.txt").exists(), "the one that was looked at"
+
+
+def test_in_a_remote_directory_the_size_decides() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/lists/a.pth": b"ours", "/lists/dir/x": b"mine"})
+    known = dataclasses.replace(listed("a.pth"), size=5)
+    assert remove("memory://lists", known) == "has 4 bytes of 5"
+    assert remove("memory://lists", listed("a.pth")) == "has no size in the list"
+    assert remove("memory://lists", dataclasses.replace(listed("dir"), size=4)) == "is a folder"
+    assert memory.find("/lists") == ["/lists/a.pth", "/lists/dir/x"]
+    assert remove("memory://lists", dataclasses.replace(known, size=4)) == ""
+    assert memory.find("/lists") == ["/lists/dir/x"]
+    memory.rm("/lists", recursive=True)
 
 
 def swap_for_folder(path: Path) -> None:

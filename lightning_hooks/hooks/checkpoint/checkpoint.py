@@ -43,7 +43,8 @@ class CheckpointHook(SharedNames):
     resumed from, and that no other ``CheckpointHook`` of the Trainer keeps. Files of other runs in
     the directory are reported once when a run begins; those whose names it uses are overwritten.
     All are listed, with size and CRC-32, in ``checkpoints.json``
-    (:mod:`lightning_hooks.storage.manifest`). The next run in the directory deletes what a killed
+    (:mod:`lightning_hooks.storage.manifest`). One that is no longer as it is listed stays when its
+    turn to be deleted comes, with a warning. The next run in the directory deletes what a killed
     process has left half-written.
 
     Given to the Trainer itself, it is a ``ModelCheckpoint`` to Lightning, which adds none:
@@ -116,8 +117,8 @@ class CheckpointHook(SharedNames):
         ``last_ckpt`` in a file names that file, not the one before; exactly ``max_keep_ckpts``
         are kept, the last one and after a resume too; the last one is also written where
         training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
-        are not averaged (mmcv fails on them); files that are not in the manifest are not
-        deleted; one without the optimizer is refused for a resume.
+        are not averaged (mmcv fails on them); files that are not in the manifest, or differ from
+        it, are not deleted; one without the optimizer is refused for a resume.
     """
 
     reads_step = False

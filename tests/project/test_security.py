@@ -1,0 +1,60 @@
+"""Each sentence of SECURITY.md on checkpoints and their lists is a test."""
+
+from __future__ import annotations
+
+import re
+
+from support.paths import ROOT, TESTS
+
+HELD_BY = {
+    "They are read with": "storage/test_payloads.py::test_nothing_runs",
+    "A file that contains anything": "storage/test_payloads.py::test_nothing_runs",
+    "A file that is not as it was written is refused": (
+        "storage/test_bad_input_storage.py::test_flipped_bits_in_a_checkpoint_that_no_list_knows"
+    ),
+    "A file of torch's old layout": (
+        "storage/test_odd_files.py::test_a_file_without_checksums_is_unverified"
+    ),
+    "A text, an empty file, a list or a folder": (
+        "storage/test_odd_files.py::test_a_file_that_is_no_checkpoint_is_refused_by_what_it_is"
+    ),
+    "Checksums detect damage": "storage/test_payloads.py::test_nothing_runs",
+    "A name in it that leads out": (
+        "storage/test_hostile_lists.py::test_no_name_in_a_list_deletes_what_is_not_ours"
+    ),
+    "An entry that is no entry": (
+        "storage/test_hostile_lists.py::test_a_bad_entry_costs_itself_alone"
+    ),
+    "A checkpoint is deleted only if": (
+        "storage/test_hostile_lists.py::test_what_is_ours_goes_and_a_link_to_it_stays"
+    ),
+    "Folders on the way": (
+        "storage/test_hostile_lists.py::test_a_link_that_is_planted_meanwhile_is_not_followed"
+    ),
+    "In a remote directory": (
+        "storage/test_hostile_lists.py::test_in_a_remote_directory_the_size_decides"
+    ),
+    "Half-written files": (
+        "storage/test_manifest.py::test_what_a_kill_in_the_first_save_left_goes_with_the_next_run"
+    ),
+}
+"""The beginning of each sentence, and the test."""
+
+
+def sentences(bullet: str) -> list[str]:
+    """Return the sentences of a bullet of the page, behind its title."""
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    (text,) = re.findall(
+        rf"^- \*\*{re.escape(bullet)}(.*?)(?=^- |^#)", page, re.DOTALL | re.MULTILINE
+    )
+    return re.split(r"(?<=[.]) (?=[A-Z])", " ".join(text.split()))
+
+
+def test_each_sentence_has_its_test() -> None:
+    found = [*sentences("Checkpoint files.**"), *sentences("`checkpoints.json`**")]
+    found = [one for one in found if not one.startswith(", the list of")]
+    assert len(found) == len(HELD_BY)
+    for sentence, (begin, test) in zip(found, HELD_BY.items(), strict=True):
+        assert sentence.startswith(begin)
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (TESTS / file).read_text(encoding="utf-8"), test
