@@ -76,9 +76,9 @@ def _fill(ious: Tensor, corners1: Tensor, corners2: Tensor, mode: int, aligned: 
         ious.copy_(_overlaps(corners1, corners2, mode))
         return
     table = ious.view(len(corners1), len(corners2)).zero_()
-    centres, radii = zip(*map(_circle, (corners1, corners2)), strict=True)
-    exact = "donot_use_mm_for_euclid_dist"
-    near = torch.cdist(*centres, compute_mode=exact) <= radii[0][:, None] + radii[1]
+    (centre1, radius1), (centre2, radius2) = _circle(corners1), _circle(corners2)
+    distance = torch.cdist(centre1, centre2, compute_mode="donot_use_mm_for_euclid_dist")
+    near = distance <= radius1[:, None] + radius2
     pairs = torch.nonzero(near)
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         rows, columns = pairs[start : start + _PAIRS_AT_ONCE].T
