@@ -349,6 +349,18 @@ def test_bad_workflows(data: Any, workflow: Any, error: Any, message: str, tmp_p
         make("EpochBasedRunner", 1, tmp_path).run(data, workflow)
 
 
+@pytest.mark.parametrize("kind", ["EpochBasedRunner", "IterBasedRunner"])
+def test_meta_of_checkpoint_config_is_in_each_file(kind: str, tmp_path: Path) -> None:
+    by_epoch = kind == "EpochBasedRunner"
+    runner = make(kind, 2, tmp_path)
+    config = dict(interval=1, by_epoch=by_epoch, meta=dict(CLASSES=("cat", "dog")))
+    runner.register_checkpoint_hook(config)
+    runner.run(loaders(1), [("train", 1)])
+    for number in (1, 2):
+        path = tmp_path / f"{'epoch' if by_epoch else 'iter'}_{number}.pth"
+        assert torch.load(path, weights_only=False)["meta"]["CLASSES"] == ("cat", "dog")
+
+
 def test_configs_are_not_changed_and_hooks_come_in_mmcvs_order(tmp_path: Path) -> None:
     configs: dict[str, Any] = dict(
         lr_config=dict(policy="step", step=[1]),

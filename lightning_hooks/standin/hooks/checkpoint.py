@@ -48,7 +48,7 @@ class CheckpointHook(native.CheckpointHook):
         save_last: Whether a file is written at the end of training, whatever the interval.
         sync_buffer: Whether buffers are averaged over the ranks before saving.
         file_client_args: The storage; by default determined by the path.
-        **kwargs: Arguments of ``runner.save_checkpoint``: ``filename_tmpl``, ``create_symlink``,
+        **saving: Arguments of ``runner.save_checkpoint``: ``filename_tmpl``, ``create_symlink``,
             ``meta``.
 
     Source: mmcv's ``CheckpointHook``, reproduced.
@@ -68,13 +68,13 @@ class CheckpointHook(native.CheckpointHook):
         save_last: bool = True,
         sync_buffer: bool = False,
         file_client_args: dict[str, Any] | None = None,
-        **kwargs: Any,
+        **saving: Any,
     ) -> None:
         super().__init__(
             interval, by_epoch, save_optimizer, out_dir, max_keep_ckpts, save_last, sync_buffer,
-            **{name: value for name, value in kwargs.items() if name == "create_symlink"},
+            **{name: value for name, value in saving.items() if name == "create_symlink"},
         )  # fmt: skip
-        self.args = kwargs
+        self.args = saving
         self.file_client_args = file_client_args
         self._out_dir_given = self.out_dir
 

@@ -1,0 +1,48 @@
+"""Record what the trainers of real packages leave under real mmcv; the packages come from PyPI."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TRAINERS = Path(__file__).parents[1] / "old_code" / "trainers"
+DOWNLOADS = Path(__file__).parents[2] / ".old_code"
+SITE = DOWNLOADS / "site"
+
+
+def install_packages() -> None:
+    """Install the packages into a folder of their own, unless they are there."""
+    wanted = TRAINERS / "requirements.txt"
+    installed = SITE / "installed.txt"
+    if installed.is_file() and installed.read_text() == wanted.read_text():
+        return
+    options = ["-q", "--no-deps", "--upgrade", "--target", str(SITE), "-r", str(wanted)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options], check=True, timeout=1200)
+    installed.write_text(wanted.read_text())
+
+
+def run(name: str, side: str) -> Any:
+    """Train, resume and test a project in a process of its own; return what it left."""
+    install_packages()
+    directory = DOWNLOADS / "runs" / name / side
+    job = [str(TRAINERS / "run_trainer.py"), name, str(SITE), str(directory), side]
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", *job],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=1800,
+        capture_output=True,
+        text=True,
+    )
+    if ended.returncode:
+        raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stderr}")
+    return json.loads((directory / "found.json").read_text())
+
+
+def record() -> dict[str, Any]:
+    """Record every project."""
+    sys.path.insert(0, str(TRAINERS))
+    from projects import PROJECTS
+
+    return {"cases": {name: run(name, "mmcv") for name in PROJECTS}}

@@ -1,0 +1,79 @@
+"""Started with Python: torchvision without a GPU; for real mmcv, old habits and operators.
+
+torchvision's wheel on PyPI is built for GPUs and stops at import without their libraries: the
+operators that it looks for are declared. The rest is for the recording under real mmcv 1.7.2 only:
+what the stand-in offers by itself on today's numpy and torch, and operators in plain torch.
+"""
+
+import collections
+import collections.abc
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import types
+
+import numpy as np
+import packaging.version
+import torch
+
+_SCHEMA = torch.library.Library("torchvision", "DEF")
+for name in ("nms", "qnms"):
+    _SCHEMA.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def old_habits():
+    """Give numpy, collections, torch and pkg_resources what old packages use of them."""
+    for name, kind in (("int", int), ("float", float), ("object", object)):
+        setattr(np, name, kind)
+    np.bool8 = np.bool_
+    np.sctypes = {"float": [np.float16, np.float32, np.float64], "others": [bool, object, bytes]}
+    np.sctypes["int"] = [np.int8, np.int16, np.int32, np.int64]
+    np.sctypes["uint"] = [np.uint8, np.uint16, np.uint32, np.uint64]
+    for name in ("Mapping", "Sequence", "Iterable", "Callable"):
+        setattr(collections, name, getattr(collections.abc, name))
+    load = torch.load
+    torch.load = lambda *args, **keywords: load(*args, **{"weights_only": False, **keywords})
+    torch.cuda.current_device = lambda: 0  # asked for by a resume; there is no GPU
+    torch.UntypedStorage.cuda = torch.TypedStorage.cuda = lambda storage, device: storage
+    resources = types.ModuleType("pkg_resources")
+    resources.parse_version = packaging.version.parse
+    resources.DistributionNotFound = ImportError
+    resources.get_distribution = lambda name: types.SimpleNamespace(version="0")
+    sys.modules["pkg_resources"] = resources
+
+
+class _Version(importlib.abc.MetaPathFinder):
+    """Gives mmcv the version that a package asks for, and operators, once it is imported."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "mmcv":
+            sys.meta_path.remove(self)
+            spec = importlib.machinery.PathFinder.find_spec(name, path)
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                module.__version__ = os.environ["OLD_MMCV"]
+                from lightning_hooks.standin.ops.extension import OFFERED
+
+                sys.modules["mmcv._ext"] = extension = _Operators("mmcv._ext")
+                extension.offered = OFFERED
+
+            spec.loader.exec_module = exec_module
+            return spec
+        return None
+
+
+class _Operators(types.ModuleType):
+    """``mmcv._ext`` in plain torch; an operator that is missing there fails when it is called."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.offered.get(name)
+
+
+if os.environ["OLD_SIDE"] == "mmcv":
+    old_habits()
+    sys.meta_path.insert(0, _Version())

@@ -1,0 +1,122 @@
+"""Which project is trained how: its own ``tools/train.py``, and a config of this folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PROJECTS", "Project"]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project that trains.
+
+    Attributes:
+        package: The package's name in Python.
+        data: The data set drawn for it, a function of ``draw.py``.
+        base: The config of its own that the config here stands on.
+        train: Further arguments of its ``tools/train.py``.
+        test: Arguments of its ``tools/test.py``, after config and checkpoint; none if it has none.
+        version: mmcv's version, for those that refuse 1.7.2.
+        last: The last checkpoint of a run, without its suffix.
+        resumed: The checkpoint from which it is resumed.
+    """
+
+    package: str
+    data: str
+    base: str
+    train: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    version: str = "1.7.2"
+    last: str = "epoch_2"
+    resumed: str = "epoch_1"
+
+
+ITERATIONS = {"last": "iter_8", "resumed": "iter_4"}
+
+PROJECTS: dict[str, Project] = {
+    "mmcls": Project(
+        "mmcls",
+        "classes",
+        "resnet/resnet18_8xb16_cifar10.py",
+        train=("--device", "cpu", "--cfg-options", "optimizer.lr=0.02"),
+        test=("--device", "cpu", "--metrics", "precision", "--out", "result.pkl"),
+    ),
+    "mmseg": Project(
+        "mmseg",
+        "masks",
+        "fcn/fcn_r18-d8_512x1024_80k_cityscapes.py",
+        test=("--eval", "mIoU", "--out", "result.pkl"),
+        **ITERATIONS,
+    ),
+    "mmdet": Project(
+        "mmdet",
+        "coco",
+        "retinanet/retinanet_r18_fpn_1x_coco.py",
+        test=("--eval", "bbox", "--out", "result.pkl"),
+    ),
+    "mmdet_faster_rcnn": Project(
+        "mmdet",
+        "coco",
+        "faster_rcnn/faster_rcnn_r50_fpn_1x_coco.py",
+        test=("--eval", "bbox", "--out", "result.pkl"),
+    ),
+    "mmselfsup": Project(
+        "mmselfsup",
+        "classes",
+        "selfsup/rotation_pred/rotation-pred_resnet50_8xb16-steplr-70e_in1k.py",
+    ),
+    "mmaction": Project(
+        "mmaction",
+        "frames",
+        "recognition/tsn/tsn_r50_1x1x3_75e_ucf101_rgb.py",
+        train=("--validate",),
+        test=("--eval", "top_k_accuracy", "--out", "result.pkl"),
+        version="1.7.0",
+    ),
+    "mmedit_pix2pix": Project(
+        "mmedit",
+        "pairs",
+        "synthesizers/pix2pix/pix2pix_vanilla_unet_bn_1x1_80k_facades.py",
+        test=("--save-path", "images"),
+        **ITERATIONS,
+    ),
+    "mmedit_srgan": Project(
+        "mmedit",
+        "pairs",
+        "restorers/srresnet_srgan/srgan_x4c64b16_g1_1000k_div2k.py",
+        test=("--out", "result.pkl"),
+        **ITERATIONS,
+    ),
+    "mmpose": Project(
+        "mmpose",
+        "coco",
+        "body/2d_kpt_sview_rgb_img/topdown_heatmap/coco/res50_coco_256x192.py",
+        test=("--eval", "mAP", "--out", "result.json"),
+        version="1.7.0",
+    ),
+    "mmocr": Project(
+        "mmocr",
+        "words",
+        "textrecog/crnn/crnn_toy_dataset.py",
+        test=("--eval", "acc", "--out", "result.pkl"),
+    ),
+    "mmflow": Project(
+        "mmflow",
+        "flows",
+        "flownet/flownets_8x1_slong_flyingchairs_384x448.py",
+        test=("--eval", "EPE"),
+        **ITERATIONS,
+    ),
+    "mmtrack": Project(
+        "mmtrack",
+        "films",
+        "mot/../vid/dff/dff_faster_rcnn_r50_dc5_1x_imagenetvid.py",
+        test=("--eval", "bbox", "--out", "result.pkl"),
+    ),
+    "mmrotate": Project(
+        "mmrotate",
+        "turned",
+        "rotated_retinanet/rotated_retinanet_hbb_r50_fpn_1x_dota_oc.py",
+    ),
+}
