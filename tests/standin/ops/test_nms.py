@@ -291,6 +291,27 @@ def test_nms_of_rotated_boxes_and_of_their_groups(ops: Any) -> None:
     assert by_group[1].tolist() == [1, 2, 3, 0]
 
 
+def test_quadrilaterals_overlap_as_the_rotated_boxes_that_they_are(ops: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    boxes = torch.rand(30, 5, generator=generator) * torch.tensor([20.0, 20, 8, 8, 6])
+    scores = torch.rand(30, generator=generator)
+    corners = []
+    for along, across in ((-1, -1), (1, -1), (1, 1), (-1, 1)):
+        dx, dy = along * boxes[:, 2] / 2, across * boxes[:, 3] / 2
+        cos, sin = boxes[:, 4].cos(), boxes[:, 4].sin()
+        corners += [boxes[:, 0] + dx * cos - dy * sin, boxes[:, 1] + dx * sin + dy * cos]
+    quadrilaterals = torch.stack(corners, 1)
+    turned_over = quadrilaterals.view(-1, 4, 2).flip(1).reshape(-1, 8)
+    expected = ops.box_iou_rotated(boxes, boxes)
+    for given in (quadrilaterals, turned_over):
+        found = ops.box_iou_quadri(given, quadrilaterals)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    labels = torch.arange(30.0) % 2
+    for arguments in ((0.2,), (0.2, labels)):
+        kept = ops.nms_quadri(quadrilaterals, scores, *arguments)[1]
+        assert torch.equal(kept, ops.nms_rotated(boxes, scores, *arguments)[1])
+
+
 def test_torchvisions_operator_is_called_where_there_is_one(
     ops: Any,
     monkeypatch: pytest.MonkeyPatch,
