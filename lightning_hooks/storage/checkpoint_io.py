@@ -76,26 +76,17 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return checkpoint
 
 
-class CheckedCheckpointIO(TorchCheckpointIO):
-    """Lightning's own reader and writer, which refuses files of another layout.
+class CheckedCheckpointIO(AtomicCheckpointIO):
+    """Write as Lightning does, and read only files that are as they were written, of its layout.
 
     Args:
         for_fit: Returns, when a file is read, whether a run is to be resumed from it.
     """
 
+    save_checkpoint = TorchCheckpointIO.save_checkpoint
+
     def __init__(self, for_fit: Callable[[], bool]) -> None:
-        super().__init__()
-        self._for_fit = for_fit
-
-    def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Read a checkpoint.
-
-        Raises:
-            WeightsOnlyError: if the Trainer cannot use it.
-        """
-        checkpoint = super().load_checkpoint(path, *args, **kwargs)
-        verification.require_lightnings(os.fspath(path), checkpoint, self._for_fit())
-        return checkpoint
+        super().__init__(for_fit=for_fit)
 
 
 def check_layout(trainer: L.Trainer) -> CheckpointIO | None:

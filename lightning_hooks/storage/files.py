@@ -221,7 +221,8 @@ def acquire(file: int | IO[Any], *, wait: bool = False) -> bool | None:
     """Lock an open file until it is closed or the process ends; return whether it is locked.
 
     The answer is False if another process holds the lock, and None where there are no locks, as
-    on some network file systems. On NFS the server has them: of version 3 its ``lockd`` must run.
+    on some network file systems. On NFS the server has them: of version 3 its ``lockd`` must run,
+    and only what is open for writing can be locked, so that a directory cannot.
 
     Args:
         file: The file or its descriptor.
@@ -245,14 +246,16 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
     """Lock a file or directory inside the block; yield what :func:`acquire` returns.
 
     On Windows a directory cannot be opened, and a locked file not be written: there a file
-    ``<path>.lock`` is locked, and deleted afterwards.
+    ``<path>.lock``, or ``.lock`` in the directory, is locked, and deleted afterwards.
 
     Args:
         path: The file or directory, which need not be writable.
         flags: Those of ``os.open``.
         wait: Whether to wait for another process's lock.
     """
-    beside = f"{path}.lock" if sys.platform == "win32" else ""
+    beside = ""
+    if sys.platform == "win32":
+        beside = os.path.join(path, ".lock") if os.path.isdir(path) else f"{path}.lock"
     descriptor = os.open(beside or path, os.O_RDWR | os.O_CREAT if beside else flags, 0o666)
     is_locked = acquire(descriptor, wait=wait)
     try:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+import warnings
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -124,3 +128,34 @@ def test_a_strategy_writes_atomically_and_the_users_own_writer_stays():
 def test_checkpoint_io_refuses_storage_options(tmp_path):
     with pytest.raises(TypeError, match="storage_options"):
         AtomicCheckpointIO().save_checkpoint({}, tmp_path / "a", storage_options={"x": 1})
+
+
+@pytest.mark.parametrize("windows", [False, True])
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_a_lock_holds_until_its_process_ends_and_leaves_nothing(
+    tmp_path: Path, kind: str, windows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever way it ends; also with files beside what is locked, as on Windows."""
+    if windows:
+        monkeypatch.setattr(files, "sys", SimpleNamespace(platform="win32"))
+    path = tmp_path / "work"
+    path.mkdir() if kind == "directory" else path.write_text("mine")
+    with warnings.catch_warnings():  # of a fork beside threads: the child only sleeps
+        warnings.simplefilter("ignore")
+        reads, writes = os.pipe()
+        pid = os.fork()
+    if pid == 0:
+        with files.locked(str(path)):
+            os.write(writes, b"x")
+            time.sleep(60)
+        os._exit(0)
+    try:
+        assert os.read(reads, 1) == b"x"
+        with files.locked(str(path), wait=False) as is_locked:
+            assert is_locked is False
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    with files.locked(str(path), wait=False) as is_locked:
+        assert is_locked is True
+    assert [found.name for found in tmp_path.rglob("*")] == ["work"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
+from lightning_hooks import CheckpointHook, EMAHook, HookAdapter, newest_valid
 from lightning_hooks.storage import manifest
 from lightning_hooks.storage.verification import DamagedCheckpointError, load
 from support import training
@@ -64,13 +64,13 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize("hook", [CheckpointHook(interval=1), EMAHook()], ids=["saves", "other"])
 @pytest.mark.parametrize("hosted", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_file_that_is_no_checkpoint_is_refused_by_what_it_is(
-    saved: Path, kind: Any, hosted: bool
+    saved: Path, kind: Any, hosted: bool, hook: Any
 ) -> None:
     kind(saved)
-    hook = CheckpointHook(interval=1)
     with pytest.raises(DamagedCheckpointError, match=f"a.pth {KINDS[kind]}"):
         training.fit(saved.parent, hook, host=hosted, max_epochs=2, ckpt_path=str(saved))
 
