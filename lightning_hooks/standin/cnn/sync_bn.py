@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -16,9 +19,15 @@ class _BatchNormXd(nn.modules.batchnorm._BatchNorm):
 
 
 def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
-    """Return a model whose SyncBatchNorms are ordinary BatchNorms of the same values."""
-    result = module
-    if isinstance(module, nn.SyncBatchNorm):
+    """Return a model whose SyncBatchNorms are ordinary BatchNorms of the same values.
+
+    Args:
+        module: The model; its layers may be torch's, or those of ``mmcv.ops`` (``MMSyncBN``).
+    """
+    result: Any = module
+    operators = sys.modules.get("mmcv.ops.sync_bn")  # where there are none, no layer is of them
+    kinds = (nn.SyncBatchNorm, *([operators.SyncBatchNorm] if operators else []))
+    if isinstance(module, kinds):
         args = (module.num_features, module.eps, module.momentum, module.affine)
         result = _BatchNormXd(*args, module.track_running_stats).train(module.training)
         result._parameters.update(module._parameters)
@@ -27,4 +36,4 @@ def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
             result.qconfig = module.qconfig
     for name, child in module.named_children():
         result.add_module(name, revert_sync_batchnorm(child))
-    return result
+    return result  # type: ignore[no-any-return]

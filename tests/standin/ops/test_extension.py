@@ -109,6 +109,7 @@ def test_layers_of_torch_alone_work(ops: Any) -> None:
 
 def test_sync_bn_of_one_process_normalizes_as_batch_norm(ops: Any, tmp_path: Path) -> None:
     from mmcv.cnn import build_norm_layer
+    from mmcv.cnn.utils import revert_sync_batchnorm
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
@@ -126,6 +127,9 @@ def test_sync_bn_of_one_process_normalizes_as_batch_norm(ops: Any, tmp_path: Pat
             grads = [getattr(one, name).grad for one in (layer, plain)]
             torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(layer.state_dict(), plain.state_dict())
+        reverted = revert_sync_batchnorm(torch.nn.Sequential(layer)).eval()
+        assert "SyncBatchNorm" not in str(reverted)
+        torch.testing.assert_close(reverted(inputs[0]), plain.eval()(inputs[0]))
     finally:
         dist.destroy_process_group()
 
