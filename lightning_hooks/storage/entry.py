@@ -157,7 +157,7 @@ _BY_DESCRIPTOR = {os.open, os.stat, os.unlink, os.rmdir} <= os.supports_dir_fd
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe would wait
-_SHARD = re.compile(r"\.metadata|meta\.pt|__\d+_\d+\.distcp")
+_SHARD = re.compile(r"\.metadata(\.tmp)?|meta\.pt|__\d+_\d+\.distcp")
 _MARKS = (".metadata", "latest")  # the last file that torch writes, and DeepSpeed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -159,3 +160,25 @@ def test_a_lock_holds_until_its_process_ends_and_leaves_nothing(
     with files.locked(str(path), wait=False) as is_locked:
         assert is_locked is True
     assert [found.name for found in tmp_path.rglob("*")] == ["work"]
+
+
+def test_an_error_of_the_disk_that_torch_hides_comes_out_with_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: str) -> None:
+        with files.atomic_path(path):
+            raise RuntimeError("unexpected pos 128 vs 0")
+
+    path = str(tmp_path / "a.pth")
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        write(path)  # the disk is in order
+
+    def full(path: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "sync", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        write(path)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        files.write_bytes(path, b"x")
+    assert [*tmp_path.iterdir()] == []
