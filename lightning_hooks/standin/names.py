@@ -172,7 +172,9 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.utils.version_utils": {f"{STANDIN}.utils.version": "digit_version get_git_hash"},
     # -- mmcv.parallel, mmcv.fileio ------------------------------------------------------------
     "mmcv.parallel.collate": {f"{STANDIN}.parallel.data_container": "collate"},
-    "mmcv.parallel._functions": {f"{STANDIN}.parallel.data_container": "Scatter get_input_device"},
+    "mmcv.parallel._functions": {
+        f"{STANDIN}.parallel.data_container": "Scatter get_input_device scatter=move"
+    },
     "mmcv.parallel.data_container": {
         f"{STANDIN}.parallel.data_container": "DataContainer assert_tensor_type"
     },
@@ -188,7 +190,8 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.parallel.utils": {f"{STANDIN}.parallel.parallel": "is_module_wrapper"},
     "mmcv.fileio.file_client": {
         f"{STANDIN}.fileio.file_client": "BaseStorageBackend FileClient HTTPBackend=FsspecBackend "
-        "HardDiskBackend"
+        "HardDiskBackend",
+        f"{STANDIN}.fileio.backends": "CephBackend LmdbBackend MemcachedBackend PetrelBackend",
     },
     "mmcv.fileio.handlers.base": {f"{STANDIN}.fileio.io": "BaseFileHandler"},
     "mmcv.fileio.handlers.json_handler": {f"{STANDIN}.fileio.io": "JsonHandler set_default"},

@@ -31,12 +31,6 @@ _REFUSED = (
         "DictAction (--cfg-options key=value) and Config.merge_from_dict",
     ),
     (
-        "mmcv.fileio.file_client.CephBackend mmcv.fileio.file_client.LmdbBackend "
-        "mmcv.fileio.file_client.MemcachedBackend mmcv.fileio.file_client.PetrelBackend",
-        "this storage is not offered by the stand-in: give paths of fsspec's "
-        '("s3://bucket/file"), or register your own by FileClient.register_backend',
-    ),
-    (
         "mmcv.transforms",
         "mmcv.transforms is part of mmcv 2.x: take that (`pip install mmcv-lite`, if its "
         "compiled operators are not needed)",

@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
+import inspect
 import io
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lightning_hooks.standin.fileio.path import scandir
+from lightning_hooks.standin.fileio.backends import (
+    CephBackend,
+    LmdbBackend,
+    MemcachedBackend,
+    PetrelBackend,
+)
+from lightning_hooks.standin.fileio.base_backend import BaseStorageBackend, check_suffix
+from lightning_hooks.standin.fileio.path import is_filepath, scandir
 from lightning_hooks.storage import files
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["BaseStorageBackend", "FileClient", "FsspecBackend", "HardDiskBackend"]
 
 
-class BaseStorageBackend:
-    """Base of storages: a subclass defines ``get`` and ``get_text``."""
-
-    _allow_symlink = False
-
-    @property
-    def name(self) -> str:
-        """The class's name."""
-        return type(self).__name__
-
-    @property
-    def allow_symlink(self) -> bool:
-        """Whether the storage has symbolic links."""
-        return self._allow_symlink
-
-    def get(self, filepath: Any) -> Any:
-        """Return a file's bytes."""
-        raise NotImplementedError(f"{self.name} must define get(filepath)")
-
-    def get_text(self, filepath: Any) -> Any:
-        """Return a file's text."""
-        raise NotImplementedError(f"{self.name} must define get_text(filepath)")
+def _is_importable(name: str) -> bool:
+    return name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 class FsspecBackend(BaseStorageBackend):
@@ -104,9 +94,13 @@ class FsspecBackend(BaseStorageBackend):
         suffix: Any = None,
         recursive: bool = False,
     ) -> Iterator[str]:
-        """Yield the entries of a directory as relative paths, without hidden files."""
-        if suffix is not None and list_dir:
-            raise TypeError("suffix filters files only: pass list_dir=False")
+        """Return the entries of a directory as relative paths, without hidden files."""
+        check_suffix(suffix, list_dir)
+        return self._entries(dir_path, list_dir, list_file, suffix, recursive)
+
+    def _entries(
+        self, dir_path: Any, list_dir: bool, list_file: bool, suffix: Any, recursive: bool
+    ) -> Iterator[str]:
         for entry in self._call("ls", dir_path, detail=True):
             name = entry["name"].rstrip("/").rpartition("/")[2]
             if entry["type"] == "directory":
@@ -114,7 +108,7 @@ class FsspecBackend(BaseStorageBackend):
                     yield name
                 if recursive:
                     inner = self.join_path(dir_path, name)
-                    for path in self.list_dir_or_file(inner, list_dir, list_file, suffix, True):
+                    for path in self._entries(inner, list_dir, list_file, suffix, True):
                         yield f"{name}/{path}"
             elif list_file and not name.startswith(".") and name.endswith(suffix or ""):
                 yield name
@@ -138,46 +132,73 @@ class HardDiskBackend(FsspecBackend):
 class FileClient:
     """Read and write files of one storage.
 
+    Clients with the same arguments are one object.
+
     Args:
-        backend: ``"disk"`` (the default), ``"fsspec"``, or a registered one.
+        backend: ``"disk"`` (the default), ``"fsspec"``, ``"petrel"``, ``"ceph"``, ``"memcached"``,
+            ``"lmdb"``, or a registered one.
         prefix: The protocol of the paths (``"s3"``), instead of ``backend``.
         **kwargs: Arguments of a registered backend.
 
     Raises:
-        UnknownNameError: for an unknown backend; mmcv's clients of Petrel, Memcached and LMDB are
-            not offered.
+        UnknownNameError: for an unknown backend.
+        ImportError: if the backend's client library is not installed.
 
     Note:
-        Departures from mmcv: remote paths go through fsspec, and files are written atomically.
+        Departures from mmcv: remote paths go through fsspec, ``s3://`` only where
+        ``petrel_client`` is not installed, and files are written atomically.
     """
 
     _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
         "disk": HardDiskBackend,
         "fsspec": FsspecBackend,
         "http": FsspecBackend,
+        "petrel": PetrelBackend,
+        "ceph": CephBackend,
+        "memcached": MemcachedBackend,
+        "lmdb": LmdbBackend,
     }
     _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {}
+    _instances: ClassVar[dict[tuple[type, str], FileClient]] = {}
 
     client: Any
+    _arguments: tuple[str | None, str | None, dict[str, Any]]
 
-    def __init__(
-        self, backend: str | None = None, prefix: str | None = None, **kwargs: Any
-    ) -> None:
+    def __new__(
+        cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any
+    ) -> FileClient:
+        """Return the client for the arguments, the same for the same."""
+        kind = cls._kind(backend, prefix)
+        key = kind, repr(kwargs)
+        found = cls._instances.get(key)
+        if found is None:
+            found = super().__new__(cls)
+            found.client = kind(**kwargs)
+            found._arguments = (backend, prefix, kwargs)
+            cls._instances[key] = found
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        backend, prefix, kwargs = self._arguments
+        return functools.partial(type(self), backend, prefix, **kwargs), ()
+
+    @classmethod
+    def _kind(cls, backend: str | None, prefix: str | None) -> type[BaseStorageBackend]:
         if prefix is not None and backend is None:
-            kind = self._prefix_to_backends.get(prefix, FsspecBackend)
-        else:
-            name = backend or "disk"
-            if name not in self._backends:
-                hint = suggest(name, self._backends)
-                raise UnknownNameError(
-                    f"backend {name!r} is not offered; {hint}. For a remote storage give paths "
-                    'of fsspec\'s ("s3://bucket/file"), or register a backend'
-                )
-            kind = self._backends[name]
-        self.client = kind(**kwargs)
+            has_petrel = prefix == "s3" and _is_importable("petrel_client")
+            default = PetrelBackend if has_petrel else FsspecBackend
+            return cls._prefix_to_backends.get(prefix, default)
+        name = backend or "disk"
+        if name not in cls._backends:
+            hint = suggest(name, cls._backends)
+            raise UnknownNameError(
+                f"backend {name!r} is not offered; {hint}. For a remote storage give paths "
+                'of fsspec\'s ("s3://bucket/file"), or register a backend'
+            )
+        return cls._backends[name]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "client":
+        if name.startswith("__") or name in ("client", "_arguments"):
             raise AttributeError(name)
         return getattr(self.client, name)
 
@@ -198,6 +219,8 @@ class FileClient:
         >>> FileClient.parse_uri_prefix("s3://bucket/a"), FileClient.parse_uri_prefix("/a")
         ('s3', None)
         """
+        if not is_filepath(uri):
+            raise AssertionError(f"uri must be a str or a Path, got {uri!r}")
         prefix, found, _ = str(uri).partition("://")
         return prefix.rpartition(":")[2] if found else None
 
@@ -220,6 +243,10 @@ class FileClient:
         """Register a storage, as a decorator or by ``backend=``."""
         if backend is None:
             return functools.partial(cls.register_backend, name, force=force, prefixes=prefixes)
+        if not isinstance(name, str):
+            raise TypeError(f"the backend's name must be a string, got {name!r}")
+        if not (inspect.isclass(backend) and issubclass(backend, BaseStorageBackend)):
+            raise TypeError(f"backend must be a subclass of BaseStorageBackend, got {backend!r}")
         if not force and name in cls._backends:
             raise KeyError(f"{name} is already registered as a storage backend; force=True")
         cls._backends[name] = backend

@@ -172,13 +172,17 @@ def dump(
     **kwargs: Any,
 ) -> Any:
     """Write an object to a path or an open file; without one, return its text or bytes."""
+    if file is None and file_format is None:
+        raise ValueError("dump needs a file, or a file_format for the text that it returns")
     handler = _handler("" if file is None else file, file_format)
     if file is None:
         return handler.dump_to_str(obj, **kwargs)
     if not isinstance(file, (str, Path)):
         return handler.dump_to_fileobj(obj, file, **kwargs)
     client = FileClient.infer_client(file_client_args, file)
-    content = handler.dump_to_str(obj, **kwargs)
+    opened: Any = io.StringIO() if handler.str_like else io.BytesIO()
+    handler.dump_to_fileobj(obj, opened, **kwargs)
+    content = opened.getvalue()
     return client.put_text(content, file) if handler.str_like else client.put(content, file)
 
 

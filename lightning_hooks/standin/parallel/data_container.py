@@ -16,6 +16,7 @@ __all__ = [
     "assert_tensor_type",
     "collate",
     "get_input_device",
+    "move",
     "scatter",
     "scatter_kwargs",
 ]
@@ -179,6 +180,18 @@ def _moved(value: Any, device: torch.device) -> Any:
     if device.type == "cpu":
         return value.contiguous()
     return value.contiguous().to(device, non_blocking=True)
+
+
+def move(input: Any, devices: Sequence[int], streams: Any = None) -> Any:
+    """Return a tensor on the first device, or a list's tensors in equal parts on all.
+
+    Args:
+        input: The tensor or list of tensors.
+        devices: The GPUs; ``[-1]`` is the CPU.
+        streams: Ignored: torch orders the copies.
+    """
+    found = _devices(devices)
+    return [*_distributed(input, found)] if isinstance(input, list) else _moved(input, found[0])
 
 
 def scatter_kwargs(

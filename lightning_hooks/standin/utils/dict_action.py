@@ -35,7 +35,7 @@ def _parse(text: str) -> Any:
     (1, True, ['a', 2], [('a', 'b'), 3], 'x')
     """
     text = text.strip("'\" ")
-    words = {"true": True, "false": False, "none": None}
+    words = {"true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]
     parts = list(_split_at_commas(text[1:-1] if text[:1] in "[(" and text[-1:] in "])" else text))
@@ -50,7 +50,13 @@ def _parse(text: str) -> Any:
 
 
 def _split_at_commas(text: str) -> Iterable[str]:
-    """Yield the parts between commas that are outside of brackets."""
+    """Yield the parts between commas that are outside of brackets.
+
+    Raises:
+        AssertionError: if brackets do not match.
+    """
+    if any(text.count(a) != text.count(b) for a, b in ("[]", "()")):
+        raise AssertionError(f"brackets do not match in {text!r}")
     depth, start = 0, 0
     for place, character in enumerate(text):
         depth += (character in "[(") - (character in "])")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from lightning_hooks.standin.utils.dist import get_dist_info
+from torch import distributed as dist
 
 __all__ = ["get_logger", "logger_initialized", "print_log"]
 
@@ -58,7 +58,7 @@ def get_logger(
     for handler in logging.root.handlers:
         if type(handler) is logging.StreamHandler:
             handler.setLevel(logging.ERROR)  # otherwise each line would be printed twice
-    rank, _ = get_dist_info()
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if rank == 0 and log_file is not None:
         handlers.append(logging.FileHandler(log_file, file_mode))

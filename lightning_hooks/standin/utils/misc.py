@@ -79,7 +79,7 @@ def has_method(obj: object, method: str) -> bool:
 def is_method_overridden(method: str, base_class: type, derived_class: type | Any) -> bool:
     """Return whether a class, or the class of an object, overrides a method."""
     if not isinstance(base_class, type):
-        raise TypeError(f"base_class must be a class, got {base_class!r}")
+        raise AssertionError(f"base_class must be a class, got {base_class!r}")
     derived = derived_class if isinstance(derived_class, type) else type(derived_class)
     return getattr(derived, method) is not getattr(base_class, method)
 
@@ -196,7 +196,9 @@ def check_prerequisites(
         def checked(*args: Any, **kwargs: Any) -> Any:
             missing = [name for name in names if not checker(name)]
             if missing:
-                raise RuntimeError(msg_tmpl.format(", ".join(missing), function.__name__))
+                message = msg_tmpl.format(", ".join(missing), function.__name__)
+                print(message)  # as mmcv does
+                raise RuntimeError(message)
             return function(*args, **kwargs)
 
         return checked

@@ -60,7 +60,7 @@ class ProgressBar:
         left = int(elapsed * (1 - share) / share + 0.5)
         text = f"] {self.completed}/{self.task_num}, {speed:.1f} task/s, "
         text += f"elapsed: {seconds}s, ETA: {left:5}s"
-        room = min(self.terminal_width - len(text), int(self.terminal_width * 0.6))
+        room = min(self.terminal_width - len(text) - 2, int(self.terminal_width * 0.6))
         width = max(2, min(self.bar_width, room))
         self._write("\r[" + ">" * int(width * share) + " " * (width - int(width * share)) + text)
 

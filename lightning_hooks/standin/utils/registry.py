@@ -35,6 +35,8 @@ def build_from_cfg(
         raise TypeError(f"registry must be an mmcv.Registry object, got {registry!r}")
     if not (default_args is None or isinstance(default_args, Mapping)):
         raise TypeError(f"default_args must be a dict or None, got {default_args!r}")
+    if isinstance(cfg, Mapping) and "type" not in {**(default_args or {}), **cfg}:
+        raise KeyError(f'`cfg` or `default_args` must contain the key "type", got {dict(cfg)!r}')
     return native.build_from_cfg(cfg, registry, default_args)
 
 
