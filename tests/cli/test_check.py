@@ -197,7 +197,8 @@ DIALECTS = {
 def checked(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("cases")
     write(folder, {name: text for name, (text, *_) in CASES.items()} | NOTHING)
-    write(folder / "dialects", DIALECTS)
+    write(folder / "dialects", {f"of_{name}": text for name, text in DIALECTS.items()})
+    write(folder / "own_name", {"cvpack2": "from cvpack2.engine import HookBase"})  # finds itself
     return check(str(folder))
 
 
@@ -225,7 +226,7 @@ def test_hooks_that_need_nothing_are_told_nothing(name: str, checked: Report) ->
 )
 def test_dialects_are_told(name: str, dialect: str, checked: Report) -> None:
     found = {Path(hook.path).stem: hook.dialect for hook in checked.hooks if hook.name == "B"}
-    assert found[name] == dialect
+    assert found[f"of_{name}"] == dialect
 
 
 def test_what_a_hook_touches_and_when_it_is_called_is_listed(checked: Report) -> None:

@@ -45,6 +45,9 @@ PROJECT = {
     "configs/net.py": "model = dict(type='Net', init=dict(type='nms'))",
     "configs/net.yaml": "model: {type: Net}",
     "tests/test_net.py": "raise RuntimeError('tests are not imported')",
+    "configs/base.py": "raise RuntimeError('configs are no modules')\nmodel = dict()",
+    "scripts/run.py": "import beside\nfrom scripts.beside import x",
+    "scripts/beside.py": "x = 1",
     "setup.py": "raise RuntimeError('setup.py is not run')",
 }
 

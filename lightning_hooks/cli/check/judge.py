@@ -43,7 +43,7 @@ def judge(
     yield from _placeholders(names, types, used, config)
     for lost, (path, line) in names.lost.items():
         yield Finding(short(path), line, f"{lost} is gone", "", "part", "numpy and Python")
-    yield from _runners(modules, mmcv.runner.BaseRunner)
+    yield from _runners({path: modules[path] for path in files if path in modules})
     yield from Hooks(modules, {cls for values in hooks for cls in values}).judge(files)
     yield from _cuda(files)
 
@@ -109,14 +109,16 @@ def types_of(config: Any) -> set[str]:
     return set().union(*map(types_of, config if isinstance(config, (list, tuple)) else ()))
 
 
-def _runners(modules: Mapping[Path, Any], base: type) -> Iterator[Finding]:
+def _runners(modules: Mapping[Path, Any]) -> Iterator[Finding]:
     """Find runners with a loop of their own."""
+    from mmcv.runner import BaseRunner
+
     for path, module in modules.items():
         for name, line in read(path).lines.items():
             cls = vars(module).get(name)
-            own = {"run", "train", "val"} & {*getattr(cls, "__dict__", ())}
-            if own and isinstance(cls, type) and issubclass(cls, base):
-                what = f"{name} has its own {', '.join(sorted(own))}"
+            own = sorted({"run", "train", "val"} & {*getattr(cls, "__dict__", ())})
+            if own and isinstance(cls, type) and issubclass(cls, BaseRunner):
+                what = f"{name} has its own {', '.join(own)}"
                 yield Finding(short(path), line, what, "", "part", "runners", name)
 
 

@@ -58,7 +58,7 @@ class Probe:
         """Import all files, the script that trains first; yield each before its import."""
         project = self.project
         scripts = [project.script] if project.script else []
-        sys.path[:0] = map(str, [*(one.parent for one in scripts), project.root, Path.cwd()])
+        sys.path[:0] = map(str, (project.root, Path.cwd()))
         sys.meta_path.append(self._absent)
         sys.modules.update(dict.fromkeys(self._closed))  # type: ignore[arg-type]
         rest = "part" if scripts or len(project.files) > 1 else "start"
@@ -110,11 +110,14 @@ class Probe:
         name = f"_{name}" if name in sys.modules else name
         module = self.modules[path] = sys.modules[name] = types.ModuleType(name)
         module.__file__, module.__package__ = str(path), name.rpartition(".")[0]
+        sys.path.insert(0, str(path.parent))
         try:
             exec(compile(ast.Module(body, []), str(path), "exec"), vars(module))
         except BaseException:
             del sys.modules[name], self.modules[path]
             raise
+        finally:
+            sys.path.remove(str(path.parent))
 
     def _add_failure(self, path: Path, error: BaseException, level: str) -> bool:
         """Add why an import fails, at the project's last line; return whether to try again."""
@@ -125,7 +128,8 @@ class Probe:
         file, line = own[-1] if own else (str(path), 0)
         imports = read(Path(file)).imports if is_python(Path(file)) else []
         absent = str(getattr(error, "name", ""))
-        if isinstance(error, ModuleNotFoundError) and not self._is_own(absent):
+        is_new = absent not in self._absent.names
+        if isinstance(error, ModuleNotFoundError) and is_new and not self._is_own(absent):
             write = correction(absent, [one.name for one in imports if one.line == line])
             self.add(Finding(short(file), line, absent + ABSENT, write, level, "packages"))
             self._absent.names.add(absent)

@@ -101,6 +101,7 @@ def _files_below(folder: Path) -> tuple[Path, ...]:
         found
         for found in folder.rglob("*.py")
         if (found.is_file() or found.is_symlink())
+        and not _is_config(found)
         and not any(p in SKIPPED or p.startswith(".") for p in found.relative_to(folder).parts)
     )
     if not files:
