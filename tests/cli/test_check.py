@@ -69,7 +69,7 @@ CASES = {
     "typo": ("from mmcv.runner import Hok", 1, "no 'Hok'", "", "part"),
     "absent": ("import no_such_thing.x", 1, "no_such_thing", "pip install no_such_thing", "part"),
     "renamed": ("from sklearn_no.a import b, c", 1, "sklearn_no", "pip install sklearn_no", "part"),
-    "inner": ("from torch._six import inf", 1, "torch._six is not", "", "part"),
+    "inner": ("from torch._seven import inf", 1, "torch._seven is not", "", "part"),
     "guarded": ("try:\n    import no_a\nexcept ImportError: ...", 2, "try: no_a, no_b", "", "note"),
     "sister": (
         "from cvpack2.engine import HookBase",

@@ -16,6 +16,8 @@ from lightning_hooks.cli.check.names import Names, resolve
 from lightning_hooks.cli.check.report import Finding, HookReport, short, some
 from lightning_hooks.cli.check.source import read
 from lightning_hooks.engine import registry as native
+from lightning_hooks.standin.finder import StandinModule
+from lightning_hooks.standin.version_window import version_for
 
 __all__ = ["judge", "types_of"]
 
@@ -37,18 +39,21 @@ def judge(
     registries: list[Any] = [one for one in gc.get_objects() if issubclass(type(one), kinds)]
     types = {name: cls for one in registries for name, cls in one.module_dict.items()}
     hooks = [one.module_dict.values() for one in registries if "hook" in one.name.lower()]
-    yield from _versions(modules, mmcv.__version__)
+    yield from _versions(modules, mmcv)
     yield from _imports(files)
     names = Names(modules)
     yield from _placeholders(names, types, used, config)
     for lost, (path, line) in names.lost.items():
-        yield Finding(short(path), line, f"{lost} is gone", "", "part", "numpy and Python")
+        is_offered = not isinstance(resolve(*lost.rsplit(".", 1)), Exception)
+        what = f"{lost} is gone" + ", but is there under -m lightning_hooks.standin" * is_offered
+        level = "note" if is_offered else "part"
+        yield Finding(short(path), line, what, "", level, "numpy and Python")
     yield from _runners({path: modules[path] for path in files if path in modules})
     yield from Hooks(modules, {cls for values in hooks for cls in values}).judge(files)
     yield from _cuda(files)
 
 
-def _versions(modules: Mapping[Path, Any], version: str) -> Iterator[Finding]:
+def _versions(modules: Mapping[Path, Any], mmcv: Any) -> Iterator[Finding]:
     """Find the versions of mmcv that the project asks for."""
     names = ("mmcv_minimum_version", "mmcv_maximum_version")
     for path, module in modules.items():
@@ -56,7 +61,9 @@ def _versions(modules: Mapping[Path, Any], version: str) -> Iterator[Finding]:
         lines = {one.parts[0]: one.line for one in written if one.parts[0] in names}
         asked = [f"{name} is {vars(module).get(name)}" for name in lines]
         if asked and isinstance(vars(module).get(asked[0].partition(" ")[0]), str):
-            what = f"{', '.join(asked)}, and mmcv is {version} here"
+            is_ours = isinstance(mmcv, StandinModule)
+            version = version_for(vars(module)) if is_ours else mmcv.__version__
+            what = f"{', '.join(asked)}, and mmcv's version reads as {version}"
             yield Finding(short(path), min(lines.values()), what, "", "note", "version")
 
 

@@ -16,8 +16,8 @@ from lightning_hooks.standin.placeholders import placeholder_name
 
 __all__ = ["Names", "resolve"]
 
-WATCHED = ("mmcv", "numpy", "collections")
-"""Packages that have lost names which old code uses."""
+WATCHED = ("numpy", "collections", "inspect")
+"""Modules that have lost names which old code uses."""
 
 
 class Names:
@@ -29,7 +29,7 @@ class Names:
 
     def __init__(self, modules: Mapping[Path, Any]) -> None:
         self.lost: dict[str, tuple[Path, int]] = {}
-        """Names that a module of mmcv, numpy or Python does not have, with their first lines."""
+        """Names that numpy and Python have lost, with their first lines."""
         self.placeholders: dict[str, tuple[Path, int]] = {}
         """Placeholders that are used, with the first lines."""
         self._own = {module.__name__ for module in modules.values()}
@@ -40,18 +40,22 @@ class Names:
                 if imported.owner and imported.module.startswith("mmcv"):
                     value = resolve(imported.module, imported.name)
                     self._add((module.__name__, imported.owner), value, (path, imported.line))
+                owner = sys.modules.get(imported.module)
+                self._watch(owner, imported.name, (path, imported.line))
             for name in read(path).names:
                 value = vars(module).get(name.parts[0])
                 for part in name.parts[1:]:
                     if not isinstance(value, types.ModuleType) or _placeholder(value):
                         break
                     owner, value = value, resolve(value.__name__, part)
-                    if (
-                        isinstance(value, AttributeError)
-                        and owner.__name__.partition(".")[0] in WATCHED
-                    ):
-                        self.lost.setdefault(f"{owner.__name__}.{part}", (path, name.line))
+                    self._watch(owner, part, (path, name.line))
                 self._add((module.__name__, name.owner), value, (path, name.line))
+
+    def _watch(self, owner: Any, name: str, place: tuple[Path, int]) -> None:
+        """Keep a name that a module does not have itself, if it had it in mmcv's time."""
+        is_watched = getattr(owner, "__name__", "") in WATCHED and name.isidentifier()
+        if is_watched and name not in vars(owner) and name[:2] != "__":
+            self.lost.setdefault(f"{owner.__name__}.{name}", place)
 
     def _add(self, user: tuple[str, str], value: Any, place: tuple[Path, int]) -> None:
         found = _placeholder(value)

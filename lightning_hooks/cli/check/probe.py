@@ -27,6 +27,7 @@ from lightning_hooks.cli.check.names import resolve
 from lightning_hooks.cli.check.project import Project, find
 from lightning_hooks.cli.check.report import ABSENT, Finding, short
 from lightning_hooks.cli.check.source import dotted, is_guard, is_python, read
+from lightning_hooks.standin import habits
 from lightning_hooks.standin.lite.names import NEEDS_LITE
 from lightning_hooks.utils.config_files import read_config
 
@@ -203,6 +204,7 @@ def main(request: dict[str, Any]) -> None:
     project = find(request["target"])
     with open(request["out"], "w", encoding="utf-8") as out:
         standin.install()
+        habits.offer()
         probe = Probe(project, request["skipped"], request["seconds"])
         for loading in probe.run():
             print(json.dumps(loading, default=str), file=out, flush=True)
