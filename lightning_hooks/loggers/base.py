@@ -127,7 +127,9 @@ class LoggerHook(NamedValues):
             # an evaluation inside an epoch is logged with its iteration, not its number of batches
             self._take_results(buffer, leave_out="" if runner.fills_log_buffer else "eval_iter_num")
         now = buffer.progress.completed
-        if length and self._line_at != now:  # an evaluation by a hook has it logged before
+        if length and (
+            self._line_at != now or runner.loops_itself
+        ):  # an evaluation by a hook has it logged before
             self._line_at = now
             averages, results, self._results = self._window(buffer, length), self._results, {}
             with buffer.showing(averages, results):

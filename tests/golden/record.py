@@ -23,6 +23,7 @@ RECORDERS = {
     "names": "record_names",
     "attributes": "record_attributes",
     "dialects": "record_dialects",
+    "own_loops": "record_own_loops",
 }
 COMMAND = "tests/golden/oracle.sh"
 WIDTH = 160

@@ -254,24 +254,18 @@ def test_before_run_sees_the_loaders_that_a_script_has_set(tmp_path: Path) -> No
         assert runner.iter == (6 if kind == "EpochBasedRunner" else 2)
 
 
-def test_run_iter_may_be_overridden_and_the_loops_may_not(tmp_path: Path) -> None:
+def test_run_iter_may_be_overridden(tmp_path: Path) -> None:
     from mmcv.runner import EpochBasedRunner
 
     class Doubling(EpochBasedRunner):
         def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
             super().run_iter(data_batch * 2, train_mode, **kwargs)
 
-    class Looping(EpochBasedRunner):
-        def train(self, data_loader: Any, **kwargs: Any) -> None:
-            """Do it all by hand."""
-
     model = Idle()
     arguments = dict(work_dir=str(tmp_path), logger=silent_logger(), max_epochs=1)
     runner = Doubling(model, **arguments)
     runner.run(loaders(3), [("train", 1)])
     assert runner.log_buffer.val_history["loss"] == [0, 2, 4]
-    with pytest.raises(TypeError, match=r"Looping overrides train\(\).*run_iter"):
-        Looping(model, **arguments)
     with pytest.raises(NotImplementedError, match=r"run\(data_loaders, workflow\)"):
         runner.train(loaders(1)[0])
 
@@ -284,19 +278,11 @@ def test_run_may_be_overridden_if_it_calls_ours(tmp_path: Path) -> None:
             self.call_hook("before_all")
             super().run([*data_loaders] * 2, workflow * 2, **kwargs)
 
-    class Looping(EpochBasedRunner):
-        def run(self, data_loaders: Any, workflow: Any, **kwargs: Any) -> None:
-            self.call_hook("before_run")
-            for loader in data_loaders:
-                self.train(loader)
-
     model = Idle()
     arguments = dict(work_dir=str(tmp_path), logger=silent_logger(), max_epochs=2)
     runner = Twice(model, **arguments)
     runner.run(loaders(3), [("train", 1)])
     assert runner.iter == 6
-    with pytest.raises(TypeError, match=r"Looping overrides run\(\) .*super\(\)\.run"):
-        Looping(model, **arguments)
 
 
 def test_a_batch_processor_runs_the_model(tmp_path: Path) -> None:

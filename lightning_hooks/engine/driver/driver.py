@@ -92,8 +92,9 @@ class Driver(DriverLifecycle):
         self._model.guard()
         runner.common_dialects = self._calls.common_dialects()
         hosted = len(self._hosted)
-        with self._buffers.added_in(pl_module), self._model.taken_at_once():
-            self._calls.at_border("before_run")
+        if not runner.loops_itself:
+            with self._buffers.added_in(pl_module), self._model.taken_at_once():
+                self._calls.at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner._new_data_loader is shown:
             runner._new_data_loader = None  # for before_run alone, as one set before mmcv's run()
@@ -106,7 +107,8 @@ class Driver(DriverLifecycle):
         self._calls.check_ranks()
         self._first_iter = runner.iter
         self._expect_batches()
-        self._cycle.begin_run()
+        if not runner.loops_itself:
+            self._cycle.begin_run()
         if log_values:  # loggers clear the buffer when an epoch begins
             runner.log_buffer.load_state_dict(log_values)
 
@@ -263,9 +265,14 @@ class Driver(DriverLifecycle):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_run``."""
-        self._cycle.end_run()
-        self._calls.at_border("after_run")
+        if not self._runner.loops_itself:
+            self._cycle.end_run()
+            self._calls.at_border("after_run")
         self._in_run = False
+
+    def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the outputs of a step with a loss whose backward goes through the strategy."""
+        return self._ownership.with_strategy_loss(outputs)
 
     def _is_in_validation(self, trainer: L.Trainer) -> bool:
         """Whether it is a validation inside a fit, and not the sanity check."""

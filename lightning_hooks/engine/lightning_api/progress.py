@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -13,6 +15,7 @@ __all__ = [
     "batch_idx",
     "batch_is_open",
     "batches_processed",
+    "counting_steps",
     "epoch_is_over",
     "is_last_batch",
     "is_resuming_mid_epoch",
@@ -179,3 +182,14 @@ def keep_global_step(trainer: L.Trainer) -> None:
 def accumulates_gradients(trainer: L.Trainer) -> bool:
     """Whether this batch's gradients wait for a later batch's step."""
     return bool(trainer.fit_loop.epoch_loop._should_accumulate())
+
+
+@contextlib.contextmanager
+def counting_steps(trainer: L.Trainer) -> Iterator[None]:
+    """Count the optimizer steps in the block as the Trainer's, outside of Lightning's own loop."""
+    loop: Any = trainer.fit_loop.epoch_loop.manual_optimization
+    loop.on_run_start()
+    try:
+        yield
+    finally:
+        loop.on_run_end()

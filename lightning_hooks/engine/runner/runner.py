@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import lightning as L
@@ -84,6 +84,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
 
     unclaimed_timestamp: str
     """The timestamp until a logger has made the first file of its name: two runs may share it."""
+
+    loops_itself: ClassVar[bool] = False
+    """Whether a loop of its own counts and calls the hooks, in place of Lightning's events."""
 
     saves_ahead: bool = False
     """Whether a checkpoint is being written before the validation that follows a batch."""

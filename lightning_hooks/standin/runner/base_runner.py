@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import warnings
@@ -19,6 +18,7 @@ from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.standin.runner.engine import Engine, RunnerModule, make_trainer
+from lightning_hooks.standin.runner.own_loop import OwnLoop
 from lightning_hooks.standin.runner.register_hooks import HookRegistration
 from lightning_hooks.standin.runner.runner_checkpoints import RunnerCheckpoints
 from lightning_hooks.standin.runner.seed import get_host_info
@@ -42,12 +42,12 @@ class _Twins(ABCMeta):
         return subclass if subclass is vars(cls).get("stands_for") else super().register(subclass)
 
 
-class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
+class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     """The base of the stand-in's runners: mmcv's interface, trained by Lightning.
 
     ``run`` fits ``runner.trainer``, a ``lightning.Trainer`` made in the constructor; hooks get
-    this runner. A subclass may override ``run_iter``, but not ``train`` and ``val``, which are
-    Lightning's loop.
+    this runner. A subclass may override ``run_iter``; one that overrides ``train``, ``val`` or
+    ``run`` runs a loop of its own inside the fit.
 
     Args:
         model: The model, in a wrapper or not; ``runner.model`` is this object itself.
@@ -62,15 +62,13 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         trainer_kwargs: Further arguments of the Trainer: ``dict(precision="bf16-mixed")``.
 
     Raises:
-        TypeError: for an argument of the wrong type, or a subclass that overrides ``train`` or
-            ``val``, or ``run`` without calling ``super().run()``.
+        TypeError: for an argument of the wrong type.
         ValueError: for both ``max_iters`` and ``max_epochs``.
 
     Note:
         Departures from mmcv: the runner does not sleep, except for 50 ms at the end of a run in a
-        process group; ``[("val", 1)]`` alone is one pass (endless in mmcv); ``train`` and ``val``
-        cannot be called one by one; ``should_stop = True`` ends the run after the iteration;
-        configs passed to ``register_*_hook`` are not changed.
+        process group; ``[("val", 1)]`` alone is one pass (endless in mmcv); ``should_stop = True``
+        ends the run after the iteration; configs passed to ``register_*_hook`` are not changed.
     """
 
     stands_for: ClassVar[Any] = Runner
@@ -84,6 +82,7 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     _data_loader: Any = None
     _given_optimizer: Any = None
     _step_kwargs: Mapping[str, Any] = {}
+    _workflow_and_limit: Any = None
 
     def __init__(
         self,
@@ -97,17 +96,6 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         max_epochs: int | None = None,
         trainer_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        for name in ("train", "val"):
-            if getattr(type(self), name) is not getattr(BaseRunner, name):
-                raise TypeError(
-                    f"{type(self).__name__} overrides {name}(), which is Lightning's loop here: "
-                    "override run_iter(data_batch, train_mode, **kwargs), or write a hook"
-                )
-        if _loops_itself(type(self).run):
-            raise TypeError(
-                f"{type(self).__name__} overrides run() with a loop of its own, which is "
-                "Lightning's here: call super().run(data_loaders, workflow) in it, or write a hook"
-            )
         _check(model, batch_processor, optimizer, logger, meta)
         if max_epochs is not None and max_iters is not None:
             raise ValueError("Only one of `max_epochs` or `max_iters` can be set.")
@@ -131,18 +119,6 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     def run(self, data_loaders: Any, workflow: Any, *args: Any, **kwargs: Any) -> None:
         """Train and validate by a workflow."""
         raise NotImplementedError(f"{type(self).__name__} must define run(data_loaders, workflow)")
-
-    def train(self, data_loader: Any, **kwargs: Any) -> None:
-        """Raise NotImplementedError: Lightning's loop trains."""
-        raise NotImplementedError(
-            "the stand-in's runners train in run(data_loaders, workflow), not by train(loader)"
-        )
-
-    def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """Raise NotImplementedError: Lightning's loop validates."""
-        raise NotImplementedError(
-            "the stand-in's runners validate in run(data_loaders, workflow), not by val(loader)"
-        )
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Run the model on a batch; set ``outputs`` and add its ``log_vars`` to the log buffer."""
@@ -184,13 +160,26 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         if getattr(self, f"_{name}") is None:
             raise AssertionError(f"{name} must be specified during instantiation")
 
-    def _fit(self, workflow: Sequence[tuple[str, int]], limit: str) -> None:
+    def _fit(
+        self, workflow: Sequence[tuple[str, int]], limit: str, loop: Callable[[], object]
+    ) -> None:
         self._workflow_and_limit = workflow, limit
-        self._engine.fit()
+        self._engine.fit(loop if self.loops_itself else None)
         wait_for_threads()
+
+    def _run_batch(self, batch: Any, mode: str, **kwargs: Any) -> None:
+        """Run an iteration of a loop of a subclass's own."""
+        self.data_batch = batch
+        self.call_hook(f"before_{mode}_iter")
+        self.run_iter(batch, train_mode=mode == "train", **kwargs)
+        self.call_hook(f"after_{mode}_iter")
+        del self.data_batch
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
+        if self._workflow_and_limit is None:  # the subclass's own run() does
+            super().announce()
+            return
         where = get_host_info(), "NONE" if self.work_dir is None else self.work_dir
         self.logger.info("Start running, host: %s, work_dir: %s", *where)
         super().announce()
@@ -240,9 +229,9 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
 
     @_iter.setter
     def _iter(self, value: int) -> None:
-        if self.trainer.training:
+        if self.trainer.training and not self.loops_itself:
             self._iter_shift = value - self._counts.completed
-        else:  # resumed before the run, which starts from Lightning's count
+        else:  # resumed before the run, which starts from Lightning's count; or counted by a loop
             progress.set_batches(self.trainer, value)
             self._iter_shift = 0
 
@@ -263,12 +252,6 @@ class BaseRunner(HookRegistration, RunnerCheckpoints, metaclass=_Twins):
         """Add a hook by priority, after the hooks of equal priority."""
         detect(hook)
         self._hooks.add(hook, get_priority(priority))
-
-
-def _loops_itself(run: Any) -> bool:
-    """Return whether a ``run`` has its own loop: it uses ``call_hook`` and never ``run``."""
-    names = getattr(getattr(inspect.unwrap(run), "__code__", None), "co_names", ())
-    return "call_hook" in names and "run" not in names
 
 
 def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: Any) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import lightning as L
 import torch
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.driver.ownership import is_ours
-from lightning_hooks.engine.lightning_api import data, validation
+from lightning_hooks.engine.lightning_api import data, progress, validation
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -190,6 +192,7 @@ class Engine(JoinsTrainer):
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
+        self._loop: Callable[[], object] | None = None
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """Return the runner's hooks with their priorities."""
@@ -201,21 +204,35 @@ class Engine(JoinsTrainer):
         has_foreign = any(not is_ours(hook) for hook in self._runner.hooks)
         return RunnerOptions(runner=self._runner, owns_backward=True if has_foreign else None)
 
-    def fit(self) -> None:
-        """Run the whole workflow."""
-        runner = self._runner
+    def fit(self, loop: Callable[[], object] | None = None) -> None:
+        """Run the whole workflow, or a loop of the runner's own."""
+        runner, self._loop = self._runner, loop
         devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
         with warnings.catch_warnings():
             # validation alone needs no optimizer; the workflow runs the validations
             warnings.filterwarnings("ignore", ".*configure_optimizers.*returned `None`")
             warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
-            runner.trainer.fit(runner.module, train_dataloaders=Batches(runner))
+            batches = Batches(runner) if loop is None else range(1)  # a loop has its own
+            runner.trainer.fit(runner.module, train_dataloaders=batches)
         if devices and devices[0][1].type != "cpu":  # Lightning has moved it to the CPU
             unwrap(runner.model).to(devices[0][1])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Run the part of the workflow before the first training epoch."""
-        self._runner.begin_workflow()
+        """Run the part of the workflow before the first training epoch; or the runner's loop."""
+        if self._loop is None:
+            self._runner.begin_workflow()
+            return
+        with progress.counting_steps(trainer):
+            self._loop()
+        trainer.should_stop = True
+
+    def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a step's outputs with a loss whose backward goes through the strategy."""
+        return Driver.of(self._runner.trainer).with_strategy_loss(outputs)
+
+    def precision(self) -> AbstractContextManager[None]:
+        """Return the context of the Trainer's precision for a step."""
+        return self._runner.trainer.precision_plugin.train_step_context()  # type: ignore[no-any-return]
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Iterate the loader that hooks may have replaced."""

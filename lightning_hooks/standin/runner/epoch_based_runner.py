@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
+
+import torch
 
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
@@ -44,6 +47,11 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         """
         check_workflow(data_loaders, workflow)
         self._set_limit("max_epochs", max_epochs)
+        limit = f"{self._max_epochs} epochs"
+        if self.loops_itself:
+            loop = functools.partial(self._loop, data_loaders, workflow, kwargs)
+            self._fit(workflow, limit, loop)
+            return
         training = [
             x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
         ]
@@ -53,7 +61,41 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         self.data_loader = (training or data_loaders)[0]
         if training:
             self._max_iters = self._max_epochs * len(training[0])
-        self._fit(workflow, f"{self._max_epochs} epochs")
+        self._fit(workflow, limit, self.go_on)
+
+    # -- a loop of a subclass's own ----------------------------------------------------------
+
+    def _loop(self, loaders: Any, workflow: Any, kwargs: Any) -> None:
+        self.call_hook("before_run")
+        for mode, loader in self._plan(list(zip(workflow, loaders, strict=True))):
+            getattr(self, mode)(loader, **kwargs)
+        self.call_hook("after_run")
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        """Train for an epoch, where a subclass has a loop of its own."""
+        self.check_loops_itself()
+        self.model.train()
+        self.mode, self.data_loader = "train", data_loader
+        self._max_iters = self._max_epochs * len(data_loader)
+        self.call_hook("before_train_epoch")
+        for self._inner_iter, batch in enumerate(data_loader):
+            self._run_batch(batch, "train", **kwargs)
+            self._iter += 1
+        self.call_hook("after_train_epoch")
+        self._epoch += 1
+
+    @torch.no_grad()
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        """Validate once, where a subclass has a loop of its own."""
+        self.check_loops_itself()
+        self.model.eval()
+        self.mode, self.data_loader = "val", data_loader
+        self.call_hook("before_val_epoch")
+        for self._inner_iter, batch in enumerate(data_loader):
+            self._run_batch(batch, "val")
+        self.call_hook("after_val_epoch")
+
+    # -- Lightning's loop --------------------------------------------------------------------
 
     def announce(self) -> None:
         """Log the run; restore for ``before_run`` the loader set before ``run()``."""

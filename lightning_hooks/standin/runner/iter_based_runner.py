@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
+
+import torch
 
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
@@ -78,7 +81,40 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self._set_limit("max_iters", max_iters)
         self._parts = list(zip(workflow, data_loaders, strict=True))
         self._step_kwargs = kwargs
-        self._fit(workflow, f"{self._max_iters} iters")
+        loop = functools.partial(self._loop, kwargs)
+        self._fit(workflow, f"{self._max_iters} iters", loop)
+
+    # -- a loop of a subclass's own ----------------------------------------------------------
+
+    def _loop(self, kwargs: Any) -> None:
+        self.call_hook("before_run")
+        self.begin_run()
+        self.call_hook("before_epoch")
+        while self.iter < self._max_iters:
+            for (mode, times), loader in self._parts:
+                self._inner_iter = 0
+                for _ in range(times):
+                    if mode == "train" and self.iter >= self._max_iters:
+                        break
+                    getattr(self, mode)(loader, **kwargs)
+        self.call_hook("after_epoch")
+        self.call_hook("after_run")
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        """Train for an iteration, where a subclass has a loop of its own."""
+        self.check_loops_itself()
+        self._run_batch(self._next_batch(data_loader), "train", **kwargs)
+        self._inner_iter += 1
+        self._iter += 1
+
+    @torch.no_grad()
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        """Validate for an iteration, where a subclass has a loop of its own."""
+        self.check_loops_itself()
+        self.model.eval()
+        self.mode, self.data_loader = "val", data_loader
+        self._run_batch(next(data_loader), "val", **kwargs)
+        self._inner_iter += 1
 
     # -- called by the driver ----------------------------------------------------------------
 

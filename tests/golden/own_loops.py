@@ -1,0 +1,154 @@
+"""Runners with a loop of their own, as old projects wrote them, on real mmcv or the stand-in."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from mmcv.runner import EpochBasedRunner, Hook, IterBasedRunner
+from torch.utils.data import DataLoader
+
+__all__ = ["CASES", "run"]
+
+POINTS = (
+    *("before_run", "before_epoch", "before_train_epoch", "before_train_iter"),
+    *("after_train_iter", "after_train_epoch", "before_val_epoch", "before_val_iter"),
+    *("after_val_iter", "after_val_epoch", "after_epoch", "after_run"),
+)
+
+
+class Model(torch.nn.Module):
+    """A linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+    def train_step(self, data: torch.Tensor, optimizer: Any, **kwargs: Any) -> dict[str, Any]:
+        loss = self(data).square().mean()
+        return {"loss": loss, "log_vars": {"loss": loss.item()}, "num_samples": len(data)}
+
+    def val_step(self, data: torch.Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return self.train_step(data, None)
+
+
+class TwoStepsABatch(EpochBasedRunner):
+    """Trains on every second batch twice, the second time with more of it."""
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        self.model.train()
+        self.mode = "train"
+        self.data_loader = data_loader
+        self._max_iters = self._max_epochs * len(data_loader)
+        self.call_hook("before_train_epoch")
+        for i, batch in enumerate(data_loader):
+            self._inner_iter = i
+            for part in (batch, 2 * batch)[: 1 + i % 2]:
+                self.call_hook("before_train_iter")
+                self.run_iter(part, train_mode=True, **kwargs)
+                self.call_hook("after_train_iter")
+            self._iter += 1
+        self.call_hook("after_train_epoch")
+        self._epoch += 1
+
+
+class LoopInRun(TwoStepsABatch):
+    """Has the workflow in its own ``run``."""
+
+    def run(self, data_loaders: Any, workflow: Any, max_epochs: Any = None, **kwargs: Any) -> None:
+        self._max_iters = self._max_epochs * len(data_loaders[0])
+        self.call_hook("before_run")
+        while self.epoch < self._max_epochs:
+            self.train(data_loaders[0], **kwargs)
+        self.call_hook("after_run")
+
+
+class OwnRunIter(LoopInRun):
+    """Names the values by their source, in its own ``run_iter``."""
+
+    def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
+        outputs = self.model.train_step(data_batch, self.optimizer, **kwargs)
+        log_vars = {f"{name}/aux": value for name, value in outputs["log_vars"].items()}
+        self.log_buffer.update(log_vars, outputs["num_samples"])
+        self.outputs = outputs
+
+
+class OwnValidation(EpochBasedRunner):
+    """Calls the hooks once more before each validation."""
+
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        self.call_hook("before_epoch")
+        super().val(data_loader, **kwargs)
+
+
+class OwnIteration(IterBasedRunner):
+    """Counts the calls of ``train``, as runners with several loaders do."""
+
+    calls = 0
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        self.calls += 1
+        super().train(data_loader, **kwargs)
+
+
+BOTH = [("train", 1), ("val", 1)]
+CASES: dict[str, tuple[type, dict[str, int], list[tuple[str, int]]]] = {
+    "two_steps_a_batch": (TwoStepsABatch, {"max_epochs": 2}, [("train", 1)]),
+    "loop_in_run": (LoopInRun, {"max_epochs": 2}, [("train", 1)]),
+    "own_run_iter": (OwnRunIter, {"max_epochs": 2}, [("train", 1)]),
+    "own_validation": (OwnValidation, {"max_epochs": 2}, BOTH),
+    "own_iteration": (OwnIteration, {"max_iters": 7}, [("train", 2), ("val", 1)]),
+}
+
+
+def run(case: str, folder: Path) -> dict[str, Any]:
+    """Train; return the calls of hooks, the weights, the files and the rows of the log."""
+    kind, limit, workflow = CASES[case]
+    torch.manual_seed(0)
+    model, by_epoch = Model(), "max_epochs" in limit
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    logger = logging.getLogger("own_loops")
+    logger.propagate = False
+    runner = kind(
+        model, optimizer=optimizer, work_dir=str(folder), logger=logger, meta={"seed": 0}, **limit
+    )
+    runner.timestamp = "now"
+    runner.register_training_hooks(
+        {"policy": "step", "step": [1], "by_epoch": by_epoch},
+        {"grad_clip": {"max_norm": 0.5}},
+        {"interval": 1 if by_epoch else 3},
+        {"interval": 1, "hooks": [{"type": "TextLoggerHook"}]},
+    )
+    calls: list[list[Any]] = []
+
+    def method(point: str) -> Any:
+        def note(self: Any, runner: Any) -> None:
+            counters = runner.epoch, runner.iter, runner.inner_iter, runner.mode
+            calls.append([point, *counters, runner.current_lr()[0]])
+
+        return note
+
+    runner.register_hook(type("Notes", (Hook,), {point: method(point) for point in POINTS})())
+    generator = torch.Generator().manual_seed(1)
+    loaders = [
+        DataLoader(torch.rand(8, 2, generator=generator), batch_size=2)  # type: ignore[arg-type]
+        for _ in workflow
+    ]
+    with mock.patch.object(time, "sleep"):
+        runner.run(loaders, workflow)
+    lines = (folder / "now.log.json").read_text().splitlines()
+    times = "time", "data_time"
+    return {
+        "calls": calls,
+        "weights": [parameter.tolist() for parameter in model.parameters()],
+        "files": sorted(path.name for path in folder.glob("*.pth")),
+        "rows": [{k: v for k, v in json.loads(one).items() if k not in times} for one in lines],
+    }

@@ -1,0 +1,114 @@
+"""A run with a text log and three trackers that is killed again and again, and resumed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from support.logs import trackers
+from support.logs.text import read_logs
+from support.paths import ROOT
+from support.processes import environment
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+EPOCHS, BATCHES, KILLS = 10, 6, 6
+PROGRAM = f"""
+import sys, time
+import torch
+import lightning_hooks as h
+from support.training import TinyModule, make_loader, make_trainer
+
+class Slow(TinyModule):
+    def training_step(self, batch, batch_idx):
+        time.sleep(0.05)
+        return super().training_step(batch, batch_idx)
+
+work = sys.argv[1]
+adapter = h.HookAdapter([
+    h.CheckpointHook(interval=1, max_keep_ckpts=2), h.TextLoggerHook(interval=2),
+    h.MlflowLoggerHook(interval=2, log_model=False, timeout=120.0),
+    h.WandbLoggerHook(interval=2, log_artifact=False, timeout=120.0),
+    h.TensorboardLoggerHook(interval=2, timeout=120.0),
+], work_dir=work)
+trainer = make_trainer(work, adapter, max_epochs={EPOCHS})
+torch.manual_seed(0)
+trainer.fit(Slow(), make_loader({BATCHES}), make_loader(1), ckpt_path=h.newest_valid(work))
+"""
+VARIABLES = {
+    "WANDB_MODE": "offline",
+    "WANDB_SILENT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+}
+
+
+def start(work: Path, output: Path) -> subprocess.Popen[bytes]:
+    with output.open("ab") as file:
+        command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(work)]
+        variables = {**environment(), **VARIABLES}
+        return subprocess.Popen(command, env=variables, stdout=file, stderr=file, cwd=work)
+
+
+def logged(work: Path) -> int:
+    """The number of lines in the text log, by which the progress is seen from outside."""
+    return sum(path.read_bytes().count(b"\n") for path in work.glob("2*.log.json"))
+
+
+def train(work: Path, kills: int = 0, seed: int = 0) -> None:
+    """Train to the end, in several processes if it is to be killed."""
+    work.mkdir()
+    draw = random.Random(seed)
+    for _ in range(kills):
+        process, before = start(work, work.parent / f"{work.name}.txt"), logged(work)
+        end = time.monotonic() + 300
+        while logged(work) == before and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0.0, 1.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    last = start(work, work.parent / f"{work.name}.txt")
+    assert last.wait(300) == 0, (work.parent / f"{work.name}.txt").read_text()[-3000:]
+
+
+def test_each_backend_has_each_step_once_and_the_text_log_is_that_of_a_whole_run(
+    tmp_path: Path,
+) -> None:
+    for package in ("mlflow", "wandb", "tensorboard"):
+        pytest.importorskip(package)
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(tmp_path / "whole")
+    train(tmp_path / "killed", kills=KILLS)
+    work = tmp_path / "killed"
+    assert read_logs(work) == read_logs(tmp_path / "whole")
+    wanted = [*range(2, EPOCHS * BATCHES + 1, 2)]
+    with sqlite3.connect(work / "mlflow.db") as db:
+        rows = db.execute("select run_uuid, step from metrics where key = 'train/loss'").fetchall()
+        runs = [run for (run,) in db.execute("select run_uuid from runs where status='FINISHED'")]
+    (run,) = runs
+    assert sorted(step for of, step in rows if of == run) == wanted
+    reader = accumulator.EventAccumulator(str(work / "tf_logs"))
+    reader.Reload()
+    in_tensorboard = Counter(event.step for event in reader.Scalars("train/loss"))
+    assert [*sorted(in_tensorboard)] == wanted
+    files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"))
+    by_run: dict[str, list[int]] = {}
+    for file in files:
+        steps = trackers.history(trackers.inspect_wandb(file))
+        found = [step for step, row in steps.items() if "train/loss" in row]
+        by_run.setdefault(file.stem, []).extend(found)
+    most = max(by_run.values(), key=len)
+    assert len({*most}) == len(most)
+    # what its client had not written at a kill is lost: it does not say what is on the disk
+    assert len({*wanted} - {*most}) <= 3 * KILLS
