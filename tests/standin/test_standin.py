@@ -381,6 +381,19 @@ def test_a_config_file_with_bases(tmp_path: Path) -> None:
     assert copied.model.head.c == 4
 
 
+def test_scripts_merge_dicts_by_mmcvs_private_function() -> None:
+    from mmcv import Config
+
+    base = dict(interval=1, inner=dict(a=1, b=2))
+    merged = Config._merge_a_into_b(dict(inner=dict(b=3), out="x.pkl"), base)
+    assert merged == dict(interval=1, inner=dict(a=1, b=3), out="x.pkl")
+    assert merged.inner.b == 3
+    assert base == dict(interval=1, inner=dict(a=1, b=2))
+    assert Config._merge_a_into_b({"0": dict(a=2)}, [dict(a=1)], True) == [dict(a=2)]
+    with pytest.raises(TypeError, match="_delete_"):
+        Config._merge_a_into_b(dict(interval=dict(a=1)), base)
+
+
 def test_a_hook_of_the_stand_in_in_a_trainer_is_the_native_one(tmp_path: Path) -> None:
     from mmcv.runner import CheckpointHook
 

@@ -208,6 +208,11 @@ class Config:
             level[last] = value
         self.__dict__["_cfg_dict"] = ConfigDict(_merged(self._cfg_dict, nested, allow_list_keys))
 
+    @staticmethod
+    def _merge_a_into_b(a: Any, b: Any, allow_list_keys: bool = False) -> Any:
+        """Return ``b`` changed by ``a``: scripts such as mmaction2's ``tools/test.py`` call it."""
+        return ConfigDict({"merged": _merged(b, a, allow_list_keys)}).merged
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_cfg_dict" not in self.__dict__:
             raise AttributeError(name)

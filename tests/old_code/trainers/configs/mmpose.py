@@ -5,7 +5,7 @@ model = dict(
         in_channels=512, num_deconv_layers=1, num_deconv_filters=(8,), num_deconv_kernels=(4,)
     ),
 )
-data_cfg = dict(image_size=[48, 64], heatmap_size=[3, 4], use_gt_bbox=True, bbox_file=None)
+data_cfg = dict(image_size=[64, 64], heatmap_size=[4, 4], use_gt_bbox=True, bbox_file=None)
 places = ["image_file", "center", "scale", "rotation", "flip_pairs"]
 ready = [
     dict(type="ToTensor"),
