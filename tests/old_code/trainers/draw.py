@@ -106,32 +106,6 @@ def frames(root: Path) -> None:
         listed(root / f"{part}.txt", lines)
 
 
-def pairs(root: Path) -> None:
-    """Draw pictures side by side, and large ones beside small ones."""
-    random = np.random.RandomState(0)
-    for part, count in (("train", TRAIN), ("test", VAL)):
-        for i in range(count):
-            write(root / "paired" / part / f"{i}.png", picture(random, 32, 64, i))
-            large = picture(random, 128, 128, i)
-            write(root / "large" / part / f"{i}.png", large)
-            write(root / "small" / part / f"{i}.png", large[::4, ::4])
-        lines = [f"{i}.png (128,128,3)" for i in range(count)]
-        listed(root / f"{part}.txt", lines)
-
-
-def words(root: Path) -> None:
-    """Draw pictures of words."""
-    random = np.random.RandomState(0)
-    for part, count in (("train", TRAIN), ("val", VAL)):
-        lines = []
-        for i in range(count):
-            image, word = picture(random, 32, 100), "ab01"[i % 4] * 2
-            cv2.putText(image, word, (20, 24), cv2.FONT_HERSHEY_SIMPLEX, 0.8, (255, 255, 255), 2)
-            write(root / part / f"{i}.png", image)
-            lines.append(f"{i}.png {word}")
-        listed(root / f"{part}.txt", lines)
-
-
 def flows(root: Path) -> None:
     """Draw two pictures and the motion between them, as Flying Chairs has them."""
     random = np.random.RandomState(0)
@@ -145,63 +119,7 @@ def flows(root: Path) -> None:
     listed(root / "split.txt", ["1"] * TRAIN + ["2"] * VAL)
 
 
-def turned(root: Path) -> None:
-    """Draw pictures with turned boxes, as DOTA has them."""
-    random = np.random.RandomState(0)
-    for part, count in (("train", TRAIN), ("val", VAL)):
-        for i in range(count):
-            image, lines = random.randint(0, 60, (64, 64, 3)).astype(np.uint8), []
-            for name, angle in (("plane", 0.0), ("ship", 30.0)):
-                middle = tuple(float(value) for value in random.randint(20, 44, 2))
-                corners = cv2.boxPoints((middle, (20, 12), angle + 1)).astype(int)
-                cv2.fillPoly(image, [corners], (200, 200, 200))
-                lines.append(" ".join(str(value) for value in corners.ravel()) + f" {name} 0")
-            write(root / part / "images" / f"{i}.png", image)
-            listed(root / part / "labels" / f"{i}.txt", lines)
-
-
-def films(root: Path) -> None:
-    """Draw films of moving boxes, in COCO's JSON for videos."""
-    random = np.random.RandomState(0)
-    for part, count in (("train", 2), ("val", 1)):
-        videos, images, boxes = [], [], []
-        for video in range(1, count + 1):
-            videos.append({"id": video, "name": f"v{video}", "width": 64, "height": 64})
-            for frame in range(4):
-                image = random.randint(0, 60, (64, 64, 3)).astype(np.uint8)
-                left = 10 + 4 * frame
-                image[20:44, left : left + 24] = 220
-                name = f"v{video}/{frame}.png"
-                write(root / part / name, image)
-                entry = {"id": len(images) + 1, "video_id": video, "frame_id": frame}
-                images.append({**entry, "file_name": name, "height": 64, "width": 64})
-                boxes.append(
-                    {
-                        "id": len(boxes) + 1,
-                        "image_id": len(images),
-                        "video_id": video,
-                        "instance_id": video,
-                        "category_id": 1,
-                        "bbox": [left, 20, 24, 24],
-                        "area": 576,
-                        "iscrowd": 0,
-                        "occluded": False,
-                        "generated": False,
-                    }
-                )
-        text = json.dumps(
-            {
-                "videos": videos,
-                "images": images,
-                "annotations": boxes,
-                "categories": [{"id": 1, "name": "airplane"}],
-            }
-        )
-        listed(root / f"{part}.json", [text])
-
-
 DATA: dict[str, Callable[[Path], None]] = {
-    drawing.__name__: drawing
-    for drawing in (classes, masks, coco, frames, pairs, words, flows, turned, films)
+    drawing.__name__: drawing for drawing in (classes, masks, coco, frames, flows)
 }
 """What draws a data set into a folder, by name."""

@@ -27,9 +27,6 @@ def old_habits():
     for name, kind in (("int", int), ("float", float), ("object", object)):
         setattr(np, name, kind)
     np.bool8 = np.bool_
-    np.sctypes = {"float": [np.float16, np.float32, np.float64], "others": [bool, object, bytes]}
-    np.sctypes["int"] = [np.int8, np.int16, np.int32, np.int64]
-    np.sctypes["uint"] = [np.uint8, np.uint16, np.uint32, np.uint64]
     for name in ("Mapping", "Sequence", "Iterable", "Callable"):
         setattr(collections, name, getattr(collections.abc, name))
     load = torch.load
