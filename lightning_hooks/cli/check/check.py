@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -77,4 +78,4 @@ def _run(request: dict[str, Any], log: str) -> None:
     from lightning_hooks.cli.check.probe import main
 
     main(request)
-    os._exit(0)  # a thread of the project may never end
+    faulthandler.dump_traceback_later(5, exit=True)  # a thread of the project may never end

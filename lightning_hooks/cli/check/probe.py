@@ -12,6 +12,7 @@ import faulthandler
 import importlib
 import io
 import json
+import logging
 import re
 import sys
 import traceback
@@ -30,6 +31,7 @@ from lightning_hooks.cli.check.source import dotted, is_guard, is_python, read
 from lightning_hooks.standin import habits
 from lightning_hooks.standin.lite.names import NEEDS_LITE
 from lightning_hooks.utils.config_files import read_config
+from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["Probe", "main"]
 
@@ -202,6 +204,7 @@ def _declares(node: ast.AST) -> bool:
 def main(request: dict[str, Any]) -> None:
     """Write a line before each import, then one with the findings and hooks."""
     project = find(request["target"])
+    default_logger(0).handlers[:] = [logging.StreamHandler()]  # its lines are no prints of imports
     with open(request["out"], "w", encoding="utf-8") as out:
         standin.install()
         habits.offer()
