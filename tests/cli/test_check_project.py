@@ -210,6 +210,6 @@ def test_versions_runners_and_missing_names_are_told(project: Path) -> None:
         "mmcv_minimum_version is 1.3.8, mmcv_maximum_version is 1.6.0, and mmcv's version reads as"
     )
     assert found["version"] == ("lab/__init__.py", 3, f"{what} 1.5.3")
-    assert found["runners"] == ("lab/rest.py", 4, "Own has its own train")
+    assert found["runners"] == ("lab/rest.py", 4, "Own has its own train, which runs as written")
     gone = "numpy.bool8 is gone, but is there under"
     assert found["numpy and Python"] == ("lab/rest.py", 6, f"{gone} -m lightning_hooks.standin")

@@ -125,8 +125,8 @@ def _runners(modules: Mapping[Path, Any]) -> Iterator[Finding]:
             cls = vars(module).get(name)
             own = sorted({"run", "train", "val"} & {*getattr(cls, "__dict__", ())})
             if own and isinstance(cls, type) and issubclass(cls, BaseRunner):
-                what = f"{name} has its own {', '.join(own)}"
-                yield Finding(short(path), line, what, "", "part", "runners", name)
+                what = f"{name} has its own {', '.join(own)}, which runs as written"
+                yield Finding(short(path), line, what, "", "note", "runners", name)
 
 
 def _cuda(files: Collection[Path]) -> Iterator[Finding]:
