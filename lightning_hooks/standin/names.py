@@ -77,7 +77,7 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.base_runner": {f"{STANDIN}.runner.base_runner": "BaseRunner"},
     "mmcv.runner.builder": {
         f"{STANDIN}.runner": "RUNNERS build_runner",
-        f"{STANDIN}.runner.builder": "RUNNER_BUILDERS build_runner_constructor",
+        f"{STANDIN}.runner.builders": "RUNNER_BUILDERS build_runner_constructor",
     },
     "mmcv.runner.checkpoint": {
         f"{STANDIN}.runner.checkpoint": "CheckpointLoader get_state_dict load_checkpoint "
@@ -86,7 +86,7 @@ TABLE: dict[str, dict[str, str]] = {
         "load_from_torchvision=_load_torchvision",
         f"{STANDIN}.fileio.io": "load_file=load",
     },
-    "mmcv.runner.default_constructor": {f"{STANDIN}.runner.builder": "DefaultRunnerConstructor"},
+    "mmcv.runner.default_constructor": {f"{STANDIN}.runner.builders": "DefaultRunnerConstructor"},
     "mmcv.runner.dist_utils": {
         f"{STANDIN}.utils.dist": "allreduce_grads allreduce_params get_dist_info init_dist "
         "master_only"
@@ -100,11 +100,11 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.iter_based_runner": {f"{STANDIN}.runner": "IterBasedRunner IterLoader"},
     "mmcv.runner.log_buffer": {OURS: "LogBuffer"},
     "mmcv.runner.optimizer.builder": {
-        f"{STANDIN}.runner.optimizer": "OPTIMIZERS OPTIMIZER_BUILDERS TORCH_OPTIMIZERS "
+        f"{STANDIN}.runner.builders": "OPTIMIZERS OPTIMIZER_BUILDERS TORCH_OPTIMIZERS "
         "build_optimizer build_optimizer_constructor"
     },
     "mmcv.runner.optimizer.default_constructor": {
-        f"{STANDIN}.runner.optimizer": "DefaultOptimizerConstructor"
+        f"{STANDIN}.runner.builders": "DefaultOptimizerConstructor"
     },
     "mmcv.runner.priority": {OURS: "Priority get_priority"},
     "mmcv.runner.utils": {

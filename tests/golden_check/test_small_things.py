@@ -19,9 +19,9 @@ from lightning_hooks.standin.fileio import file_client
 from lightning_hooks.standin.fileio import io as file_io
 from lightning_hooks.standin.fileio import path as paths
 from lightning_hooks.standin.parallel import data_container as containers
+from lightning_hooks.standin.runner import builders as optimizers
 from lightning_hooks.standin.runner import checkpoint as checkpoints
 from lightning_hooks.standin.runner import fp16
-from lightning_hooks.standin.runner import optimizer as optimizers
 from lightning_hooks.standin.runner import seed as seeds
 from lightning_hooks.standin.utils import config, dict_action
 from lightning_hooks.standin.utils import logging as loggers

@@ -11,7 +11,7 @@ import torch
 
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
-from lightning_hooks.standin.runner.builder import RUNNERS
+from lightning_hooks.standin.runner.builders import RUNNERS
 from lightning_hooks.standin.runner.engine import LastValues, check_workflow
 
 __all__ = ["EpochBasedRunner", "Runner"]

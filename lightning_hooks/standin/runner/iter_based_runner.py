@@ -10,7 +10,7 @@ import torch
 
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
-from lightning_hooks.standin.runner.builder import RUNNERS
+from lightning_hooks.standin.runner.builders import RUNNERS
 from lightning_hooks.standin.runner.engine import LastValues, check_workflow
 
 __all__ = ["IterBasedRunner", "IterLoader"]

@@ -1,4 +1,4 @@
-"""mmcv's optimizer constructors: learning rate and decay by the kind of parameter."""
+"""Build runners and optimizers from configs; rate and decay by the kind of parameter."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ from lightning_hooks.standin.utils.registry import Registry
 __all__ = [
     "OPTIMIZERS",
     "OPTIMIZER_BUILDERS",
+    "RUNNERS",
+    "RUNNER_BUILDERS",
     "TORCH_OPTIMIZERS",
     "DefaultOptimizerConstructor",
+    "DefaultRunnerConstructor",
     "build_optimizer",
     "build_optimizer_constructor",
+    "build_runner",
+    "build_runner_constructor",
 ]
 
 OPTIMIZERS = Registry("optimizer", scope="mmcv")
@@ -186,3 +191,46 @@ def _deformable_convolutions() -> tuple[type, ...]:
     """Return mmcv's classes of them; none while ``mmcv.ops`` has not been imported."""
     ops = sys.modules.get("mmcv.ops")
     return (ops.DeformConv2d, ops.ModulatedDeformConv2d) if ops else ()
+
+
+RUNNERS = Registry("runner", scope="mmcv")
+RUNNER_BUILDERS = Registry("runner builder", scope="mmcv")
+
+
+@RUNNER_BUILDERS.register_module()
+class DefaultRunnerConstructor:
+    """Make a runner from its config.
+
+    Args:
+        runner_cfg: The config.
+        default_args: Defaults for keys missing from the config.
+    """
+
+    def __init__(
+        self, runner_cfg: dict[str, Any], default_args: dict[str, Any] | None = None
+    ) -> None:
+        if not isinstance(runner_cfg, dict):
+            raise TypeError(f"runner_cfg must be a dict, got {runner_cfg!r}")
+        self.runner_cfg = runner_cfg
+        self.default_args = default_args
+
+    def __call__(self) -> Any:
+        """Return the runner."""
+        return RUNNERS.build(self.runner_cfg, default_args=self.default_args)
+
+
+build_runner_constructor = RUNNER_BUILDERS.build
+"""Build a constructor of runners."""
+
+
+def build_runner(cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
+    """Build a runner.
+
+    Args:
+        cfg: ``dict(type="EpochBasedRunner", max_epochs=12)``, optionally with ``constructor``.
+        default_args: ``dict(model=..., optimizer=..., work_dir=..., logger=..., meta=...)``.
+    """
+    runner_cfg = copy.deepcopy(dict(cfg))
+    kind = runner_cfg.pop("constructor", "DefaultRunnerConstructor")
+    constructor = {"type": kind, "runner_cfg": runner_cfg, "default_args": default_args}
+    return build_runner_constructor(constructor)()
