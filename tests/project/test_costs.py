@@ -211,11 +211,11 @@ def test_the_strategy_is_asked_as_quickly_as_without_hooks(tmp_path: Path) -> No
     assert fit(*usual_hooks()) == fit()
 
 
-def test_importing_us_imports_only_us_and_the_standard_library() -> None:
+def test_importing_us_imports_only_us_file_locks_and_the_standard_library() -> None:
     program = (
         "import sys, lightning.pytorch, torchmetrics; before = set(sys.modules)\n"
         "from lightning_hooks import *; print(*set(sys.modules) - before)"
     )
     printed = run_program(program).split()
     imported = {name.partition(".")[0] for name in printed} - {*sys.stdlib_module_names}
-    assert imported == {"lightning_hooks"}
+    assert imported == {"filelock", "lightning_hooks"}

@@ -23,6 +23,12 @@ class TextLoggerHook(text.TextLoggerHook):
         """Return whether lines go to a log file; in mmcv the script's logger writes it."""
         return not writes_mmcv_files(runner) and super().writes_lines(runner)
 
+    def get_mode(self, runner: Any) -> str:
+        """Return the mode; of a line without values it is that of a validation, as in mmcv."""
+        if writes_mmcv_files(runner) and runner.mode == "train" and not runner.log_buffer.output:
+            return "val"
+        return super().get_mode(runner)
+
     def get_epoch(self, runner: Any) -> int:
         """Return the number of the epoch, from 1; 0 for a validation before the first."""
         if writes_mmcv_files(runner) and runner.mode == "val":
