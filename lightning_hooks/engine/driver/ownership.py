@@ -20,7 +20,7 @@ from lightning_hooks.engine.runner.backward import (
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import is_flattened
 
-__all__ = ["Call", "Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
+__all__ = ["OPTIMIZER_HOOKS", "Call", "Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
 
 
 Call = tuple[Any, Callable[..., None]]
@@ -55,7 +55,7 @@ def trains_like_mmcv(module: torch.nn.Module) -> bool:
     return bool(getattr(module, "trains_like_mmcv", False))
 
 
-_OPTIMIZER_HOOKS = ("OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOptimizerHook")
+OPTIMIZER_HOOKS = ("OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOptimizerHook")
 
 
 def _keep_gradients() -> None:
@@ -88,7 +88,7 @@ class Ownership:
         self.requested = requested
         owners = [h for h in runner.hooks if self._owns(h)]
         if requested is True and not owners:
-            owners = [h for h in runner.hooks if is_family(h, *_OPTIMIZER_HOOKS)] or [
+            owners = [h for h in runner.hooks if is_family(h, *OPTIMIZER_HOOKS)] or [
                 h for h in runner.hooks if not is_ours(h)
             ]
         self.owners: list[Any] = [] if requested is False else owners
@@ -104,7 +104,7 @@ class Ownership:
         self.loss_class: type[StrategyLoss] | None = None
 
     def _owns(self, hook: Any) -> bool:
-        if not (is_family(hook, *_OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
+        if not (is_family(hook, *OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
             return False
         decide = getattr(hook, "owns_backward", None)
         return bool(decide(self._runner.module)) if callable(decide) else True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.calls import Calls
-from lightning_hooks.engine.driver.ownership import Ownership, reads_step
+from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.priority import is_family
@@ -34,6 +37,7 @@ class StepCapture:
         self._patch: MethodPatch | None = None
         self._loss_names: logged_values.LossNames | None = None
         self._inside = False
+        self._warned = False
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
 
@@ -73,8 +77,8 @@ class StepCapture:
         runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(found))
         feed_log_buffer(runner, runner.outputs)
         calls = ownership.calls_in_step(self._calls.at("after_train_iter"))
-        if "loss" not in found:  # there is nothing to run backward from
-            calls = [call for call in calls if not any(call[0] is one for one in ownership.owners)]
+        if outputs is None:
+            calls = self._without_steppers(calls)
         self._inside = True
         try:
             self._calls.in_batch("after_train_iter", calls)
@@ -85,6 +89,22 @@ class StepCapture:
             for key, value in runner.outputs.items()
         }
         runner.outputs = StepOutputs.of(runner, detached)
+
+    def _without_steppers(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Leave out the hooks that run backward and step: the module has skipped its step.
+
+        One warning names them. A step that returns a dict is none that was skipped, so for one
+        without a loss they are called, and raise an error if they need it.
+        """
+        skipped = [hook for hook, _ in calls if is_family(hook, *OPTIMIZER_HOOKS)]
+        if skipped and not self._warned:
+            self._warned = True
+            names = ", ".join(map(class_name, skipped))
+            rank_zero_warn(
+                f"{names}: after_train_iter is not called where training_step returns None, "
+                "which skips the step"
+            )
+        return [call for call in calls if not any(call[0] is hook for hook in skipped)]
 
     def fill_log_buffer(self, outputs: dict[str, Any]) -> None:
         """Put the step's result into the log buffer, at the end of the batch.

@@ -160,9 +160,10 @@ dict(loss=..., log_vars=...) from it
         count = batch_size(batch) if key == "num_samples" else None
         if count is not None:
             return count
+        wanted = "loss=..." if key == "loss" else f"loss=..., {key}=..."
         raise UnknownNameError(
             f"the step returned no {key!r}, only: {', '.join(map(str, self)) or 'nothing'}; "
-            f"return dict(loss=..., {key}=...) from it"
+            f"return dict({wanted}) from it"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

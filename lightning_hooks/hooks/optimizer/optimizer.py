@@ -126,7 +126,7 @@ class OptimizerHook(ClippingHook):
 
     def after_train_iter(self, runner: Any) -> None:
         """Run zero_grad, backward, clipping and step; or log the clipping before Lightning's."""
-        if not self._owns_step(runner):
+        if not runner.hooks_step:  # Lightning or the module steps
             self._log_clipped(runner)
             return
         self._zero_grad(runner)
@@ -137,7 +137,7 @@ class OptimizerHook(ClippingHook):
 
     def _owns_step(self, runner: Any) -> bool:
         """Whether hooks own the running step, so that they can run the backward of its loss."""
-        if not runner.hooks_step:  # Lightning or the module steps
+        if not runner.hooks_step:
             return False
         loss = getattr(runner, "outputs", {}).get("loss")
         return loss is not None and not isinstance(loss, OrphanLoss)

@@ -211,13 +211,34 @@ def test_bf16_mixed(tmp_path: Path) -> None:
     assert trainer.global_step == 10
 
 
-def test_a_step_without_loss_is_no_step(tmp_path: Path) -> None:
+class Counts(Hook):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.calls += 1
+
+
+def test_a_step_that_returns_none_is_no_step_and_a_warning_says_so(tmp_path: Path) -> None:
     class Module(NoValidation):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             return None if batch_idx == 1 else super().training_step(batch, batch_idx)
 
-    trainer = fit(tmp_path, OptimizerHook(), module=Module())
+    counts = Counts()
+    with pytest.warns(UserWarning, match="OptimizerHook: after_train_iter is not called") as seen:
+        trainer = fit(tmp_path, counts, OptimizerHook(), module=Module())
+    assert sum("training_step returns None" in str(one.message) for one in seen) == 1
     assert trainer.global_step == 8
+    assert counts.calls == 10
+
+
+def test_a_step_that_returns_no_loss_to_an_optimizer_hook_raises_an_error(tmp_path: Path) -> None:
+    class Module(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return {"log_vars": {}}
+
+    with pytest.raises(KeyError, match=r"returned no 'loss', only: log_vars; return dict\(loss="):
+        fit(tmp_path, OptimizerHook(), module=Module())
 
 
 def test_train_step_module_without_an_optimizer_hook_is_trained_by_lightning(
