@@ -266,7 +266,7 @@ def _claim_timestamp(runner: Any) -> None:
     stem, number = runner.timestamp, 1
     while runner.timestamp == runner.unclaimed_timestamp and not create(_path(runner, ".log.json")):
         number += 1
-        runner.timestamp = runner.unclaimed_timestamp = f"{stem}-{number}"
+        runner.timestamp = runner.unclaimed_timestamp = f"{stem}_{number}"
     runner.unclaimed_timestamp = ""
 
 

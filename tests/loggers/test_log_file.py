@@ -132,11 +132,11 @@ def test_runs_that_begin_in_the_same_second_have_files_of_their_own(
 ) -> None:
     monkeypatch.setattr(time, "strftime", lambda *args: STAMP)
     run(tmp_path, epochs=1)
-    first, second = tmp_path / f"{STAMP}.log.json", tmp_path / f"{STAMP}-2.log.json"
+    first, second = tmp_path / f"{STAMP}.log.json", tmp_path / f"{STAMP}_2.log.json"
     before = first.read_bytes()
     run(tmp_path, epochs=2)
     assert {*names(tmp_path)} == {
-        f"{STAMP}{n}.log{end}" for n in ("", "-2") for end in ("", ".json")
+        f"{STAMP}{n}.log{end}" for n in ("", "_2") for end in ("", ".json")
     }
     assert first.read_bytes() == before
     assert len(second.read_bytes().splitlines()) == 1 + 2 * 3

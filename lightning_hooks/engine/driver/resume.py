@@ -177,6 +177,8 @@ class ResumeState:
         runner.steps_before = 0
         if not keep_timestamp:
             runner.timestamp = self._timestamp(runner.timestamp)
+        if keep_timestamp or "timestamp" in entry:  # the run's files are continued
+            runner.unclaimed_timestamp = ""
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
         runner._inner_iter = progress.batch_idx(trainer) if in_epoch else 0

@@ -54,6 +54,7 @@ class Session:
         self._backend = writer_class.name
         self._logger, self._owner = logger, owner
         self._has_warned = self._has_reported_disk = self._failed = False
+        self._has_told_of_refusal = False
         self._note = ""  # the writer's last one
         self._refusal: Exception | None = None  # the first one
         self._taken: set[tuple[str, int]] = set()  # points that a killed process has left
@@ -76,7 +77,7 @@ class Session:
             *(writer_class, connect, self._spool),
             on_error=self.report,
             on_recovered=lambda: self._log(logging.INFO, f"{self._backend} is there again"),
-            on_refused=self._report_refused,
+            on_refused=self._keep_refusal,
             on_progress=self._report_note,
             linger=linger,
         )
@@ -175,16 +176,19 @@ class Session:
             return f"{text}; to send the rest: {replay_command([path])}"
         return f"{text}, and {path} could not hold them ({_describe(disk_error)})"
 
-    def _report_refused(self, error: Exception) -> None:
-        if self._refusal is None:
-            self._refusal = error
-            where = f"it is set aside in {self._spool.refused_path}, and the rest goes on"
-            self._warn(f"{self._backend} does not want a record ({_describe(error)}); {where}")
+    def _keep_refusal(self, error: Exception) -> None:
+        self._refusal = self._refusal or error
 
     def _report_note(self, writer: Writer) -> None:
         if writer.note != self._note:
             self._note = writer.note
             self._warn(writer.note)
+        # a backend that takes nothing at all is given up, with a warning of its own
+        if self._refusal is not None and self.sender.sent and not self._has_told_of_refusal:
+            self._has_told_of_refusal = True
+            where = f"it is set aside in {self._spool.refused_path}, and the rest goes on"
+            problem = f"{self._backend} does not want a record ({_describe(self._refusal)})"
+            self._warn(f"{problem}; {where}")
 
     def _warn(self, text: str) -> None:
         self._log(logging.INFO if self._has_warned else logging.WARNING, text)

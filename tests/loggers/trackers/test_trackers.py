@@ -155,7 +155,7 @@ class Fragile(TrackerHook):
     ("point", "seen"),
     [
         ("open", ["open"]),
-        ("log", ["open", "log", "close"]),
+        ("log", ["open", *["log"] * 4, "close"]),  # three are tried before it is given up
         ("files", ["open", *["log"] * 5, "files", "close"]),
         ("close", ["open", *["log"] * 5, "files", "close"]),
     ],
