@@ -1,4 +1,4 @@
-"""Each sentence of SECURITY.md on checkpoints and their lists is a test."""
+"""Each sentence of SECURITY.md on checkpoints, their lists and spools is a test."""
 
 from __future__ import annotations
 
@@ -37,6 +37,23 @@ HELD_BY = {
     "Half-written files": (
         "storage/test_manifest.py::test_what_a_kill_in_the_first_save_left_goes_with_the_next_run"
     ),
+    "A damaged line, or an": "loggers/delivery/test_hostile_spools.py::test_any_damage_is_survived",
+    "`lightning-hooks replay": (
+        "loggers/delivery/test_hostile_spools.py::test_a_spool_with_damaged_lines_is_sent_and_kept"
+    ),
+    "It writes files only": (
+        "loggers/delivery/test_hostile_spools.py"
+        "::test_a_stranger_s_spool_writes_no_file_outside_of_its_folder"
+    ),
+    "Only the user can": (
+        "loggers/delivery/test_hostile_spools.py::test_only_the_user_can_read_a_spool"
+    ),
+    "Arguments whose names": (
+        "loggers/delivery/test_hostile_spools.py::test_a_spool_holds_no_credentials"
+    ),
+    "Spools of remote work dirs": (
+        "loggers/delivery/test_hostile_spools.py::test_the_shared_folder_belongs_to_the_user"
+    ),
 }
 """The beginning of each sentence, and the test."""
 
@@ -47,12 +64,13 @@ def sentences(bullet: str) -> list[str]:
     (text,) = re.findall(
         rf"^- \*\*{re.escape(bullet)}(.*?)(?=^- |^#)", page, re.DOTALL | re.MULTILINE
     )
-    return re.split(r"(?<=[.]) (?=[A-Z])", " ".join(text.split()))
+    return re.split(r"(?<=[.]) (?=[A-Z`])", " ".join(text.split()))
 
 
 def test_each_sentence_has_its_test() -> None:
-    found = [*sentences("Checkpoint files.**"), *sentences("`checkpoints.json`**")]
-    found = [one for one in found if not one.startswith(", the list of")]
+    bullets = "Checkpoint files.**", "`checkpoints.json`**", "Spools**"
+    found = [one for bullet in bullets for one in sentences(bullet)]
+    found = [one for one in found if not one.startswith((", the list of", "(`work_dir/spool"))]
     assert len(found) == len(HELD_BY)
     for sentence, (begin, test) in zip(found, HELD_BY.items(), strict=True):
         assert sentence.startswith(begin)
