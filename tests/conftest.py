@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -30,6 +31,9 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # what the tests share says as much of an assertion that fails as they do
 if "support" not in sys.modules:  # make torture has imported it
     pytest.register_assert_rewrite("support")
+
+# what the fork server imports is chosen before a test starts a process
+importlib.import_module("support.forks")
 
 
 @pytest.fixture(autouse=True)

@@ -218,4 +218,4 @@ def test_importing_us_imports_only_us_file_locks_and_the_standard_library() -> N
     )
     printed = run_program(program).split()
     imported = {name.partition(".")[0] for name in printed} - {*sys.stdlib_module_names}
-    assert imported == {"filelock", "lightning_hooks"}
+    assert imported - {"filelock"} == {"lightning_hooks"}  # torch may have imported it

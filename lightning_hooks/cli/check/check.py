@@ -16,8 +16,6 @@ from lightning_hooks.cli.check.report import Finding, HookReport, Report, short
 
 __all__ = ["check"]
 
-PRELOADED = ["lightning_hooks.cli.check.probe", "lightning_hooks.standin.runner"]
-
 
 def check(target: str, seconds: float = 120.0) -> Report:
     """Judge a file, all files below a folder, a config, or a module or package by name.
@@ -55,8 +53,6 @@ def _probe(target: str, skipped: list[str], seconds: float) -> tuple[list[str], 
     """Return the last file that was imported and its level, the result, and all other output."""
     methods = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else None)
-    if "forkserver" in methods:  # further processes of this one start at once
-        context.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder, "out"), Path(folder, "log")
         request = {"target": target, "skipped": skipped, "seconds": seconds, "out": str(out)}

@@ -59,7 +59,8 @@ def unsent_records(folder: str, writer: str) -> dict[str, int]:
         writer: The backend; spools for others are left out.
     """
     found: dict[str, int] = {}
-    if os.path.dirname(os.path.abspath(folder)) == shared_folder():
+    here = os.path.abspath(folder)
+    if shared_folder() in (here, os.path.dirname(here)):
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
         with contextlib.suppress(OSError, ValueError), exclusive(path):  # its run has ended
