@@ -85,7 +85,8 @@ def require(package: str, user: str, extra: str | None = None) -> None:
     Raises:
         ImportError: if it is missing; the message names the extra to install.
     """
-    if importlib.util.find_spec(package) is None:
+    # find_spec raises for a module without a spec, such as one that a test has put there
+    if sys.modules.get(package) is None and importlib.util.find_spec(package) is None:
         raise ImportError(
             f'{user} needs {package}: pip install "lightning_hooks[{extra or package}]"',
             name=package,
