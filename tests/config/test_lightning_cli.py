@@ -219,7 +219,9 @@ INHERITED = {
 
 
 def test_all_hooks_can_be_asked_about() -> None:
-    assert set(HOOKS.module_dict) <= {*HOOK_NAMES}
+    # mmcv's own files register hooks too, where another test has imported them
+    ours = {n for n, c in HOOKS.module_dict.items() if c.__module__.startswith("lightning_hooks.")}
+    assert ours <= {*HOOK_NAMES}
 
 
 @pytest.mark.parametrize(
