@@ -309,7 +309,7 @@ def test_a_batch_processor_runs_the_model(tmp_path: Path) -> None:
         (dict(meta=[]), TypeError, "meta must be a dict"),
         (dict(max_iters=1), ValueError, "Only one of"),
         (dict(work_dir=1), TypeError, "work_dir"),
-        (dict(model=nn.Linear(1, 1)), TypeError, "Linear has no train_step"),
+        (dict(model=nn.Linear(1, 1)), AssertionError, "Linear has no train_step"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], error: Any, message: str, tmp_path: Path) -> None:
@@ -493,3 +493,14 @@ def test_the_values_of_a_validation_stay_until_the_next_epoch(name: str, tmp_pat
     runner.register_hook(later, "LOWEST")
     runner.run(loaders(3, 2), [("train", 1), ("val", 1)])
     assert later.seen == (["loss"], {})
+
+
+def test_a_checkpoint_is_saved_below_a_path_object(tmp_path: Path) -> None:
+    from mmcv.runner import EpochBasedRunner
+
+    runner = EpochBasedRunner(
+        Idle(), work_dir=str(tmp_path), logger=silent_logger(), max_epochs=1, meta={}
+    )
+    runner.save_checkpoint(tmp_path / "below", save_optimizer=False)
+    assert (tmp_path / "below" / "epoch_1.pth").is_file()
+    assert (tmp_path / "below" / "latest.pth").exists()

@@ -63,6 +63,7 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
 
     Raises:
         TypeError: for an argument of the wrong type.
+        AssertionError: for a model without ``train_step``, as in mmcv.
         ValueError: for both ``max_iters`` and ``max_epochs``.
 
     Note:
@@ -270,7 +271,7 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
                 "batch_processor and model.train_step()/model.val_step() cannot be both available."
             )
     elif not callable(getattr(model, "train_step", None)):
-        raise TypeError(f"{type(inner).__name__} has no train_step(data, optimizer)")
+        raise AssertionError(f"{type(inner).__name__} has no train_step(data, optimizer)")
     named = optimizer if isinstance(optimizer, dict) else {"optimizer": optimizer}
     for name, one in named.items():
         if not (isinstance(one, torch.optim.Optimizer) or (one is None and optimizer is None)):

@@ -22,7 +22,7 @@ class RunnerCheckpoints(Runner):
 
     def save_checkpoint(
         self,
-        out_dir: str,
+        out_dir: str | os.PathLike[str],
         filename_tmpl: str | None = None,
         save_optimizer: bool = True,
         meta: dict[str, Any] | None = None,
@@ -41,6 +41,7 @@ class RunnerCheckpoints(Runner):
         if not (meta is None or isinstance(meta, dict)):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
+        out_dir = os.fspath(out_dir)
         filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
         optimizer = self.optimizer if save_optimizer else None
         save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
