@@ -85,8 +85,11 @@ def require(package: str, user: str, extra: str | None = None) -> None:
     Raises:
         ImportError: if it is missing; the message names the extra to install.
     """
-    # find_spec raises for a module without a spec, such as one that a test has put there
-    if sys.modules.get(package) is None and importlib.util.find_spec(package) is None:
+    try:
+        is_missing = importlib.util.find_spec(package) is None
+    except ValueError:  # a module without a spec, which the program has put there itself
+        is_missing = False
+    if is_missing:
         raise ImportError(
             f'{user} needs {package}: pip install "lightning_hooks[{extra or package}]"',
             name=package,

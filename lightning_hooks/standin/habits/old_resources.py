@@ -1,4 +1,4 @@
-"""What old packages use of setuptools' ``pkg_resources``, which release 82 has dropped."""
+"""Provide what old packages use of setuptools' ``pkg_resources``, which release 82 has dropped."""
 
 from __future__ import annotations
 
