@@ -17,6 +17,7 @@ from cases import CASES
 from record_old_code import run
 
 from support.golden import assert_close
+from support.standin import needs_lite
 
 HANDFUL = (
     "mmdet.SetEpochInfoHook",
@@ -65,6 +66,7 @@ def test_the_hook_does_what_it_did(case: str, results: dict[str, Any]) -> None:
     check(case, results)
 
 
+@needs_lite
 def test_a_handful_of_hooks_do_what_they_did() -> None:
     results = run_or_skip("trainer", *HANDFUL)
     assert results.keys() == {*HANDFUL}
