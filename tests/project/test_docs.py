@@ -34,7 +34,12 @@ def test_every_public_class_and_function_has_its_place() -> None:
     assert public - told == gone | {"BaseEMAHook"} & public
 
 
-@pytest.mark.parametrize("page", ["coming/lightning.md", "coming/detectron2.md", "extending.md"])
+RUN = ["coming/lightning.md", "extending.md"] + [
+    f"dialects/{library}.md" for library in ("detectron2", "cvpods", "pet", "pointrix", "mmengine")
+]
+
+
+@pytest.mark.parametrize("page", RUN)
 def test_its_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     quiet = {"logger": False, "enable_model_summary": False, "accelerator": "cpu"}
