@@ -212,7 +212,7 @@ class HookAdapter(JoinsTrainer):
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call detectron2's ``after_backward``."""
         for hosted in self._of_other_dialects():
-            if hosted.in_run:
+            if hosted.in_run and "after_backward" in hosted.known_points:
                 hosted.call("after_backward")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -24,6 +24,9 @@ class Facade:
     attributes, for the dialect's other hooks.
     """
 
+    packages: tuple[str, ...] = ()
+    """The packages of the library, where another name than the dialect's."""
+
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         self._runner = runner
         self._dialect = dialect
@@ -142,7 +145,7 @@ class Facade:
             name = type(hosted.foreign_hook).__name__
             raise ValueError(f"{name} takes part in a run that has not ended; make another object")
         hosted.facade = self
-        hosted.reached = set()
+        hosted.reached, hosted.is_idle = set(), True
 
     def load_states(self) -> None:
         """Restore the hooks from a checkpoint, before any of them is called."""
@@ -170,6 +173,15 @@ class Facade:
 
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Add what a resumed run needs to a checkpoint."""
+
+    def report_idle(self) -> None:
+        """Warn of each hook of which the run has called nothing."""
+        for hosted in self.hosted_hooks():
+            reason = hosted.why_idle()
+            if reason is not None:
+                name = type(hosted.foreign_hook).__name__
+                message = "%s, a hook of %s, was never called: %s"
+                self._runner.logger.warning(message, name, self._dialect.name, reason)
 
     def end(self) -> None:
         """End the run; a second call changes nothing."""

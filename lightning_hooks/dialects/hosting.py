@@ -38,6 +38,8 @@ class Hosted:
         self.facade: Any = None
         self.reached: set[str] = set()
         """The points of ``dialect.on_error`` that were called in this run."""
+        self.is_idle = True
+        """Whether no method of the hook's own was called in this run."""
         self.loaded_state: Any = None
         """The hook's state in a loaded checkpoint, until the run begins."""
         self.loaded_checkpoint: dict[str, Any] | None = None
@@ -103,6 +105,7 @@ class Hosted:
                     for hosted in hooks:
                         hosted.call(name)
                 if point == "after_run":
+                    facade.report_idle()
                     facade.end()
 
     # -- calls -----------------------------------------------------------------------------
@@ -110,6 +113,20 @@ class Hosted:
     def _method(self, name: str) -> Any:
         method = getattr(self.foreign_hook, name, None)
         return method if callable(method) else None
+
+    @property
+    def known_points(self) -> frozenset[str]:
+        """The names of the dialect's points."""
+        return self.dialect.methods
+
+    def why_idle(self) -> str | None:
+        """Return why no point of the hook was called in a fit; None if one was, or need not be."""
+        own = {name for name in self.dialect.methods if self.implements(name)}
+        if not self.is_idle or (own and own <= {*self.dialect.further, *self.dialect.on_error}):
+            return None
+        if own:
+            return f"the run came to none of its points ({', '.join(sorted(own))})"
+        return f"it has none of the points ({', '.join(sorted(self.dialect.methods))})"
 
     def implements(self, name: str) -> bool:
         """Return whether the hook has a method that is not its library's empty one."""
@@ -125,7 +142,7 @@ class Hosted:
         for cls in type(self.foreign_hook).__mro__:
             if name in vars(cls):
                 package = cls.__module__.partition(".")[0]
-                libraries = (self.dialect.name, "lightning_hooks")
+                libraries = (self.dialect.name, "lightning_hooks", *self.dialect.facade.packages)
                 return package in libraries and cls.__name__ == self.dialect.base
         return False
 
@@ -144,6 +161,8 @@ class Hosted:
             self.reached.add(name)
         if method is None or facade is None:
             return
+        if self.is_idle and self.implements(name):
+            self.is_idle = False
         args, named = self.dialect.arguments(facade, name, method)
         try:
             method(*args, *more, **{**named, **kwargs})

@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import lightning as L
@@ -95,7 +95,7 @@ OWN = ("lightning_hooks", "lightning", "mmcv", "mmengine")
 """Packages whose classes are not searched for misspelt points."""
 
 
-def misspelt_points(hook: Any) -> Iterator[tuple[str, str]]:
+def misspelt_points(hook: Any, points: Collection[str] = POINTS) -> Iterator[tuple[str, str]]:
     """Yield each method of a user's hook whose name is nearly that of a point, with that point.
 
     >>> class Late:
@@ -107,7 +107,7 @@ def misspelt_points(hook: Any) -> Iterator[tuple[str, str]]:
     classes = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in OWN]
     found = {name: value for cls in classes for name, value in vars(cls).items()}
     for name, value in found.items():
-        if not isinstance(value, types.FunctionType) or name in POINTS or name.startswith("_"):
+        if not isinstance(value, types.FunctionType) or name in points or name.startswith("_"):
             continue
-        for point in difflib.get_close_matches(name, POINTS, n=1, cutoff=0.9):
+        for point in difflib.get_close_matches(name, points, n=1, cutoff=0.9):
             yield name, point

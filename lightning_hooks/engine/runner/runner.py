@@ -21,7 +21,7 @@ from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
 from lightning_hooks.engine.runner.optimizers import Optimizers
-from lightning_hooks.engine.usage_errors import misspelt_points
+from lightning_hooks.engine.usage_errors import POINTS, misspelt_points
 from lightning_hooks.utils.arguments import check_object
 
 __all__ = ["Runner"]
@@ -271,7 +271,11 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
             names = ", ".join(dict.fromkeys(map(class_name, writers))) or "runner.save_checkpoint()"
             self.logger.info("fast_dev_run: nothing is written by %s", names)
         for hook in self._hook_list:
-            for name, point in () if hasattr(hook, "foreign_hook") else misspelt_points(hook):
+            written, points = (
+                getattr(hook, "foreign_hook", hook),
+                getattr(hook, "known_points", POINTS),
+            )
+            for name, point in misspelt_points(written, points):
                 message = "%s.%s() is called at no point; did you mean %s()?"
                 self.logger.warning(message, class_name(hook), name, point)
 
