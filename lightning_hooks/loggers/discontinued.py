@@ -7,7 +7,7 @@ from typing import Any
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.base import LoggerHook
 
-__all__ = ["PaviLoggerHook", "SegmindLoggerHook"]
+__all__ = ["PaviLoggerHook", "SegmindLoggerHook", "replacement"]
 
 
 class _DiscontinuedLoggerHook(LoggerHook):
@@ -16,10 +16,15 @@ class _DiscontinuedLoggerHook(LoggerHook):
     service: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise RuntimeError(
-            f"{type(self).__name__} logged to {self.service}; use TextLoggerHook, "
-            "TensorboardLoggerHook, WandbLoggerHook or MlflowLoggerHook instead"
-        )
+        raise RuntimeError(replacement(type(self)))
+
+
+def replacement(cls: type[_DiscontinuedLoggerHook]) -> str:
+    """Return the error message for a logger whose service is gone."""
+    return (
+        f"{cls.__name__} logged to {cls.service}; use TextLoggerHook, TensorboardLoggerHook, "
+        "WandbLoggerHook or MlflowLoggerHook instead"
+    )
 
 
 @HOOKS.register_module()

@@ -19,13 +19,13 @@ __all__ = ["PACKAGES", "TABLE", "Source", "names_of"]
 
 OURS = "lightning_hooks"
 STANDIN = "lightning_hooks.standin"
-_LR = "CosineAnnealing CosineRestart Exp Fixed FlatCosineAnnealing Inv LinearAnnealing Poly Step"
+_LR = "CosineAnnealing CosineRestart FlatCosineAnnealing LinearAnnealing Step"
 _LOGGERS = "ClearML Dvclive Mlflow Neptune Tensorboard Wandb"
 _MOMENTUM = "CosineAnnealing LinearAnnealing Step"
 
 
 def _each(names: str, ending: str) -> str:
-    return " ".join([*(f"{name}{ending}" for name in names.split()), ending])
+    return " ".join(f"{name}{ending}" for name in names.split())
 
 
 TABLE: dict[str, dict[str, str]] = {
@@ -43,7 +43,8 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.runner.hooks.iter_timer": {f"{STANDIN}.hooks.iter_timer": "IterTimerHook"},
     "mmcv.runner.hooks.lr_updater": {
-        OURS: _each(_LR, "LrUpdaterHook"),
+        OURS: f"LrUpdaterHook {_each('Exp Fixed Inv Poly', 'LrUpdaterHook')}",
+        f"{STANDIN}.hooks.policies": _each(_LR, "LrUpdaterHook"),
         f"{STANDIN}.hooks.cyclic": "CyclicLrUpdaterHook OneCycleLrUpdaterHook format_param "
         "get_position_from_periods",
         f"{OURS}.schedules.anneal": "annealing_cos annealing_linear",
@@ -51,12 +52,14 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.runner.hooks.memory": {OURS: "EmptyCacheHook"},
     "mmcv.runner.hooks.momentum_updater": {
-        OURS: _each(_MOMENTUM, "MomentumUpdaterHook"),
+        f"{STANDIN}.hooks.policies": "MomentumUpdaterHook "
+        + _each(_MOMENTUM, "MomentumUpdaterHook"),
         f"{STANDIN}.hooks.cyclic": "CyclicMomentumUpdaterHook OneCycleMomentumUpdaterHook",
     },
     "mmcv.runner.hooks.optimizer": {
-        OURS: "OptimizerHook GradientCumulativeOptimizerHook Fp16OptimizerHook "
-        "GradientCumulativeFp16OptimizerHook"
+        OURS: "OptimizerHook Fp16OptimizerHook",
+        f"{STANDIN}.hooks.optimizer": "GradientCumulativeOptimizerHook "
+        "GradientCumulativeFp16OptimizerHook",
     },
     "mmcv.runner.hooks.profiler": {OURS: "ProfilerHook"},
     "mmcv.runner.hooks.sampler_seed": {OURS: "DistSamplerSeedHook"},
@@ -64,13 +67,16 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.runner.hooks.logger.base": {OURS: "LoggerHook"},
     **{
         f"mmcv.runner.hooks.logger.{name.lower()}": {
-            f"{STANDIN}.hooks.trackers": f"{name}LoggerHook"
+            f"{STANDIN}.hooks.loggers.trackers": f"{name}LoggerHook"
         }
         for name in _LOGGERS.split()
     },
-    "mmcv.runner.hooks.logger.pavi": {OURS: "PaviLoggerHook"},
-    "mmcv.runner.hooks.logger.segmind": {OURS: "SegmindLoggerHook"},
-    "mmcv.runner.hooks.logger.text": {f"{STANDIN}.hooks.text_logger": "TextLoggerHook"},
+    **{
+        f"mmcv.runner.hooks.logger.{name.lower()}": {
+            f"{STANDIN}.hooks.loggers.{name.lower()}": f"{name}LoggerHook"
+        }
+        for name in ("Pavi", "Segmind", "Text")
+    },
     "mmcv.runner.base_module": {
         f"{STANDIN}.cnn.base_module": "BaseModule ModuleDict ModuleList Sequential"
     },

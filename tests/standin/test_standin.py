@@ -97,11 +97,11 @@ def test_every_name_of_the_table_leads_somewhere(module: str) -> None:
 
 def test_the_hooks_are_the_native_ones() -> None:
     from mmcv.runner import CheckpointHook, EMAHook, EvalHook, Hook, TextLoggerHook
-    from mmcv.runner.hooks.lr_updater import StepLrUpdaterHook
+    from mmcv.runner.hooks.lr_updater import ExpLrUpdaterHook, StepLrUpdaterHook
 
     assert Hook is lightning_hooks.Hook
-    assert StepLrUpdaterHook is lightning_hooks.StepLrUpdaterHook
-    for exact in (CheckpointHook, EvalHook, TextLoggerHook):
+    assert ExpLrUpdaterHook is lightning_hooks.ExpLrUpdaterHook
+    for exact in (CheckpointHook, EvalHook, StepLrUpdaterHook, TextLoggerHook):
         assert issubclass(exact, getattr(lightning_hooks, exact.__name__))
     assert issubclass(EMAHook, lightning_hooks.Hook)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import lightning as L
@@ -120,8 +121,10 @@ class OptimizerHook(ClippingHook):
         found = parameters_in_graph(loss)
         for name, parameter in runner.model.named_parameters():
             if parameter.requires_grad and parameter not in found:
-                runner.logger.error(
-                    f"{name} with shape {parameter.size()} is not in the computational graph \n"
+                runner.logger.log(  # as mmcv calls it: an old logger may have no error()
+                    level=logging.ERROR,
+                    msg=f"{name} with shape {parameter.size()} is not in the computational graph "
+                    "\n",
                 )
 
     def after_train_iter(self, runner: Any) -> None:

@@ -15,6 +15,8 @@ import lightning_hooks
 from lightning_hooks.hooks.updaters.param_groups import optimizers_of
 from lightning_hooks.hooks.updaters.policies import Cyclic, OneCycle, Policy
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends, one_cycle_ratios
+from lightning_hooks.standin.hooks.arguments import AssertsArguments
+from lightning_hooks.standin.hooks.policies import MomentumUpdaterHook
 
 __all__ = [
     "CyclicLrUpdaterHook",
@@ -28,7 +30,7 @@ __all__ = [
 Anneal = Callable[[float, float, float], float]
 
 
-class _Phases(Policy):
+class _Phases(AssertsArguments, Policy):
     """Base of policies that follow a list of phases, under its attribute name in mmcv."""
 
     phases_as = "lr_phases"
@@ -87,7 +89,9 @@ class CyclicLrUpdaterHook(_CyclicPhases, lightning_hooks.CyclicLrUpdaterHook):
     """The native hook with ``lr_phases``, ``max_iter_per_phase`` and ``anneal_func``."""
 
 
-class CyclicMomentumUpdaterHook(_CyclicPhases, lightning_hooks.CyclicMomentumUpdaterHook):
+class CyclicMomentumUpdaterHook(
+    _CyclicPhases, lightning_hooks.CyclicMomentumUpdaterHook, MomentumUpdaterHook
+):
     """The native hook with ``momentum_phases``, ``max_iter_per_phase`` and ``anneal_func``."""
 
     phases_as = "momentum_phases"
@@ -142,7 +146,9 @@ class OneCycleLrUpdaterHook(_OneCyclePhases, lightning_hooks.OneCycleLrUpdaterHo
         return one_cycle_ratios(self.div_factor, self.final_div_factor, self.three_phase)
 
 
-class OneCycleMomentumUpdaterHook(_OneCyclePhases, lightning_hooks.OneCycleMomentumUpdaterHook):
+class OneCycleMomentumUpdaterHook(
+    _OneCyclePhases, lightning_hooks.OneCycleMomentumUpdaterHook, MomentumUpdaterHook
+):
     """The native hook with ``momentum_phases`` and ``anneal_func``.
 
     A phase is a dict of ``end_iter``, ``start_momentum`` and ``end_momentum``; the latter two name

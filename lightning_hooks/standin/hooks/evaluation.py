@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.hooks.evaluation import dist_eval, eval
+from lightning_hooks.standin.hooks.arguments import AssertsArguments
 from lightning_hooks.standin.hooks.checkpoint import client_and_directory, writes_mmcv_files
 
 __all__ = ["DistEvalHook", "EvalHook"]
 
 
-class EvalHook(eval.EvalHook):
+class EvalHook(AssertsArguments, eval.EvalHook):
     """An EvalHook that saves the best checkpoint with ``runner.save_checkpoint``.
 
     In a Trainer it behaves as :class:`lightning_hooks.EvalHook`, which describes the arguments.

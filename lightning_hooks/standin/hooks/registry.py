@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.engine import registry as native
-from lightning_hooks.standin.hooks import cyclic, trackers
+from lightning_hooks.standin.hooks import cyclic, evaluation, optimizer, policies
 from lightning_hooks.standin.hooks.checkpoint import CheckpointHook
 from lightning_hooks.standin.hooks.ema import EMAHook
 from lightning_hooks.standin.hooks.iter_timer import IterTimerHook
-from lightning_hooks.standin.hooks.text_logger import TextLoggerHook
+from lightning_hooks.standin.hooks.loggers import trackers
+from lightning_hooks.standin.hooks.loggers.pavi import PaviLoggerHook
+from lightning_hooks.standin.hooks.loggers.segmind import SegmindLoggerHook
+from lightning_hooks.standin.hooks.loggers.text import TextLoggerHook
 from lightning_hooks.standin.utils.registry import Registry
 
 __all__ = ["EXACT", "HOOKS"]
 
 EXACT = {
-    **{cls.__name__: cls for cls in (CheckpointHook, EMAHook, IterTimerHook, TextLoggerHook)},
-    **{name: getattr(trackers, name) for name in trackers.__all__},
-    **{name: getattr(cyclic, name) for name in cyclic.__all__},
+    **{cls.__name__: cls for cls in (CheckpointHook, EMAHook, IterTimerHook)},
+    **{cls.__name__: cls for cls in (PaviLoggerHook, SegmindLoggerHook, TextLoggerHook)},
+    **{
+        name: getattr(module, name)
+        for module in (cyclic, evaluation, optimizer, policies, trackers)
+        for name in module.__all__
+    },
 }
 """The mmcv-exact classes by the name of the native class that they replace."""
 

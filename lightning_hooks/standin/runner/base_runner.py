@@ -202,6 +202,12 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
     def _find_optimizer(self) -> Any:
         return self._given_optimizer
 
+    def use_optimizer(self, optimizer: Any) -> None:
+        """Show hooks the optimizer that they step: None, as in mmcv, where none was given."""
+        super().use_optimizer(optimizer)
+        if self._given_optimizer is None:  # not what Lightning has in its place
+            self.optimizer = self._known_optimizer = None
+
     def take_optimizer(self) -> None:
         """Train with the optimizer that a hook has assigned, in later runs too."""
         if self.optimizer is not self._known_optimizer:

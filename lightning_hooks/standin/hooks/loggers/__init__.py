@@ -1,0 +1,1 @@
+"""The loggers of the stand-in, where they differ from the native ones."""
