@@ -1,4 +1,4 @@
-"""``lightning-hooks``: the command line, with ``check``, ``plot``, ``convert`` and others."""
+"""``lightning-hooks``: the command line, with ``check``, ``plot``, ``compare`` and others."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command and its arguments; those of the process by default.
 
     Raises:
-        SystemExit: always; with 1 if ``check`` finds what cannot run, with 2 and one line
-            for wrong input, else with 0.
+        SystemExit: always; with 1 if ``check`` finds what cannot run or ``compare`` a difference,
+            with 2 and one line for wrong input, else with 0.
     """
-    for package in ("jsonargparse", "rich"):
+    for package in ("rich", "shtab"):
         if importlib.util.find_spec(package) is None:
             sys.exit(f'lightning-hooks needs {package}: pip install "lightning_hooks[cli]"')
     from lightning_hooks.cli.app import run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,20 @@ def all_hooks() -> list[dict[str, str]]:
         {
             "name": name,
             "origin": "mmcv" if name in MMCV_HOOKS or name in EVALUATIONS else "beyond mmcv",
-            "what": (inspect.getdoc(cls) or "").partition("\n\n")[0].replace("\n", " "),
+            "what": _plain((inspect.getdoc(cls) or "").partition("\n\n")[0]),
         }
         for name, cls in sorted(classes.items())
     ]
+
+
+def _plain(text: str) -> str:
+    r"""Return a sentence without reStructuredText, on one line.
+
+    >>> _plain("Anneals the rate:\n:func:`~lightning_hooks.schedules.cosine`. Sets ``lr``.")
+    'Anneals the rate: cosine. Sets lr.'
+    """
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", " ".join(text.split()))
+    return text.replace("`", "")
 
 
 def table_of(rows: Sequence[dict[str, str]]) -> Any:
@@ -35,5 +46,5 @@ def table_of(rows: Sequence[dict[str, str]]) -> Any:
 
     table = Table("hook", "of", "what it does")
     for row in rows:
-        table.add_row(row["name"], row["origin"], row["what"].replace("``", ""))
+        table.add_row(row["name"], row["origin"], row["what"])
     return table

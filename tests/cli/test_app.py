@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import lightning_hooks
 from lightning_hooks import HOOKS
 from lightning_hooks.cli import main
 
-for package in ("jsonargparse", "plotext", "rich"):
+for package in ("plotext", "rich", "shtab"):
     pytest.importorskip(package)
 
 CONFIG = """
@@ -44,7 +46,7 @@ def run(*arguments: str) -> int:
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     told = capsys.readouterr().out
-    for command in ("check", "plot", "convert", "hooks", "replay"):
+    for command in ("check", "plot", "compare", "convert", "hooks", "replay"):
         assert command in told
 
 
@@ -104,8 +106,10 @@ def test_hooks_lists_all_with_one_line_each(capsys: pytest.CaptureFixture[str]) 
     rows = json.loads(capsys.readouterr().out)
     assert {row["name"] for row in rows} == {*HOOKS.module_dict, "EvalHook", "DistEvalHook"}
     assert all(row["what"].endswith((".", ":")) for row in rows)
+    assert not any(mark in row["what"] for row in rows for mark in ("`", ":func:", ":class:"))
     assert run("hooks") == 0
-    assert "IterTimerHook" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()  # no terminal: a whole line for each, for grep
+    assert lines == ["\t".join((row["name"], row["origin"], row["what"])) for row in rows]
 
 
 def test_plot_draws_a_picture_and_the_terminal(
@@ -129,3 +133,37 @@ def test_a_config_that_counts_in_iterations_needs_no_lengths(
     assert run("plot", "by_iter.py") == 0
     assert "PolyLrUpdaterHook" in capsys.readouterr().out
     assert Path("schedule.png").exists()
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"lightning-hooks {lightning_hooks.__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_files(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--print-completion", shell) == 0
+    script = capsys.readouterr().out
+    for name in ("check", "compare", "--iters-per-epoch"):
+        assert name.lstrip("-") in script
+
+
+def test_help_needs_neither_torch_nor_lightning() -> None:
+    """It is printed at once: importing either takes seconds."""
+    code = (
+        "import sys\n"
+        "from lightning_hooks.cli.app import parser\n"
+        "parser().format_help()\n"
+        "print(sorted({'torch', 'lightning', 'matplotlib', 'rich'} & {*sys.modules}))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert found.stdout.strip() == b"[]"
+
+
+def test_help_of_a_number_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plot", "--help") == 0
+    assert "<function" not in capsys.readouterr().out
+    assert run("plot", "a.py", "--epochs", "two") == 2
+    assert "--epochs: must be a whole number of at least 1, got 'two'" in capsys.readouterr().err

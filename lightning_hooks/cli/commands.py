@@ -1,0 +1,168 @@
+"""The commands of ``lightning-hooks``: each takes its arguments and returns the exit code.
+
+Each imports what it needs: torch is not imported before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["check", "compare", "convert", "hooks", "plot", "replay"]
+
+NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
+"""Errors of ``replay`` that are no failure of the backend."""
+
+
+def check(given: Namespace) -> int:
+    """Check whether an old project trains here, and show what to write where it does not."""
+    from lightning_hooks.cli.check.check import check
+    from lightning_hooks.cli.check.report import show
+
+    report = check(given.target, given.seconds)
+    if given.json:
+        print(json.dumps(report.as_dict(), indent=2))
+    else:
+        show(report, _console())
+    return int(report.cannot_run)
+
+
+def plot(given: Namespace) -> int:
+    """Draw the schedules of a config, or what runs have logged."""
+    width = min(_console().width, 100)
+    is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
+    if all(is_run):
+        from lightning_hooks.cli.run_curves import draw_runs, runs_in_terminal
+
+        runs = _runs(given.target)
+        drawn = draw_runs(runs, given.out or "curves.png", given.keys)
+        print(runs_in_terminal(runs, width, given.keys))
+    elif any(is_run) or len(given.target) > 1:
+        raise ValueError(f"plot draws one config, or runs, got {' '.join(given.target)}")
+    else:
+        from lightning_hooks.cli.plot import curves_of, in_terminal
+        from lightning_hooks.schedules import plot
+
+        with _project():
+            curves = curves_of(given.target[0], given.epochs, given.iters_per_epoch)
+        drawn = plot(curves.hooks, given.out or "schedule.png", **curves.run)
+        print(in_terminal(curves, width))
+    print(f"drawn in {drawn}")
+    return 0
+
+
+def compare(given: Namespace) -> int:
+    """Compare what two runs have logged; the exit code is 1 if it differs, as diff's."""
+    from lightning_hooks.cli.compare import compare, table_of
+
+    runs = _runs([given.first, given.second])
+    result = compare(*runs)
+    if given.json:
+        print(json.dumps(result.as_dict(), indent=2))
+    else:
+        _console().print(table_of(result, [run.name for run in runs]))
+        print(f"first difference: {result.parting}" if result.parting else "all values equal")
+    return int(result.parting is not None)
+
+
+def _runs(paths: Sequence[str]) -> list[Any]:
+    """Read the logs of runs; lines that are damaged are counted."""
+    from lightning_hooks.cli.run_log import read_run
+
+    runs = [read_run(path) for path in paths]
+    for one in runs:
+        if one.damaged:
+            print(f"{one.path}: {one.damaged} damaged lines are left out", file=sys.stderr)
+    return runs
+
+
+def convert(given: Namespace) -> int:
+    """Print the Python for the hooks of a config."""
+    from lightning_hooks.cli.convert import convert
+    from lightning_hooks.config.full_config import hooks_from_config
+
+    with _project():
+        print(convert(hooks_from_config(given.config)))
+    return 0
+
+
+def hooks(given: Namespace) -> int:
+    """List all hooks, with a one-line description of each."""
+    from lightning_hooks.cli.list_hooks import all_hooks, table_of
+
+    rows, console = all_hooks(), _console()
+    if given.json:
+        print(json.dumps(rows, indent=2))
+    elif console.is_terminal:
+        console.print(table_of(rows))
+    else:  # for grep and the like: a line for each, of any length
+        for row in rows:
+            print(f"{row['name']}\t{row['origin']}\t{row['what']}")
+    return 0
+
+
+def replay(given: Namespace) -> int:
+    """Send undelivered records, or all records to another backend."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from lightning_hooks.loggers.replay import WRITERS
+
+    backends = [name for name in WRITERS if name != "lightning"]  # which needs a logger
+    if given.to not in (None, *backends):
+        raise ValueError(f"--to must be one of {', '.join(backends)}, got {given.to!r}")
+    names = ("uri", "experiment", "log_dir")
+    arguments: dict[str, Any] = {
+        name: getattr(given, name) for name in names if getattr(given, name) is not None
+    }
+    if given.project is not None:
+        arguments["init"] = {"project": given.project}
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("sending", total=None)
+
+        def on_sent(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        options = {"to": given.to, "on_sent": on_sent, "within": given.within, **arguments}
+        counts = [_try_to_replay(path, options) for path in given.paths]
+    print(f"{sum(count or 0 for count in counts)} records sent")
+    return int(None in counts)
+
+
+def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
+    """Send the records of a file; return None if the backend failed, most often for being down."""
+    from lightning_hooks.loggers.replay import replay
+
+    try:
+        return replay(path, **options)
+    except NOT_OF_A_BACKEND:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        print(f"lightning-hooks: {path} stays as it is: {reason}", file=sys.stderr)
+        return None
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+@contextlib.contextmanager
+def _project() -> Iterator[None]:
+    """Let a config import the modules of the project in the current directory, and mmcv."""
+    from lightning_hooks import standin
+
+    sys.path.insert(0, "")
+    try:
+        with standin.installed():
+            yield
+    finally:
+        sys.path.remove("")
