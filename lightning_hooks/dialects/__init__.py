@@ -39,6 +39,8 @@ training raises. mmengine's ``before_run`` and ``after_run`` also enclose a test
 outside of a fit. In a run that is counted in iterations, mmengine's epoch points are called once,
 around the whole run; the points of validation are as above.
 
+``cvpods_master`` is cvpods as on its main branch: see :mod:`lightning_hooks.dialects.cvpods`.
+
 A hook's ``state_dict()`` is saved in every checkpoint of Lightning. A resumed run passes it to
 ``load_state_dict()`` of the hook with the same class and position.
 """
@@ -48,7 +50,11 @@ from lightning_hooks.dialects.detect import detect
 from lightning_hooks.dialects.dialect import DIALECTS, Dialect
 from lightning_hooks.dialects.hosting import Hosted, foreign, host_as
 
-DIALECTS.update({m.DIALECT.name: m.DIALECT for m in (mmengine, detectron2, cvpods, pet, pointrix)})
+_ALL = (
+    *(mmengine.DIALECT, detectron2.DIALECT, cvpods.DIALECT, cvpods.MASTER),
+    *(pet.DIALECT, pointrix.DIALECT),
+)
+DIALECTS.update({dialect.name: dialect for dialect in _ALL})
 
 __all__ = [
     "DIALECTS",

@@ -93,7 +93,7 @@ get_event_storage = EventStorage.innermost
 
 class _Facade(TrainerFacade):
     storage_class = EventStorage
-    library = "detectron2.utils.events"
+    packages = ("detectron2",)
 
 
 DIALECT = step_dialect("detectron2", _Facade, further=("after_backward",))

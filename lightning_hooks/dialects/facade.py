@@ -174,7 +174,7 @@ class Facade:
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Add what a resumed run needs to a checkpoint."""
 
-    def report_idle(self) -> None:
+    def report(self) -> None:
         """Warn of each hook of which the run has called nothing."""
         for hosted in self.hosted_hooks():
             reason = hosted.why_idle()

@@ -105,7 +105,7 @@ class Hosted:
                     for hosted in hooks:
                         hosted.call(name)
                 if point == "after_run":
-                    facade.report_idle()
+                    facade.report()
                     facade.end()
 
     # -- calls -----------------------------------------------------------------------------

@@ -78,7 +78,8 @@ def test_what_cannot_be_told_is_refused_with_what_it_may_be() -> None:
         pass
 
     with pytest.raises(
-        ValueError, match=r"\(before_step\): it may be detectron2, cvpods, pet; write"
+        ValueError,
+        match=r"\(before_step\): it may be detectron2, cvpods, cvpods_master, pet; write",
     ):
         detect(Steps())
     with pytest.raises(ValueError, match="it may be mmengine, pointrix; write"):

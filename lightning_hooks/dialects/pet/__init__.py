@@ -66,6 +66,7 @@ get_event_storage = EventStorage.innermost
 
 class _Facade(StepFacade):
     storage_class = EventStorage
+    packages = ("pet",)
     first_iter = 1
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:

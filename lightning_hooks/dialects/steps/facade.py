@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import weakref
 from typing import Any
@@ -12,8 +11,9 @@ import torch
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.hosting import Hosted
-from lightning_hooks.dialects.steps.rank_means import RankMeans
 from lightning_hooks.dialects.steps.storage import EventStorage
+from lightning_hooks.dialects.steps.storage.library import STACK, storage_modules
+from lightning_hooks.dialects.steps.storage.rank_means import RankMeans
 from lightning_hooks.engine.lightning_api import logged_values
 
 __all__ = ["StepFacade", "TrainerFacade", "step_dialect"]
@@ -48,7 +48,8 @@ class StepFacade(Facade):
         self.start_epoch = runner.epoch
         self.inner_iter = 0
         self.step_outputs: dict[str, Any] = {}
-        self.storage = self.storage_class(self.start_iter + self.first_iter)
+        self._library = storage_modules(self.packages, self._hooks_and_writers())
+        self.storage = self.new_storage(self.start_iter + self.first_iter)
         self._seen: dict[str, torch.Tensor] = {}
         self._rank_means = RankMeans(self.device)
         self._batch_ended: float | None = None
@@ -82,10 +83,20 @@ class StepFacade(Facade):
 
     # -- events ----------------------------------------------------------------------------
 
+    def _hooks_and_writers(self) -> list[Any]:
+        hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
+        return hooks + [one for hook in hooks for one in getattr(hook, "_writers", None) or ()]
+
+    def new_storage(self, start_iter: int) -> EventStorage:
+        """Make the storage of the run."""
+        return self.storage_class(start_iter)
+
     def begin(self) -> None:
-        """Attach the hooks, and enter the storage."""
+        """Attach the hooks, and enter the storage, also in the library if it is loaded."""
         super().begin()
         self.storage.__enter__()
+        for module in self._library:
+            vars(module)[STACK].append(self.storage)
 
     def enter_point(self, point: str) -> None:
         """Make the storage the innermost one, for writers."""
@@ -105,7 +116,10 @@ class StepFacade(Facade):
         self.inner_iter += 1
         self.step_outputs = outputs
         if "loss" in outputs:
-            self.step_outputs = {**outputs, "loss_for_backward": outputs["loss"]}
+            loss = outputs["loss"]
+            if self._runner.hooks_step:
+                loss = loss.clone()  # hooks divide it in place; what is logged stays
+            self.step_outputs = {**outputs, "loss_for_backward": loss}
         self.storage.feed(self._new_scalars(outputs))
 
     def after_call(self, point: str) -> None:
@@ -135,6 +149,9 @@ class StepFacade(Facade):
         """Leave the storage."""
         if not self.ended:
             self.storage.__exit__()
+        for module in self._library:
+            stack = vars(module)[STACK]
+            stack[:] = [storage for storage in stack if storage is not self.storage]
         super().end()
 
     def fail(self) -> None:
@@ -148,28 +165,10 @@ class StepFacade(Facade):
 class TrainerFacade(StepFacade):
     """The trainer that hooks of detectron2 and cvpods have as ``self.trainer``."""
 
-    library: str = ""
-    """The library's module of storages: if it is loaded, the library's hooks read its stack."""
-
-    def begin(self) -> None:
-        """Push the storage on the library's own stack too, if the library is loaded."""
-        super().begin()
-        self._library_stack().append(self.storage)
-
     def attach(self, hosted: Hosted) -> None:
         """Set the hook's ``trainer``, to a weak reference as in its library."""
         super().attach(hosted)
         hosted.foreign_hook.trainer = weakref.proxy(self)
-
-    def end(self) -> None:
-        """Remove the storage from the library's stack."""
-        stack = self._library_stack()
-        stack[:] = [storage for storage in stack if storage is not self.storage]
-        super().end()
-
-    def _library_stack(self) -> list[Any]:
-        stack = getattr(sys.modules.get(self.library), "_CURRENT_STORAGE_STACK", None)
-        return stack if isinstance(stack, list) else []
 
 
 def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect:

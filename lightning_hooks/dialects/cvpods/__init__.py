@@ -10,9 +10,17 @@ The loop, with the points of a hook (they take no argument; ``self.trainer`` is 
     iter += 1
     hook.after_train()  # also when something above has raised
 
-Values follow cvpods where it differs from detectron2: ``EventStorage.latest()`` and
-``latest_with_smoothing_hint()`` give a value by name, without its iteration; ``PeriodicWriter``
-also writes after the first iteration.
+Values follow cvpods where it differs from detectron2: ``PeriodicWriter`` also writes after the
+first iteration, and a storage is that of one of two generations.
+
+=====================================  ====================  ===================================
+generation                             dialect               ``EventStorage.latest()`` gives
+=====================================  ====================  ===================================
+cvpack2, cvpods of 2021 (as in YOLOF)  ``"cvpods"``          a value by name
+cvpods since then (its main branch)    ``"cvpods_master"``   a value and its iteration by name
+=====================================  ====================  ===================================
+
+Where the library itself is loaded, or a copy of it with the hooks, ``"cvpods"`` is as that one is.
 """
 
 from __future__ import annotations
@@ -20,18 +28,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, storage, timer
+from lightning_hooks.dialects.cvpods.facade import EventStorage as EventStorage
+from lightning_hooks.dialects.cvpods.facade import MasterEventStorage as MasterEventStorage
+from lightning_hooks.dialects.cvpods.facade import MasterRunnerFacade, RunnerFacade
+from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, timer, writers
 from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
-from lightning_hooks.dialects.steps.facade import TrainerFacade, step_dialect
+from lightning_hooks.dialects.steps.facade import step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
-from lightning_hooks.dialects.steps.writers import SnapshotJSONWriter as JSONWriter
 from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
 from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
+    "MASTER",
     "AutogradProfiler",
     "CallbackHook",
     "Checkpointer",
@@ -44,6 +55,7 @@ __all__ = [
     "IterationTimer",
     "JSONWriter",
     "LRScheduler",
+    "MasterEventStorage",
     "OptimizationHook",
     "PeriodicCheckpointer",
     "PeriodicWriter",
@@ -64,19 +76,29 @@ class HookBase(base.HookBase):
     hook_dialect = "cvpods"
 
 
-class EventStorage(storage.EventStorage):
-    """The scalars, images and histograms of a run."""
-
-
 get_event_storage = EventStorage.innermost
 
-
-class _Facade(TrainerFacade):
-    storage_class = EventStorage
-    library = "cvpods.utils.dump.events"
+DIALECT = step_dialect("cvpods", RunnerFacade, owners=("OptimizationHook",))
+MASTER = step_dialect("cvpods_master", MasterRunnerFacade, owners=("OptimizationHook",))
 
 
-DIALECT = step_dialect("cvpods", _Facade, owners=("OptimizationHook",))
+class JSONWriter(writers.SnapshotJSONWriter):
+    """Appends to a file: in each write, every scalar as one JSON object.
+
+    In ``"cvpods_master"`` the new scalars, one object for each iteration that has some, as in
+    :class:`~lightning_hooks.dialects.steps.writers.JSONWriter`.
+
+    Args:
+        json_file: Path of the file; it is opened by the first write.
+        window_size: Number of values whose median is written for a scalar with a smoothing hint.
+    """
+
+    def write(self) -> None:
+        """Append the scalars."""
+        if isinstance(self.storage(), MasterEventStorage):
+            writers.JSONWriter.write(self)
+        else:
+            super().write()
 
 
 class IterationTimer(timer.IterationTimer, HookBase):

@@ -1,0 +1,39 @@
+"""The stacks of storages that a loaded library keeps: its own hooks and writers read them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+__all__ = ["STACK", "gives_iterations", "storage_modules"]
+
+STACK = "_CURRENT_STORAGE_STACK"
+"""The name of the stack in the modules of detectron2, cvpods, Pet, and copies of theirs."""
+
+
+def storage_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:
+    """Return the loaded modules that have a stack of storages.
+
+    Args:
+        packages: Names of the library's packages.
+        objects: Hooks and writers; the packages of their classes are searched too, since projects
+            have copies of the library.
+    """
+    classes = {base for one in objects for base in type(one).__mro__}
+    roots = {*packages, *(cls.__module__.partition(".")[0] for cls in classes)}
+    modules = {
+        id(stack): module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in roots - {"builtins", "lightning_hooks"}
+        and isinstance(stack := vars(module).get(STACK), list)
+    }
+    return list(modules.values())
+
+
+def gives_iterations(module: ModuleType) -> bool:
+    """Return whether ``latest()`` of a module's EventStorage gives values with their iterations."""
+    storage = vars(module)["EventStorage"](0)
+    storage.put_scalar("value", 0.0)
+    return isinstance(storage.latest()["value"], tuple)

@@ -1,0 +1,88 @@
+"""Storage and writers as on cvpods' main branch: the storage gives values with iterations."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import numpy as np
+
+_CURRENT_STORAGE_STACK = []
+
+
+def get_event_storage():
+    assert len(_CURRENT_STORAGE_STACK), "no storage"
+    return _CURRENT_STORAGE_STACK[-1]
+
+
+class EventStorage:
+    """Scalars by name, with the iterations of their last values."""
+
+    def __init__(self, start_iter=0):
+        self._iter, self._history, self._hints = start_iter, {}, {}
+
+    def put_scalar(self, name, value, smoothing_hint=True):
+        self._history.setdefault(name, []).append((float(value), self._iter))
+        self._hints[name] = smoothing_hint
+
+    @property
+    def iter(self):
+        return self._iter
+
+    def latest(self):
+        return {name: values[-1] for name, values in self._history.items()}
+
+    def latest_with_smoothing_hint(self, window_size=20):
+        return {name: self._smoothed(name, window_size) for name in self._history}
+
+    def _smoothed(self, name, window_size):
+        value, when = self._history[name][-1]
+        values = [value for value, _ in self._history[name]]
+        return (float(np.median(values[-window_size:])) if self._hints[name] else value), when
+
+    def __enter__(self):
+        _CURRENT_STORAGE_STACK.append(self)
+        return self
+
+    def __exit__(self, *error):
+        _CURRENT_STORAGE_STACK.pop()
+
+
+class JSONWriter:
+    """The library's: one row for each iteration that is new."""
+
+    def __init__(self, json_file, window_size=20):
+        self._file = open(json_file, "a")  # noqa: SIM115
+        self._window_size, self._last_write = window_size, -1
+
+    def write(self):
+        latest = get_event_storage().latest_with_smoothing_hint(self._window_size)
+        rows = defaultdict(dict)
+        for name, (value, when) in latest.items():
+            if when > self._last_write:
+                rows[when][name] = value
+        self._last_write = max([self._last_write, *rows])
+        for when, row in rows.items():
+            self._file.write(json.dumps({**row, "iteration": when}, sort_keys=True) + "\n")
+
+    def close(self):
+        self._file.close()
+
+
+class TensorboardXWriter:
+    """The library's."""
+
+    def __init__(self, log_dir, window_size=20):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer, self._window_size, self._last_write = SummaryWriter(log_dir), window_size, -1
+
+    def write(self):
+        latest = get_event_storage().latest_with_smoothing_hint(self._window_size)
+        new = {name: one for name, one in latest.items() if one[1] > self._last_write}
+        for name, (value, when) in new.items():
+            self._writer.add_scalar(name, value, when)
+        self._last_write = max([self._last_write, *(when for _, when in new.values())])
+
+    def close(self):
+        self._writer.close()
