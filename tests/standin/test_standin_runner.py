@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed import HashStore
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import lightning_hooks
 from lightning_hooks import HookAdapter
@@ -504,3 +504,23 @@ def test_a_checkpoint_is_saved_below_a_path_object(tmp_path: Path) -> None:
     runner.save_checkpoint(tmp_path / "below", save_optimizer=False)
     assert (tmp_path / "below" / "epoch_1.pth").is_file()
     assert (tmp_path / "below" / "latest.pth").exists()
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_a_score_of_exactly_0_is_never_the_best(by_epoch: bool, tmp_path: Path) -> None:
+    from mmcv.runner import EvalHook
+
+    scores = iter([0.0, -2.0, 0.0])
+
+    class Scored(TensorDataset):
+        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
+            return {"acc": next(scores)}
+
+    runner = make("EpochBasedRunner" if by_epoch else "IterBasedRunner", 3, tmp_path, meta={})
+    loader = DataLoader(Scored(torch.zeros(1, 1)))
+    hook = EvalHook(loader, by_epoch=by_epoch, save_best="acc", test_fn=lambda model, data: [])
+    runner.register_hook(hook)
+    runner.run(loaders(1), [("train", 1)])
+    unit = "epoch" if by_epoch else "iter"
+    assert [path.name for path in tmp_path.glob("best_*")] == [f"best_acc_{unit}_2.pth"]
+    assert runner.meta["hook_msgs"]["best_score"] == -2.0

@@ -185,8 +185,12 @@ class EvalHook(TimedEvaluation):
             with contextlib.suppress(TypeError):  # an iterable data set may have no length
                 runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
         key_score = self.evaluate(runner, self.latest_results)
-        if self.save_best and key_score is not None:
+        if self.save_best and self._is_score(runner, key_score):
             self._save_ckpt(runner, key_score)
+
+    def _is_score(self, runner: Any, key_score: Any) -> bool:
+        """Whether ``evaluate`` returned a score, and no None for want of one."""
+        return key_score is not None
 
     def _test(self, runner: Any) -> Any:
         """Return the results of ``test_fn``, or the scores of a metric or of the Trainer."""

@@ -16,7 +16,7 @@ class EvalHook(AssertsArguments, eval.EvalHook):
 
     In a Trainer it behaves as :class:`lightning_hooks.EvalHook`, which describes the arguments.
     Under the stand-in's runners an evaluation leaves the model in evaluation mode and changes the
-    random state, as in mmcv.
+    random state, and a score of exactly 0 is never the best, as in mmcv.
 
     Source: mmcv's ``EvalHook``, reproduced.
     """
@@ -44,6 +44,9 @@ class EvalHook(AssertsArguments, eval.EvalHook):
     def _report_start(self, runner: Any) -> None:
         if not writes_mmcv_files(runner):  # under mmcv's, loggers report it with the rest
             super()._report_start(runner)
+
+    def _is_score(self, runner: Any, key_score: Any) -> bool:
+        return bool(key_score) if writes_mmcv_files(runner) else key_score is not None
 
     def _save_ckpt(self, runner: Any, key_score: Any) -> None:
         """Save a checkpoint if its score is the best so far."""
