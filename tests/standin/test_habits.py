@@ -20,7 +20,15 @@ import mmcv
 
 assert (np.int, np.float, np.bool8, np.float_) == (int, float, np.bool_, np.float64)
 assert np.int is int
-assert np.product([2, 3]) == 6 and np.Inf == np.inf == -np.NINF
+assert np.product([2, 3]) == 6 and np.Inf == np.inf == -np.NINF and np.isnan(np.NAN)
+assert {np.float32, np.longdouble} < {*np.sctypes["float"]} and np.uint8 in np.sctypes["uint"]
+assert np.find_common_type([np.float32], [np.float64, complex]) == np.complex128
+assert np.find_common_type([np.float32, "i2"], [np.float64]) == np.float32
+assert np.find_common_type([], []) is None
+assert [np.obj2sctype(x) for x in ("f4", np.zeros(1), 3)] == [np.float32, np.float64, None]
+assert np.asfarray([1], "i4").dtype == float and np.asscalar(np.array([2])) == 2
+assert np.msort([[3, 1], [2, 4]]).tolist() == [[2, 1], [3, 4]] and np.math.pi > 3
+assert np.safe_eval("[1]") == [1]
 assert np.in1d([[1, 2]], [2]).tolist() == [False, True]
 assert issubclass(list, Sequence) and collections.Mapping is container_abcs.Mapping
 assert inspect.getargspec(lambda a, *b: 0).args == ["a"]
@@ -75,8 +83,10 @@ def test_an_old_script_finds_what_was_dropped_and_a_line_names_each(tmp_path: Pa
     ]
     for start in (
         "numpy.int is no longer there: int takes its place",
+        "numpy.NAN is no longer there: nan takes its place",
+        "numpy.sctypes is no longer there: one of lightning_hooks takes its place",
         "collections.Sequence is no longer there",
-        "inspect.getargspec is no longer there",
+        "inspect.getargspec is no longer there: one of lightning_hooks takes its place",
         "torch._six is no longer there: a module with",
         "old.pth holds more than weights: it is read as before torch 2.6",
     ):

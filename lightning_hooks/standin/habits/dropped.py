@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -14,38 +13,12 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.standin.habits import old_resources
+import numpy
+
+from lightning_hooks.standin.habits import old_numpy, old_resources
 from lightning_hooks.standin.utils.notice import notice
 
 __all__ = ["offer_modules", "offer_names"]
-
-_NUMPY = (
-    "int=builtins.int float=builtins.float complex=builtins.complex object=builtins.object "
-    "str=builtins.str unicode=builtins.str bool=builtins.bool long=builtins.int "
-    "bool8=bool_ int0=intp uint0=uintp float_=float64 complex_=complex128 cfloat=complex128 "
-    "singlecomplex=complex64 longcomplex=clongdouble longfloat=longdouble string_=bytes_ "
-    "unicode_=str_ object0=object_ str0=str_ bytes0=bytes_ void0=void Inf=inf Infinity=inf "
-    "infty=inf PINF=inf NaN=nan product=prod cumproduct=cumprod sometrue=any alltrue=all "
-    "round_=round row_stack=vstack trapz=trapezoid"
-)
-"""Names of numpy 1 and those of today."""
-
-
-def _numpy() -> dict[str, Any]:
-    import numpy
-
-    found = {
-        "NINF": -numpy.inf,
-        "asfarray": lambda a, dtype="float64": numpy.asarray(a, dtype),
-        "in1d": lambda a, b, **options: numpy.isin(numpy.ravel(a), b, **options),
-    }
-    for entry in _NUMPY.split():
-        old, _, new = entry.partition("=")
-        builtin = new.startswith("builtins.")
-        home = importlib.import_module("builtins") if builtin else numpy
-        found[old] = getattr(home, new.removeprefix("builtins."), None)
-    return found
-
 
 _ArgSpec = collections.namedtuple("_ArgSpec", "args varargs keywords defaults")
 
@@ -58,7 +31,7 @@ def _getargspec(function: Callable[..., Any]) -> Any:
 def offer_names() -> None:
     """Give numpy, ``collections`` and ``inspect`` their dropped names."""
     abstract = {name: getattr(collections.abc, name) for name in collections.abc.__all__}
-    _offer(importlib.import_module("numpy"), _numpy())
+    _offer(numpy, old_numpy.dropped_names())
     _offer(collections, abstract)
     _offer(inspect, {"getargspec": _getargspec})
 
@@ -72,8 +45,7 @@ def _offer(module: Any, dropped: Mapping[str, Any]) -> None:
     def lookup(name: str) -> Any:
         found = dropped.get(name)
         if found is not None:
-            today = getattr(found, "__name__", found)
-            notice(f"{module.__name__}.{name} is no longer there: {today} takes its place")
+            notice(f"{module.__name__}.{name} is no longer there: {_named(found)} takes its place")
             return found
         if before is not None:
             return before(name)
@@ -81,6 +53,15 @@ def _offer(module: Any, dropped: Mapping[str, Any]) -> None:
 
     lookup.has_dropped_names = True  # type: ignore[attr-defined]
     module.__getattr__ = lookup
+
+
+def _named(found: Any) -> str:
+    """Return the name of what takes a place, in a line of log."""
+    if isinstance(found, float):
+        return repr(found)
+    name = getattr(found, "__name__", None)
+    ours = name is None or str(getattr(found, "__module__", "")).startswith("lightning_hooks")
+    return "one of lightning_hooks" if ours else str(name)
 
 
 _MODULES: dict[str, Mapping[str, Any]] = {
