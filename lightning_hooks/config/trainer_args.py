@@ -152,7 +152,7 @@ def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:
     Raises:
         ValueError: if Lightning's loop cannot follow it.
     """
-    if workflow is None or workflow == []:
+    if workflow is None or (isinstance(workflow, list) and not workflow):  # numpy compares items
         return {}
     steps = workflow if isinstance(workflow, (list, tuple)) else [None]
     pairs = [tuple(step) if isinstance(step, (list, tuple)) else () for step in steps]

@@ -7,8 +7,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lightning_hooks import HOOKS, HookAdapter, get_priority, hooks_from_config
@@ -51,6 +52,7 @@ def configs(draw: Any) -> tuple[dict[str, Any], str]:
 
 
 @tries(400, data_file=True)
+@example(({**GOOD, "workflow": np.int64(2)}, "workflow"))  # which numpy compares item by item
 @given(configs())
 def test_a_config_is_refused_by_the_name_of_its_item_or_makes_an_adapter(drawn: Any) -> None:
     config, key = drawn
