@@ -6,6 +6,8 @@ import inspect
 import re
 from typing import Any
 
+from docutils import nodes
+from latex2mathml.converter import convert
 from lightning.pytorch.callbacks import Callback
 
 import lightning_hooks
@@ -34,7 +36,9 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 default_role = "code"
 
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
+html_math_renderer = "mathml"
 suppress_warnings = ["myst.xref_missing"]
 
 # pictures are drawn when the pages are built, so that they show what the code does
@@ -42,6 +46,13 @@ plot_html_show_source_link = False
 plot_html_show_formats = False
 plot_formats = [("png", 120)]
 plot_include_source = False
+
+
+def formula(self: Any, node: Any) -> None:
+    """Write a formula as MathML, which browsers draw without a script."""
+    display = "block" if isinstance(node, nodes.math_block) else "inline"
+    self.body.append(convert(node.astext(), display=display))
+    raise nodes.SkipNode
 
 
 def signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, None] | None:
@@ -61,5 +72,6 @@ def from_the_root(app: Any, path: Any, page: str, content: list[str]) -> None:
 
 def setup(app: Any) -> None:
     """Connect them."""
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-signature", signature)
     app.connect("include-read", from_the_root)

@@ -32,9 +32,9 @@ __all__ = ["TextLoggerHook"]
 
 @HOOKS.register_module()
 class TextLoggerHook(LoggerHook):
-    r"""Prints a line for each log and appends it to ``{work_dir}/{timestamp}.log``.
+    """Prints a line for each log and appends it to ``{work_dir}/{timestamp}.log``.
 
-    ``Epoch [4][100/1000]\tlr: 1.000e-01, eta: 0:10:00, time: 0.250, data_time: 0.010, loss: ...``
+    ``Epoch [4][100/1000]  lr: 1.000e-01, eta: 0:10:00, time: 0.250, data_time: 0.010, loss: ...``
 
     The same values as JSON are appended to ``{timestamp}.log.json``. A run that is resumed from a
     checkpoint continues both files: lines written after the checkpoint are removed, so that in the

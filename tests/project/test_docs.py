@@ -24,6 +24,12 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     run_python(*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html")
     assert (tmp_path / "html" / "index.html").exists()
     assert list((tmp_path / "html" / "_images").glob("learning_rate*.png"))
+    built = {page: page.read_text(encoding="utf-8") for page in (tmp_path / "html").rglob("*.html")}
+    assert sum(text.count("<math") for text in built.values()) > 9
+    for page, text in built.items():
+        if "_modules" not in page.parts:
+            shown = re.sub(r"<(pre|script|style|svg)\b.*?</\1>", "", text, flags=re.DOTALL)
+            assert re.findall(r"\$\$|:\w+:`|\\t|\\frac|\\mathrm", shown) == [], page
 
 
 def test_every_public_class_and_function_has_its_place() -> None:
