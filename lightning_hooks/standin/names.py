@@ -86,10 +86,11 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}.runner.builders": "RUNNER_BUILDERS build_runner_constructor",
     },
     "mmcv.runner.checkpoint": {
-        f"{STANDIN}.runner.checkpoint": "CheckpointLoader get_state_dict load_checkpoint "
-        "load_state_dict save_checkpoint weights_to_cpu _load_checkpoint "
-        "_load_checkpoint_with_prefix load_from_http=_load_http load_from_local=_load_local "
-        "load_from_torchvision=_load_torchvision",
+        f"{STANDIN}.runner.checkpoint": "get_state_dict load_checkpoint load_state_dict "
+        "save_checkpoint weights_to_cpu _load_checkpoint _load_checkpoint_with_prefix",
+        f"{STANDIN}.fileio.checkpoint_loader": "CheckpointLoader load_from_ceph load_from_http "
+        "load_from_local load_from_torchvision",
+        f"{STANDIN}.fileio.pavi": "load_from_pavi",
         f"{STANDIN}.fileio.io": "load_file=load",
     },
     "mmcv.runner.default_constructor": {f"{STANDIN}.runner.builders": "DefaultRunnerConstructor"},

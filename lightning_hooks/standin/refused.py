@@ -38,9 +38,8 @@ _REFUSED = (
     (
         "mmcv.model_zoo mmcv.runner.checkpoint.get_deprecated_model_names "
         "mmcv.runner.checkpoint.get_external_models mmcv.runner.checkpoint.get_mmcls_models "
-        "mmcv.runner.checkpoint.get_torchvision_models mmcv.runner.checkpoint.load_from_ceph "
-        "mmcv.runner.checkpoint.load_from_mmcls mmcv.runner.checkpoint.load_from_openmmlab "
-        "mmcv.runner.checkpoint.load_from_pavi",
+        "mmcv.runner.checkpoint.get_torchvision_models mmcv.runner.checkpoint.load_from_mmcls "
+        "mmcv.runner.checkpoint.load_from_openmmlab",
         "the stand-in does not resolve names of OpenMMLab's model zoo: give load_checkpoint a "
         "path, an https:// or an s3:// address",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import sys
 import types
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from support.standin import Idle, make
 
 
 class Client:
@@ -168,3 +173,73 @@ def test_options_with_brackets_that_do_not_match_are_refused() -> None:
     assert parser.parse_args(["--options", "a=none", "b=None"]).options == {"a": "none", "b": None}
     with pytest.raises(AssertionError, match="brackets do not match"):
         parser.parse_args(["--options", "a=[(a,b), [1,2], false"])
+
+
+@pytest.mark.usefixtures("petrel")
+def test_checkpoints_are_written_to_petrel_and_loaded_from_it(tmp_path: Path) -> None:
+    from mmcv import FileClient
+    from mmcv.runner import load_checkpoint, save_checkpoint
+
+    client = FileClient("petrel")
+    model, copied = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    save_checkpoint(model, "s3://b/one.pth", meta={"epoch": 3})
+    assert load_checkpoint(copied, "s3://b/one.pth")["meta"]["epoch"] == 3
+    assert torch.equal(copied.weight, model.weight)
+    save_checkpoint(model, "b/two.pth", file_client_args={"backend": "petrel"})
+    assert client.isfile("b/two.pth")
+    assert not Path("b").exists()
+
+
+@pytest.mark.usefixtures("petrel")
+def test_hooks_keep_their_files_in_petrel(tmp_path: Path) -> None:
+    from mmcv import FileClient
+    from mmcv.runner import CheckpointHook, EvalHook
+
+    class Scores(torch.utils.data.Dataset[int]):
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: int) -> int:
+            return index
+
+        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
+            return {"acc": -runner.epoch}
+
+    runner = make("EpochBasedRunner", 3, tmp_path / "run", Called(), meta={})
+    runner.register_hook(CheckpointHook(interval=1, out_dir="s3://b/out", max_keep_ckpts=2))
+    loader = DataLoader(Scores())
+    runner.register_hook(EvalHook(loader, save_best="acc", out_dir="s3://b/best"), "LOW")
+    runner.run([loader], [("train", 1)])
+    client = FileClient("petrel")
+    assert [*client.list_dir_or_file("s3://b/out/run")] == ["epoch_2.pth", "epoch_3.pth"]
+    assert [*client.list_dir_or_file("s3://b/best/run")] == ["best_acc_epoch_1.pth"]
+    assert runner.meta["hook_msgs"]["last_ckpt"] == "s3://b/out/run/epoch_3.pth"
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == []
+
+
+class Called(Idle):
+    """An Idle model that can be called, for evaluations."""
+
+    def forward(self, data: Any, return_loss: bool = False) -> list[Any]:
+        return [data]
+
+
+def test_ceph_reads_a_checkpoint_where_petrel_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmcv.fileio import FileClient
+    from mmcv.runner import _load_checkpoint
+
+    asked = []
+
+    class Ceph:
+        def Get(self, path: str) -> bytes:  # noqa: N802
+            asked.append(path)
+            buffer = io.BytesIO()
+            torch.save({"a": 1}, buffer)
+            return buffer.getvalue()
+
+    monkeypatch.setattr(FileClient, "_instances", {})
+    monkeypatch.setitem(sys.modules, "petrel_client", None)
+    monkeypatch.setitem(sys.modules, "petrel_client.client", None)
+    monkeypatch.setitem(sys.modules, "ceph", types.SimpleNamespace(S3Client=Ceph))
+    assert _load_checkpoint("cluster:s3://b/a.pth") == {"a": 1}
+    assert asked == ["cluster:s3://b/a.pth"]

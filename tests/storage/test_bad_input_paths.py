@@ -27,7 +27,7 @@ from lightning_hooks import (
     WandbLoggerHook,
     newest_valid,
 )
-from lightning_hooks.standin.runner.checkpoint import CheckpointLoader
+from lightning_hooks.standin.fileio.checkpoint_loader import CheckpointLoader
 from lightning_hooks.storage import manifest
 from support.training import TinyModule, make_loader, make_trainer
 

@@ -81,6 +81,10 @@ class BestCheckpoints(BestRules, BestFields, CheckpointWriter):
         self.best_ckpt_path = messages.get(f"best_ckpt{self._suffix(runner, self.key_indicator)}")
         self._require_distinct_keys(runner)
         self._warn_of_lightnings_best(runner.trainer.callbacks)
+        self._open_directory(runner)
+
+    def _open_directory(self, runner: Any) -> None:
+        """Check the directory of the files, and make it if it is one of their own."""
         directory = self._prepare_directory(runner, make=bool(self.out_dir))
         if self.out_dir:
             runner.logger.info("The best checkpoint will be saved to %s", directory)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from lightning_hooks.standin.fileio.base_backend import BaseStorageBackend, check_suffix
+from lightning_hooks.standin.fileio.base_backend import (
+    BaseStorageBackend,
+    FileBackend,
+    check_suffix,
+)
 
 __all__ = ["CephBackend", "LmdbBackend", "MemcachedBackend", "PetrelBackend"]
 
@@ -61,7 +62,7 @@ class CephBackend(_MappedBackend):
         return memoryview(self._client.Get(self._map_path(filepath)))
 
 
-class PetrelBackend(_MappedBackend):
+class PetrelBackend(_MappedBackend, FileBackend):
     """Petrel, through ``petrel_client``.
 
     Args:
@@ -98,17 +99,9 @@ class PetrelBackend(_MappedBackend):
         """Return a file's bytes."""
         return memoryview(self._client.Get(self._path(filepath)))
 
-    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
-        """Return a file's text."""
-        return str(self.get(filepath), encoding)
-
     def put(self, obj: bytes, filepath: Any) -> None:
         """Write a file."""
         self._client.put(self._path(filepath), obj)
-
-    def put_text(self, obj: str, filepath: Any, encoding: str = "utf-8") -> None:
-        """Write a text."""
-        self.put(obj.encode(encoding), filepath)
 
     def remove(self, filepath: Any) -> None:
         """Delete a file."""
@@ -135,9 +128,7 @@ class PetrelBackend(_MappedBackend):
         """Yield the path of a local copy of a file, deleted after the block."""
         if not self.isfile(filepath):
             raise AssertionError(f"there is no file {filepath}")
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, os.path.basename(self._path(filepath)))
-            Path(path).write_bytes(self.get(filepath))
+        with super().get_local_path(filepath) as path:
             yield path
 
     def list_dir_or_file(

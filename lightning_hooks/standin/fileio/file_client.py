@@ -7,9 +7,7 @@ import functools
 import importlib.util
 import inspect
 import io
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +18,11 @@ from lightning_hooks.standin.fileio.backends import (
     MemcachedBackend,
     PetrelBackend,
 )
-from lightning_hooks.standin.fileio.base_backend import BaseStorageBackend, check_suffix
+from lightning_hooks.standin.fileio.base_backend import (
+    BaseStorageBackend,
+    FileBackend,
+    check_suffix,
+)
 from lightning_hooks.standin.fileio.path import is_filepath, scandir
 from lightning_hooks.storage import files
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -29,10 +31,11 @@ __all__ = ["BaseStorageBackend", "FileClient", "FsspecBackend", "HardDiskBackend
 
 
 def _is_importable(name: str) -> bool:
-    return name in sys.modules or importlib.util.find_spec(name) is not None
+    known = sys.modules.get(name)  # perhaps without a spec, which find_spec() refuses
+    return known is not None or importlib.util.find_spec(name) is not None
 
 
-class FsspecBackend(BaseStorageBackend):
+class FsspecBackend(FileBackend):
     """Any storage that fsspec supports, by the protocol in the path."""
 
     def _call(self, method: str, filepath: Any, **kwargs: Any) -> Any:
@@ -46,17 +49,9 @@ class FsspecBackend(BaseStorageBackend):
         """Return a file's bytes."""
         return bytes(self._call("cat_file", filepath))
 
-    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
-        """Return a file's text."""
-        return self.get(filepath).decode(encoding)
-
     def put(self, obj: bytes, filepath: Any) -> None:
         """Write a file atomically."""
         files.write_bytes(str(filepath), obj)
-
-    def put_text(self, obj: str, filepath: Any, encoding: str = "utf-8") -> None:
-        """Write a text."""
-        self.put(obj.encode(encoding), filepath)
 
     def remove(self, filepath: Any) -> None:
         """Delete a file."""
@@ -77,14 +72,6 @@ class FsspecBackend(BaseStorageBackend):
     def join_path(self, filepath: Any, *filepaths: Any) -> str:
         """Join the parts of a path."""
         return files.join(str(filepath), *map(str, filepaths))
-
-    @contextlib.contextmanager
-    def get_local_path(self, filepath: Any) -> Iterator[str]:
-        """Yield the path of a local copy of a file, deleted after the block."""
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, os.path.basename(str(filepath)))
-            Path(path).write_bytes(self.get(filepath))
-            yield path
 
     def list_dir_or_file(
         self,
@@ -211,6 +198,11 @@ class FileClient:
     def allow_symlink(self) -> bool:
         """Whether the storage has symbolic links."""
         return bool(self.client.allow_symlink)
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether it writes as fsspec does: not through a client library, nor a user's class."""
+        return getattr(type(self.client), "put", None) is FsspecBackend.put
 
     @staticmethod
     def parse_uri_prefix(uri: str | Path) -> str | None:

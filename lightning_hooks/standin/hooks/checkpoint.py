@@ -118,6 +118,11 @@ class CheckpointHook(native.CheckpointHook):
         if self.file_client is None:
             super().on_train_end(trainer, pl_module)
 
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Clean up in a Trainer."""
+        if self.file_client is None:
+            super().on_fit_end(trainer, pl_module)
+
     def _save(self, runner: Any, when: str) -> None:
         runner.logger.info(f"Saving checkpoint at {when}")
         if self.sync_buffer:

@@ -34,6 +34,10 @@ class EvalHook(AssertsArguments, eval.EvalHook):
                 runner.logger.info(f"The best checkpoint will be saved to {where}")
         super().before_run(runner)
 
+    def _open_directory(self, runner: Any) -> None:
+        if not writes_mmcv_files(runner):  # there the storage has been opened before
+            super()._open_directory(runner)
+
     def _evaluate(self, runner: Any) -> None:
         if not writes_mmcv_files(runner):
             super()._evaluate(runner)

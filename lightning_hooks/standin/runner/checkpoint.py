@@ -2,110 +2,32 @@
 
 from __future__ import annotations
 
-import functools
+import io
 import logging
-import os
 import re
 import time
-import urllib.parse
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
 
 from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT
+from lightning_hooks.standin.fileio import pavi
+from lightning_hooks.standin.fileio.checkpoint_loader import CheckpointLoader
+from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
-from lightning_hooks.standin.utils.logging import print_log
-from lightning_hooks.storage import files, torch_files
-from lightning_hooks.storage.file_names import as_name
+from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.plain_types import plain, plain_groups
 
 __all__ = [
-    "CheckpointLoader",
     "get_state_dict",
     "load_checkpoint",
     "load_state_dict",
     "save_checkpoint",
     "weights_to_cpu",
 ]
-
-
-class CheckpointLoader:
-    """Load a checkpoint with the loader registered for the prefix of its path.
-
-    A path without a registered prefix is a file, local or on a file system of fsspec.
-    ``http://`` files are downloaded to the cache of ``torch.hub``, ``torchvision://`` gets weights
-    from torchvision. Code in a file is never executed.
-    """
-
-    _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
-
-    @classmethod
-    def register_scheme(
-        cls, prefixes: str | list[str] | tuple[str, ...], loader: Any = None, force: bool = False
-    ) -> Any:
-        """Register ``loader(filename, map_location)``, as a decorator or by ``loader=``."""
-        if loader is None:
-            return functools.partial(cls.register_scheme, prefixes, force=force)
-        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
-            if prefix in cls._schemes and not force:
-                raise KeyError(f"{prefix} is already registered as a prefix; force=True replaces")
-            cls._schemes[prefix] = loader
-        return loader
-
-    @classmethod
-    def load_checkpoint(
-        cls, filename: str, map_location: Any = None, logger: logging.Logger | None = None
-    ) -> Any:
-        """Return the content of a checkpoint."""
-        fitting = [p for p in cls._schemes if filename.startswith(p)]
-        loader = cls._schemes[max(fitting, key=len)] if fitting else _load_local
-        kind = loader.__name__.removeprefix("load_from_").removeprefix("_load_")
-        print_log(f"load checkpoint from {kind} path: {filename}", logger)
-        return loader(filename, map_location)
-
-
-def _load_local(filename: str, map_location: Any = None) -> Any:
-    filename = os.path.expanduser(filename)
-    if files.is_local(filename) and not os.path.isfile(filename):
-        raise FileNotFoundError(f"{filename} can not be found.")
-    return torch_files.load_torch(filename, map_location)
-
-
-def _load_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
-    """Download a file and load it safely: torch's own function would execute its code."""
-    folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
-    name = os.path.basename(urllib.parse.urlparse(filename).path)
-    path = os.path.join(folder, as_name(name))
-    if not os.path.exists(path):
-        os.makedirs(folder, exist_ok=True)
-        torch.hub.download_url_to_file(filename, path, progress=False)
-    return torch_files.load_torch(path, map_location)
-
-
-def _load_torchvision(filename: str, map_location: Any = None) -> Any:
-    from torchvision.models import get_model_weights  # type: ignore[import-not-found]
-
-    name = filename.partition("://")[2].partition(".")[0]
-    weights = next(iter(get_model_weights(name)))
-    return weights.get_state_dict(weights_only=True)
-
-
-def _load_open_mmlab(filename: str, map_location: Any = None) -> Any:
-    raise ValueError(
-        f"{filename}: the stand-in does not resolve names of OpenMMLab's model zoo; give the "
-        "file's path or its https:// address"
-    )
-
-
-CheckpointLoader.register_scheme(("http://", "https://"), _load_http)
-CheckpointLoader.register_scheme(("modelzoo://", "torchvision://"), _load_torchvision)
-CheckpointLoader.register_scheme(
-    ("open-mmlab://", "openmmlab://", "mmcls://", "pavi://"), _load_open_mmlab
-)
 
 
 _load_checkpoint = CheckpointLoader.load_checkpoint
@@ -225,7 +147,18 @@ def get_state_dict(
     found: dict[str, Any] = inner.state_dict(
         destination=destination, prefix=prefix, keep_vars=keep_vars
     )
+    wrapped = [prefix + name for name, one in inner.named_modules() if is_module_wrapper(one)]
+    for name in reversed(wrapped):  # the innermost first
+        for keys in (found, getattr(found, "_metadata", {})):
+            _rename(keys, f"{name}.module", name)
     return found
+
+
+def _rename(keys: dict[str, Any], old: str, new: str) -> None:
+    """Rename a part of a model in a dict's keys, in place and in order."""
+    for key, value in list(keys.items()):
+        del keys[key]
+        keys[new + key.removeprefix(old) if f"{key}.".startswith(f"{old}.") else key] = value
 
 
 def save_checkpoint(
@@ -235,14 +168,14 @@ def save_checkpoint(
     meta: dict[str, Any] | None = None,
     file_client_args: dict[str, Any] | None = None,
 ) -> None:
-    """Write ``{meta, state_dict, optimizer}`` to a file, atomically.
+    """Write ``{meta, state_dict, optimizer}`` to a file, atomically, or to a storage.
 
     Args:
         model: The model, in a wrapper or not.
-        filename: The path, local or of fsspec.
+        filename: The path, local, of fsspec or of a storage of mmcv's.
         optimizer: An optimizer, or a dict of them.
         meta: Metadata; the version and the time are added.
-        file_client_args: Ignored: the path determines the storage.
+        file_client_args: The storage; by default determined by the path.
     """
     if not (meta is None or isinstance(meta, dict)):
         raise TypeError(f"meta must be a dict or None, got {type(meta)}")
@@ -257,4 +190,15 @@ def save_checkpoint(
         }
     elif optimizer is not None:
         checkpoint["optimizer"] = plain_groups(optimizer.state_dict())
-    torch_files.save_torch(checkpoint, filename)
+    if filename.startswith(pavi.PREFIX):
+        if file_client_args is not None:
+            raise ValueError(f"{pavi.PREFIX} takes no file_client_args, got {file_client_args}")
+        pavi.save_to_pavi(checkpoint, filename)
+        return
+    client = FileClient.infer_client(file_client_args, filename)
+    if client.writes_files:
+        torch_files.save_torch(checkpoint, filename)
+        return
+    buffer = io.BytesIO()
+    torch.save(checkpoint, buffer)
+    client.put(buffer.getvalue(), filename)

@@ -1,0 +1,143 @@
+"""``CheckpointLoader``: load a checkpoint from the place that its path's prefix names."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import re
+import tempfile
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from lightning_hooks.standin.fileio.file_client import FileClient
+from lightning_hooks.standin.fileio.pavi import load_from_pavi
+from lightning_hooks.standin.utils.logging import print_log
+from lightning_hooks.storage import files, torch_files
+from lightning_hooks.storage.file_names import as_name
+
+__all__ = [
+    "CheckpointLoader",
+    "load_from_ceph",
+    "load_from_http",
+    "load_from_local",
+    "load_from_torchvision",
+]
+
+
+class CheckpointLoader:
+    r"""Load a checkpoint with the loader registered for the prefix of its path.
+
+    A prefix is a regular expression. A path without one that is registered is a file, local or on
+    a file system of fsspec. ``http://`` files are downloaded to the cache of ``torch.hub``,
+    ``torchvision://`` gets weights from torchvision, ``s3://`` asks Petrel's or Ceph's client where
+    it is installed. Code in a file is never executed.
+    """
+
+    _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
+
+    @classmethod
+    def register_scheme(
+        cls, prefixes: str | list[str] | tuple[str, ...], loader: Any = None, force: bool = False
+    ) -> Any:
+        """Register ``loader(filename, map_location)``, as a decorator or by ``loader=``."""
+        if loader is None:
+            return functools.partial(cls.register_scheme, prefixes, force=force)
+        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
+            if prefix in cls._schemes and not force:
+                raise KeyError(f"{prefix} is already registered as a prefix; force=True replaces")
+            cls._schemes[prefix] = loader
+        return loader
+
+    @classmethod
+    def _get_checkpoint_loader(cls, path: str) -> Callable[..., Any]:
+        """Return the loader for a path: of the prefixes that fit, the last in the alphabet's."""
+        return cls._schemes[max(p for p in cls._schemes if re.match(p, path))]
+
+    @classmethod
+    def load_checkpoint(
+        cls, filename: str, map_location: Any = None, logger: logging.Logger | None = None
+    ) -> Any:
+        """Return the content of a checkpoint."""
+        loader = cls._get_checkpoint_loader(filename)
+        kind = loader.__name__.removeprefix("load_from_")
+        print_log(f"load checkpoint from {kind} path: {filename}", logger)
+        return loader(filename, map_location)
+
+
+def load_from_local(filename: str, map_location: Any = None) -> Any:
+    """Load a file, local or on a file system of fsspec."""
+    filename = os.path.expanduser(filename)
+    if files.is_local(filename) and not os.path.isfile(filename):
+        raise FileNotFoundError(f"{filename} can not be found.")
+    return torch_files.load_torch(filename, map_location)
+
+
+def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
+    """Download a file and load it safely: torch's own function would execute its code."""
+    folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
+    name = os.path.basename(urllib.parse.urlparse(filename).path)
+    path = os.path.join(folder, as_name(name))
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        torch.hub.download_url_to_file(filename, path, progress=False)
+    return torch_files.load_torch(path, map_location)
+
+
+def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
+    """Load the weights of a model of torchvision's."""
+    from torchvision.models import get_model_weights  # type: ignore[import-not-found]
+
+    name = filename.partition("://")[2].partition(".")[0]
+    weights = next(iter(get_model_weights(name)))
+    return weights.get_state_dict(weights_only=True)
+
+
+def load_from_ceph(filename: str, map_location: Any = None, backend: str = "petrel") -> Any:
+    """Load a file with Petrel's or Ceph's client; with fsspec where neither is installed."""
+    if backend not in ("ceph", "petrel"):
+        raise ValueError(f'backend must be "ceph" or "petrel", got {backend!r}')
+    for name in (backend, "petrel", "ceph"):
+        with contextlib.suppress(ImportError):
+            client = FileClient(backend=name)
+            break
+    else:
+        return load_from_local(filename[filename.index("s3://") :], map_location)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "checkpoint.pth")
+        Path(path).write_bytes(client.get(filename))
+        return torch_files.load_torch(path, map_location)
+
+
+def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
+    """Refuse a name of OpenMMLab's model zoo.
+
+    Raises:
+        ValueError: always, with what to give instead.
+    """
+    raise ValueError(
+        f"{filename}: the stand-in does not resolve names of OpenMMLab's model zoo; give the "
+        "file's path or its https:// address"
+    )
+
+
+def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
+    """Refuse a name of OpenMMLab's model zoo, as :func:`load_from_openmmlab`."""
+    return load_from_openmmlab(filename, map_location)
+
+
+for _prefixes, _loader in (
+    ("", load_from_local),
+    (("http://", "https://"), load_from_http),
+    (("modelzoo://", "torchvision://"), load_from_torchvision),
+    (r"(\S+:)?s3://", load_from_ceph),
+    (("open-mmlab://", "openmmlab://"), load_from_openmmlab),
+    ("mmcls://", load_from_mmcls),
+    ("pavi://", load_from_pavi),
+):
+    CheckpointLoader.register_scheme(_prefixes, _loader)
