@@ -12,13 +12,14 @@ signature accepts; the constructor gets everything else. Iterations count from 1
     hook.after_train(storage=storage)  # also when something above has raised
 
 ``epoch`` counts from 1 too; ``max_epoch`` and ``max_epochs`` are the same, under the names of older
-and newer loops. ``EventStorage.latest()`` gives a value by name, without its iteration.
-:class:`~lightning_hooks.dialects.pet.test_hook.TestHook` times a test.
+and newer loops. In a run that is counted in iterations (``HookAdapter(by_epoch=False)``), as in
+Pet's detection loop, ``after_step`` gets the storage alone. ``EventStorage.latest()`` gives a value
+by name, without its iteration. :class:`~lightning_hooks.dialects.pet.test_hook.TestHook` times a
+test.
 """
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
@@ -29,14 +30,19 @@ from lightning_hooks.dialects.pet.hooks import PeriodicWriter as PeriodicWriter
 from lightning_hooks.dialects.pet.hooks import PreciseBN as PreciseBN
 from lightning_hooks.dialects.pet.hooks import TrainHook as TrainHook
 from lightning_hooks.dialects.pet.test_hook import TestHook as TestHook
+from lightning_hooks.dialects.pet.tools import Timer as Timer
+from lightning_hooks.dialects.pet.tools import get_bn_modules as get_bn_modules
+from lightning_hooks.dialects.pet.tools import logging_rank as logging_rank
+from lightning_hooks.dialects.pet.tools import update_bn_stats as update_bn_stats
+from lightning_hooks.dialects.pet.writers import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.pet.writers import EventWriter as EventWriter
+from lightning_hooks.dialects.pet.writers import JSONWriter as JSONWriter
+from lightning_hooks.dialects.pet.writers import TensorboardXWriter as TensorboardXWriter
+from lightning_hooks.dialects.pet.writers import VisdomWriter as VisdomWriter
+from lightning_hooks.dialects.pet.writers import accepted_keywords
 from lightning_hooks.dialects.steps import storage
 from lightning_hooks.dialects.steps.facade import StepFacade, step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
-from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
-from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
-from lightning_hooks.dialects.steps.writers import SnapshotJSONWriter as JSONWriter
-from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
-from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
@@ -51,9 +57,13 @@ __all__ = [
     "PreciseBN",
     "TensorboardXWriter",
     "TestHook",
+    "Timer",
     "TrainHook",
     "VisdomWriter",
+    "get_bn_modules",
     "get_event_storage",
+    "logging_rank",
+    "update_bn_stats",
 ]
 
 
@@ -79,22 +89,14 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
     if point == "before_train" or not isinstance(facade, _Facade):
         return (), {}
     values: dict[str, Any] = {"storage": facade.storage}
-    if point == "after_step":
+    if point == "after_step" and facade.counts_epochs:
         epochs = facade.max_epoch
         values |= {"epoch": facade.epoch + 1, "max_epoch": epochs, "max_epochs": epochs}
     key = id(getattr(method, "__self__", method)), point
     if key not in facade.accepted:
-        facade.accepted[key] = _accepted_keywords(method)
+        facade.accepted[key] = accepted_keywords(method)
     names = facade.accepted[key]
     return (), values if names is None else {k: v for k, v in values.items() if k in names}
-
-
-def _accepted_keywords(method: Any) -> set[str] | None:
-    """Return the keywords that a method accepts; None: all."""
-    parameters = inspect.signature(method).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None
-    return {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
 
 
 DIALECT = step_dialect("pet", _Facade, arguments=_arguments, base="TrainHook")

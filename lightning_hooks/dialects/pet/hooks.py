@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
+from lightning_hooks.dialects.pet.tools import is_first_rank
+from lightning_hooks.dialects.pet.writers import accepted_keywords
 from lightning_hooks.dialects.steps.base import is_due
 from lightning_hooks.dialects.steps.hooks import check_writers
 from lightning_hooks.dialects.steps.lr import reported_group
@@ -39,35 +41,33 @@ class TrainHook(HostedOnly):
         """After each iteration; ``storage.iter`` is its number, from 1."""
 
 
-def _is_first_rank() -> bool:
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return not distributed or torch.distributed.get_rank() == 0
-
-
 class PeriodicWriter(TrainHook):
     """Calls writers every ``display_iter`` iterations and after the last one; closes them.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them.
+        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them. ``write`` gets
+            ``epoch`` and ``max_epoch`` if it accepts them, and the run is counted in epochs.
         max_iter: Number of the last iteration.
         display_iter: Number of iterations between two writes.
     """
 
     def __init__(self, writers: Sequence[Any], max_iter: int, display_iter: int = 20) -> None:
         self._writers = check_writers(writers)
+        self._accepted = [accepted_keywords(writer.write) for writer in self._writers]
         check_int("max_iter", max_iter, 1)
         check_int("display_iter", display_iter, 1)
         self._max_iter, self._display_iter = max_iter, display_iter
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
         """Write if the iteration is due."""
-        if is_due(storage.iter - 1, self._display_iter, self._max_iter) and _is_first_rank():
-            for writer in self._writers:
-                writer.write()
+        if is_due(storage.iter - 1, self._display_iter, self._max_iter) and is_first_rank():
+            epochs = {name: kwargs[name] for name in ("epoch", "max_epoch") if name in kwargs}
+            for writer, names in zip(self._writers, self._accepted, strict=True):
+                writer.write(**{k: v for k, v in epochs.items() if names is None or k in names})
 
     def after_train(self, **kwargs: Any) -> None:
         """Close the writers."""
-        for writer in self._writers if _is_first_rank() else ():
+        for writer in self._writers if is_first_rank() else ():
             writer.close()
 
 

@@ -1,0 +1,181 @@
+"""What Pet's hooks are written with, and its loop, without Lightning: the tests train with both.
+
+Load it as ``pet.lib`` (:func:`support.as_library.load_as`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import torch
+
+_CURRENT_STORAGE_STACK = []
+
+
+def get_event_storage():
+    assert len(_CURRENT_STORAGE_STACK), "no storage"
+    return _CURRENT_STORAGE_STACK[-1]
+
+
+class EventStorage:
+    """Scalars by name."""
+
+    def __init__(self, start_iter=0):
+        self.iter, self._history, self._hints = start_iter, {}, {}
+
+    def put_scalar(self, name, value, smoothing_hint=True):
+        self._history.setdefault(name, []).append(float(value))
+        self._hints[name] = smoothing_hint
+
+    def put_scalars(self, smoothing_hint=True, **values):
+        for name, value in values.items():
+            self.put_scalar(name, value, smoothing_hint)
+
+    def latest(self):
+        return {name: values[-1] for name, values in self._history.items()}
+
+    def latest_with_smoothing_hint(self, window_size=20):
+        medians = {name: float(np.median(v[-window_size:])) for name, v in self._history.items()}
+        return {
+            name: medians[name] if self._hints[name] else v for name, v in self.latest().items()
+        }
+
+    def step(self):
+        self.iter += 1
+
+    def __enter__(self):
+        _CURRENT_STORAGE_STACK.append(self)
+        return self
+
+    def __exit__(self, *error):
+        _CURRENT_STORAGE_STACK.pop()
+
+
+class EventWriter:
+    """The base of writers."""
+
+    def write(self, **kwargs):
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+class JSONWriter(EventWriter):
+    """The library's: each write is one row of everything."""
+
+    def __init__(self, json_file, window_size=20):
+        self._file = open(json_file, "a")  # noqa: SIM115
+        self._window_size = window_size
+
+    def write(self, **kwargs):
+        storage = get_event_storage()
+        row = {"iteration": storage.iter}
+        row.update(storage.latest_with_smoothing_hint(self._window_size))
+        self._file.write(json.dumps(row, sort_keys=True) + "\n")
+
+    def close(self):
+        self._file.close()
+
+
+class TrainHook:
+    """The base of hooks."""
+
+    def before_train(self, *args, **kwargs):
+        pass
+
+    def after_train(self, *args, **kwargs):
+        pass
+
+    def before_step(self, *args, **kwargs):
+        pass
+
+    def after_step(self, *args, **kwargs):
+        pass
+
+
+class Timer:
+    """Both of Pet's timers."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        self.start = time.perf_counter()
+        self.paused = None
+        self.total_time = self.calls = self.pauses = 0
+
+    def tic(self):
+        self.start = time.perf_counter()
+
+    def toc(self, average=True):
+        self.diff = time.perf_counter() - self.start
+        self.total_time += self.diff
+        self.calls += 1
+        self.average_time = self.total_time / self.calls
+        return self.average_time if average else self.diff
+
+    def pause(self):
+        self.paused = time.perf_counter()
+
+    def resume(self):
+        self.pauses += time.perf_counter() - self.paused
+        self.paused = None
+
+    def seconds(self):
+        return (self.paused or time.perf_counter()) - self.start - self.pauses
+
+
+def logging_rank(*parts, distributed=True, local_rank=0):
+    print(*parts, sep="")
+
+
+def get_bn_modules(model):
+    norms = torch.nn.modules.batchnorm._BatchNorm
+    return [m for m in model.modules() if m.training and isinstance(m, norms)]
+
+
+@torch.no_grad()
+def update_bn_stats(model, data_loader, num_iters=200):
+    layers = get_bn_modules(model)
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = 1.0  # the running statistics are those of the batch
+    means = [torch.zeros_like(layer.running_mean) for layer in layers]
+    squares = [torch.zeros_like(layer.running_var) for layer in layers]
+    for done, inputs in zip(range(num_iters), data_loader, strict=False):
+        model(inputs)
+        for index, layer in enumerate(layers):
+            means[index] += (layer.running_mean - means[index]) / (done + 1)
+            square = layer.running_var + layer.running_mean**2
+            squares[index] += (square - squares[index]) / (done + 1)
+    for index, layer in enumerate(layers):
+        layer.running_mean = means[index]
+        layer.running_var = squares[index] - means[index] ** 2
+        layer.momentum = momenta[index]
+
+
+def train(model, loader, optimizer, hooks, epochs, per_epoch, by_epoch):
+    """Train: one of Pet's loops by epochs, or the one of its detectors, by iterations."""
+    max_iter = epochs * per_epoch
+    for hook in hooks:
+        hook.before_train()
+    with EventStorage(1) as storage:
+        for iteration, batch in zip(range(1, max_iter + 1), loader, strict=True):
+            storage.iter = iteration
+            for hook in hooks:
+                hook.before_step(storage=storage)
+            optimizer.zero_grad()
+            loss = model.loss(batch)
+            loss.backward()
+            optimizer.step()
+            storage.put_scalar("total_loss", loss.item())
+            epoch = (iteration - 1) // per_epoch + 1
+            more = {"epoch": epoch, "max_epoch": epochs} if by_epoch else {}
+            for hook in hooks:
+                hook.after_step(storage=storage, **more)
+        storage.step()
+        for hook in hooks:
+            hook.after_train(storage=storage)
