@@ -63,8 +63,9 @@ def run_length(
 
 def _limit(runner: Mapping[str, Any], name: str, old_name: str, old: int | None) -> int | None:
     limit: int | None = runner.get(name, old)
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
-        raise TypeError(f"{name} must be an int, got {limit!r}")
+    for key, value in ((name, limit), (old_name, old)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise TypeError(f"{key} must be an int, got {value!r}")
     if old is not None and limit != old:
         raise ValueError(f"{name}={limit} of the runner and {old_name}={old} contradict each other")
     return limit

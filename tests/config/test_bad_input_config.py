@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def configs(draw: Any) -> tuple[dict[str, Any], str]:
 
 @tries(400, data_file=True)
 @example(({**GOOD, "workflow": np.int64(2)}, "workflow"))  # which numpy compares item by item
+@example(({**GOOD, "total_epochs": torch.zeros(2)}, "total_epochs"))
 @given(configs())
 def test_a_config_is_refused_by_the_name_of_its_item_or_makes_an_adapter(drawn: Any) -> None:
     config, key = drawn
