@@ -144,6 +144,13 @@ CASES = {
         "runner.register_hook(A(runner, ...)) in another hook's before_run",
         "note",
     ),
+    "service": (
+        f"{HOOK}class A(PaviLoggerHook): ...",
+        2,
+        "PaviLoggerHook calls pavi, which is not installed",
+        "another logger",
+        "part",
+    ),
     "misspelt": (
         f"{HOOK}class A(Hook):\n    def after_train_itr(self, runner): ...",
         3,

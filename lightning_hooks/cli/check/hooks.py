@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning_hooks.cli.check.absent import is_installed
 from lightning_hooks.cli.check.report import TORCH, Finding, HookReport, short
 from lightning_hooks.cli.check.source import Name, read
 from lightning_hooks.dialects import DIALECTS, detect
@@ -24,7 +25,8 @@ RUNNERS = {"runner", "trainer", "trainner"}
 """Names that hooks give the runner."""
 PLAIN = {"Hook", "HookBase", *(dialect.base for dialect in DIALECTS.values())}
 """Bases with points that do nothing."""
-DISCONTINUED = {"PaviLoggerHook", "SegmindLoggerHook"}
+SERVICES_GONE = {"PaviLoggerHook": "pavi", "SegmindLoggerHook": "segmind"}
+"""Loggers and the modules that they call, which few machines still have."""
 MODULE_HOOK_METHODS = {"hook", "hook_type", "hook_func"}
 """Methods of hooks that torch calls, in mmpose and mmaction."""
 EVERY_POINT = MMCV.union(*(dialect.methods for dialect in DIALECTS.values()))
@@ -108,8 +110,10 @@ class Hooks:
         if not EVERY_POINT & {*dir(cls)}:
             what = "has neither a hook as its base nor a point, so it is never called"
             yield 0, what, f"class {name}(Hook), with the points that it needs", "part"
-        for base in sorted(bases & DISCONTINUED):
-            yield 0, f"{base}'s service is gone", "another logger as its base", "part"
+        for base, module in SERVICES_GONE.items():
+            if base in bases and not is_installed(module):
+                what = f"{base} calls {module}, which is not installed and no longer offered"
+                yield 0, what, "another logger as its base", "part"
         uses = [*self._uses(cls)]
         known = (
             attributes(dialect) | self._written | {one for one, _, kind in uses if kind == "ask"}
