@@ -11,7 +11,7 @@ from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade, scalars_of
 from lightning_hooks.dialects.pointrix.writers import NullWriter, TensorboardWriter
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.storage.torch_files import save_torch
+from lightning_hooks.storage.torch_files import save_torch, to_cpu
 
 __all__ = ["TrainerFacade"]
 
@@ -19,8 +19,9 @@ __all__ = ["TrainerFacade"]
 class TrainerFacade(Facade):
     """A pointrix-style trainer.
 
-    ``writer``, ``cfg``, ``gui`` and other attributes that hooks use may be given by
-    ``HookAdapter(attributes=...)``; by default, ``writer`` writes to TensorBoard in ``exp_dir``.
+    ``writer``, ``logger``, ``cfg``, ``gui`` and other attributes that hooks use may be given by
+    ``HookAdapter(attributes=...)``; without a ``logger`` that writes numbers, ``writer`` writes to
+    TensorBoard in ``exp_dir``, and ``logger`` logs lines and writes to the ``writer``.
     """
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
@@ -28,6 +29,10 @@ class TrainerFacade(Facade):
         self._logged: dict[str, torch.Tensor] = {}
         self._seen: dict[str, torch.Tensor] = {}
         self._writer: Any = None
+        # a user's logger may write lines, numbers or both
+        self._given_logger = self._user_attribute("given_logger")
+        if self._given_logger is None and hasattr(runner.logger, "write_scalar"):
+            self._given_logger = runner.logger
         self.metric_dict: dict[str, Any] = {}
         """The result of a validation step; after the validation, the logged values."""
 
@@ -64,10 +69,10 @@ class TrainerFacade(Facade):
 
     @property
     def writer(self) -> Any:
-        """The writer of ``HookAdapter(attributes=...)``, else TensorBoard's."""
-        writer = self._user_attribute("writer")
-        if writer is not None:
-            return writer
+        """The writer or logger of ``HookAdapter(attributes=...)``, else TensorBoard's."""
+        for given in (self._user_attribute("writer"), self._given_logger):
+            if given is not None:
+                return given
         if self._writer is None:
             writer_class = TensorboardWriter if self._runner.rank == 0 else NullWriter
             self._writer = writer_class(self.exp_dir)
@@ -79,11 +84,32 @@ class TrainerFacade(Facade):
         batches = self._runner.trainer.num_val_batches
         return int(sum(batches if isinstance(batches, list) else [batches]))
 
-    def save_model(self, path: str | None = None) -> None:
-        """Save the model's weights, to ``exp_dir/chkpnt{global_step}.pth`` by default."""
-        if self._runner.rank == 0:
-            path = path or os.path.join(self.exp_dir, f"chkpnt{self.global_step}.pth")
-            save_torch(self.model.state_dict(), path)
+    @property
+    def logger(self) -> Any:
+        """The logger of ``HookAdapter(attributes=...)``, else one of lines, numbers and images."""
+        return _Logger(self) if self._given_logger is None else self._given_logger
+
+    @logger.setter
+    def logger(self, value: Any) -> None:
+        self._given_logger = value
+
+    def save_model(self, path: str | None = None, step: int | None = None) -> None:
+        """Save the number of the step, the model and the optimizer, as pointrix loads them.
+
+        Args:
+            path: Path of the file; ``exp_dir/chkpnt{step}.pth`` by default.
+            step: Number of the step; ``global_step`` by default.
+        """
+        if self._runner.rank != 0:
+            return
+        step = self.global_step if step is None else step
+        optimizer: Any = self.optimizer
+        if isinstance(optimizer, dict):
+            states: Any = {name: one.state_dict() for name, one in optimizer.items()}
+        else:
+            states = optimizer.state_dict()
+        state = {"global_step": step, "optimizer": states, "model": self.model.state_dict()}
+        save_torch(to_cpu(state), path or os.path.join(self.exp_dir, f"chkpnt{step}.pth"))
 
     # -- events ----------------------------------------------------------------------------
 
@@ -111,6 +137,18 @@ class TrainerFacade(Facade):
         if self._writer is not None:
             self._writer.close()
         super().end()
+
+
+class _Logger:
+    """A logger of lines that is a writer of numbers and images too, as pointrix's hooks use it."""
+
+    def __init__(self, trainer: TrainerFacade) -> None:
+        self._trainer = trainer
+
+    def __getattr__(self, name: str) -> Any:
+        trainer = self._trainer
+        owner = trainer.writer if name.startswith("write_") else trainer._runner.logger
+        return getattr(owner, name)
 
 
 class _DefaultConfig(dict[str, Any]):

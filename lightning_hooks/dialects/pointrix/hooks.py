@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 from lightning_hooks.dialects.pointrix.registry import HOOK_REGISTRY
 from lightning_hooks.engine.usage_errors import HostedOnly
-from lightning_hooks.storage.torch_files import save_torch, to_cpu
 
 __all__ = ["CheckPointHook", "Hook", "LogHook", "ProgressHook"]
 
@@ -116,7 +116,7 @@ class LogHook(Hook):
             trainner.writer.write_scalar(f"val/{name}", value, step)
         if trainner.metric_dict:
             text = ", ".join(f"{name} {value:.4f}" for name, value in trainner.metric_dict.items())
-            trainner.logger.info("step %d: %s", step, text)
+            logging.getLogger("lightning_hooks").info("step %d: %s", step, text)
 
 
 @HOOK_REGISTRY.register()
@@ -148,11 +148,7 @@ class CheckPointHook(Hook):
 
     def _save(self, trainner: Any, step: int) -> None:
         self._saved = step
-        if trainner.rank == 0:
-            model = to_cpu(trainner.model.state_dict())
-            optimizer = trainner.optimizer.state_dict()
-            state = {"global_step": step, "model": model, "optimizer": optimizer}
-            save_torch(state, os.path.join(trainner.exp_dir, f"chkpnt{step}.pth"))
+        trainner.save_model(os.path.join(trainner.exp_dir, f"chkpnt{step}.pth"), step)
 
 
 @HOOK_REGISTRY.register()

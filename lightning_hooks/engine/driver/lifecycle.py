@@ -148,7 +148,9 @@ class DriverLifecycle(Callback):
         if options.meta is not None:
             runner.meta = {**options.meta}
         for name, value in (options.attributes or {}).items():
-            setattr(runner, name, value)
+            # one that takes no lines is for hooks of pointrix; this package's lines go on
+            takes_lines = name != "logger" or callable(getattr(value, "info", None))
+            setattr(runner, name if takes_lines else "given_logger", value)
         runner.hooks.clear()
         for hook, priority in self._entries:
             runner.register_hook(hook, priority)
