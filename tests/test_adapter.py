@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import traceback
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import HOOKS, Hook, HookAdapter, IterTimerHook
+from lightning_hooks import HOOKS, EMAHook, Hook, HookAdapter, IterTimerHook
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.driver import Driver
 from support import training
@@ -100,6 +102,31 @@ def test_the_table_is_printed_once_at_the_start(tmp_path: Path, caplog: Any) -> 
     assert len(tables) == 1
     assert "before_run:\n(NORMAL      ) Old  " in tables[0]
     assert "(LOW         ) IterTimerHook" in tables[0]
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_native_hooks_are_one_line_at_the_start(
+    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch, *, host: bool
+) -> None:
+    monkeypatch.delitem(sys.modules, "mmcv", raising=False)
+    with caplog.at_level("INFO", "lightning_hooks"):
+        fit(tmp_path, IterTimerHook(), EMAHook(), host=host)
+    assert "2 hooks, called in this order: EMAHook, IterTimerHook" in caplog.messages
+    assert not any("before_run:" in message for message in caplog.messages)
+
+
+def test_where_mmcv_is_imported_native_hooks_have_its_table(
+    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mmcv", ModuleType("mmcv"))
+    with caplog.at_level("INFO", "lightning_hooks"):
+        fit(tmp_path, IterTimerHook())
+    assert any(m.startswith("Hooks will be executed in the following") for m in caplog.messages)
+
+
+def test_an_adapter_prints_the_table() -> None:
+    adapter = HookAdapter([IterTimerHook(), EMAHook()])
+    assert str(adapter) == adapter.get_hook_info()
 
 
 def test_callbacks_events_that_are_not_used_cost_nothing_and_come_back(tmp_path: Path) -> None:

@@ -264,8 +264,16 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log the hooks in the order of their calls, and methods that look like misspelt points."""
-        self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
+        """Log the hooks in the order of their calls, and methods that look like misspelt points.
+
+        mmcv's table is for those who know it: where an old hook is hosted, or mmcv imported.
+        """
+        if "mmcv" in sys.modules or not all(isinstance(hook, L.Callback) for hook in self._hooks):
+            table = self.get_hook_info()
+            self.logger.info("Hooks will be executed in the following order:\n%s", table)
+        elif self._hooks:
+            names = ", ".join(map(class_name, self._hooks))
+            self.logger.info("%d hooks, called in this order: %s", len(self._hooks), names)
         if not self.writes_files:
             writers = [h for h in self._hook_list if getattr(h, "writes_files", False)]
             names = ", ".join(dict.fromkeys(map(class_name, writers))) or "runner.save_checkpoint()"
