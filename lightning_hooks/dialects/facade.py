@@ -34,9 +34,13 @@ class Facade:
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # not the Runner's private attributes
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self._runner, name)
+        if hasattr(type(self), name):  # a property that has raised: its own message
+            return object.__getattribute__(self, name)
+        # not the Runner's private attributes
+        if not name.startswith("_") and hasattr(self._runner, name):
+            return getattr(self._runner, name)
+        message = f"the run, as hooks of {self._dialect.name} see it, has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=self)
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copied or pickled hook has no run

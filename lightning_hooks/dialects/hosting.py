@@ -119,6 +119,11 @@ class Hosted:
         """The names of the dialect's points."""
         return self.dialect.methods
 
+    @property
+    def step_point(self) -> str:
+        """The name of the point after a training step."""
+        return self.dialect.points["after_train_iter"][0]
+
     def why_idle(self) -> str | None:
         """Return why no point of the hook was called in a fit; None if one was, or need not be."""
         own = {name for name in self.dialect.methods if self.implements(name)}

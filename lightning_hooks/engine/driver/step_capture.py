@@ -96,15 +96,20 @@ class StepCapture:
         One warning names them. A step that returns a dict is none that was skipped, so for one
         without a loss they are called, and raise an error if they need it.
         """
-        skipped = [hook for hook, _ in calls if is_family(hook, *OPTIMIZER_HOOKS)]
+        skipped = [hook for hook, _ in calls if self._steps(hook)]
         if skipped and not self._warned:
             self._warned = True
-            names = ", ".join(map(class_name, skipped))
+            points = (getattr(hook, "step_point", "after_train_iter") for hook in skipped)
+            names = map(": ".join, zip(map(class_name, skipped), points, strict=True))
             rank_zero_warn(
-                f"{names}: after_train_iter is not called where training_step returns None, "
-                "which skips the step"
+                f"{', '.join(names)} is not called where training_step returns None, which skips "
+                "the step"
             )
         return [call for call in calls if not any(call[0] is hook for hook in skipped)]
+
+    def _steps(self, hook: Any) -> bool:
+        hosted = hasattr(hook, "foreign_hook") and hook.owns_backward(self._runner.module)
+        return hosted or is_family(hook, *OPTIMIZER_HOOKS)
 
     def fill_log_buffer(self, outputs: dict[str, Any]) -> None:
         """Put the step's result into the log buffer, at the end of the batch.

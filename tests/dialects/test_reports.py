@@ -1,4 +1,4 @@
-"""A hook of which a run calls nothing is named, with the reason."""
+"""What a hook does not get is named: its calls, an attribute, a step."""
 
 from __future__ import annotations
 
@@ -75,3 +75,54 @@ def test_a_hook_that_is_called_or_waits_for_an_error_is_not(
         else called
     )
     assert warnings_of(caplog, tmp_path, *{called, waits}) == []
+
+
+WITH_TRAINER = {
+    "detectron2": "after_step",
+    "cvpods": "after_step",
+    "pointrix": "after_train_iter",
+    "mmengine": "after_train_iter",
+}
+"""The point after a step, of libraries whose hooks see a trainer."""
+
+
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
+@pytest.mark.parametrize("library", WITH_TRAINER)
+def test_an_attribute_that_is_not_there_is_named_with_what_to_write(
+    library: str, by_epoch: bool, tmp_path: Path
+) -> None:
+    point = WITH_TRAINER[library]
+
+    def reads(self: Any, *args: Any, **kwargs: Any) -> None:
+        self.seen = (args[0] if args else self.trainer).best_yet
+
+    hook = type("MyHook", (BASES[library],), {point: reads})()
+    with pytest.raises(AttributeError, match=f"of {library} see it, has no .*'best_yet'") as caught:
+        fit(tmp_path, hook, module=NoValidation, batches=1, by_epoch=by_epoch)
+    assert caught.value.__notes__ == [
+        f"in hook MyHook.{point} (epoch 0, iter 0)",
+        "what it expects there: HookAdapter(..., attributes={'best_yet': ...})",
+    ]
+    hook = type("MyHook", (BASES[library],), {point: reads})()
+    fit(tmp_path, hook, module=NoValidation, batches=1, attributes={"best_yet": 1})
+    assert hook.seen == 1
+
+
+def test_an_attribute_that_says_why_it_is_missing_is_heard(tmp_path: Path) -> None:
+    class MyHook(d2.HookBase):
+        def after_step(self) -> None:
+            _ = self.trainer.scheduler
+
+    with pytest.raises(AttributeError, match=r"the Trainer has no scheduler; give one to"):
+        fit(tmp_path, MyHook(), module=NoValidation, batches=1, host=True)
+
+
+def test_a_step_that_returns_none_is_skipped_and_a_warning_names_the_hook(tmp_path: Path) -> None:
+    class Module(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return None if batch_idx == 1 else super().training_step(batch, batch_idx)
+
+    message = "OptimizationHook: after_step is not called where training_step returns None"
+    with pytest.warns(UserWarning, match=message):
+        trainer = fit(tmp_path, cvpods.OptimizationHook(), module=Module(), batches=3, host=True)
+    assert trainer.global_step == 2
