@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 
 import lightning_hooks
@@ -38,6 +40,40 @@ def test_every_public_class_and_function_has_its_place() -> None:
     public = {name for name in lightning_hooks.__all__ if callable(getattr(lightning_hooks, name))}
     gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # they say so themselves
     assert public - told == gone | {"BaseEMAHook"} & public
+
+
+def test_the_first_steps_train_and_write_the_files_of_their_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lightning_hooks")
+    for package in ("matplotlib", "mlflow", "sklearn"):
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mmcv", raising=False)
+    quiet = {"logger": False, "enable_model_summary": False, "accelerator": "cpu"}
+    quiet |= {"enable_progress_bar": False, "default_root_dir": tmp_path}
+    for name, value in quiet.items():
+        monkeypatch.setenv(f"PL_TRAINER_{name.upper()}", str(value))
+    page = (DOCS / "first_steps.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S):
+        exec(compile(block, "first_steps.md", "exec"), names)
+    trainer = names["trainer"]
+    assert trainer.callback_metrics["accuracy"] > 0.9
+    starts = [m for m in caplog.messages if m.startswith("7 hooks, called in this order: Cosine")]
+    assert len(starts) == 1
+    table = page.partition("| file |")[2].partition("\n\n")[0]
+    kinds = {re.sub(r"\d+", "*", name) for name in re.findall(r"`([\w.]+\.\w+)`", table)}
+    assert kinds >= {"epoch_*.pth", "best_accuracy_epoch_*.pth", "*_*.log.json"}
+    for kind in kinds:
+        assert list(tmp_path.glob(kind)), kind
+    assert len(list(tmp_path.glob("epoch_*.pth"))) == 3
+    hooks = [names["StopAtLoss"](limit=1.0), names["EMAHook"](momentum=0.01)]
+    again = L.Trainer(max_epochs=12, callbacks=hooks)
+    again.fit(
+        names["Digits"](), names["train_loader"], names["val_loader"], ckpt_path="epoch_10.pth"
+    )
+    assert again.current_epoch == 11
 
 
 RUN = ["coming/lightning.md", "extending.md"] + [

@@ -13,6 +13,7 @@ import pytest
 
 import lightning_hooks
 from lightning_hooks import standin
+from lightning_hooks.schedules import sample
 from support.paths import ROOT
 from support.training import TinyModule, make_loader
 
@@ -21,7 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-def run(code: str) -> None:
+def run(code: str) -> dict[str, Any]:
     names: dict[str, Any] = {
         "L": L,
         "module": TinyModule(),
@@ -30,6 +31,7 @@ def run(code: str) -> None:
     }
     with standin.installed():
         exec(compile(code, "README.md", "exec"), names)
+    return names
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +44,16 @@ def _quiet_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"PL_TRAINER_{name.upper()}", str(value))
 
 
-@pytest.mark.filterwarnings("ignore:CosineAnnealing.*the warm-up of 500 iterations is longer")
 def test_the_diff_is_a_script_that_runs(tmp_path: Path) -> None:
     (diff,) = [code for kind, code in BLOCKS if kind == "diff"]
     lines = diff.splitlines()
     assert {line[:1] for line in lines} == {" ", "+"}
-    run("\n".join(line[1:] for line in lines))
+    names = run("\n".join(line[1:] for line in lines))
     assert list(tmp_path.glob("wandb/offline-run-*"))
+    rates = sample(names["schedule"], max_epochs=names["trainer"].max_epochs, iters_per_epoch=100)
+    assert max(rates) == pytest.approx(0.1, rel=0.03)  # what it warms up to is the optimizer's
+    assert rates[0] == pytest.approx(0.01)
+    assert rates[-1] < 1e-5
 
 
 def test_without_the_added_lines_the_diff_is_plain_lightning() -> None:
