@@ -26,6 +26,7 @@ __all__ = [
     "DamagedCheckpointError",
     "flaw",
     "load_torch",
+    "numpy_globals",
     "save_state_dict",
     "save_torch",
     "to_cpu",
@@ -112,7 +113,7 @@ def load_torch(
     problem = flaw(path) if weights_only and not verified else ""
     if problem:
         raise DamagedCheckpointError(f"{path} {problem}")
-    with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(_numpy_globals()):
+    with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(numpy_globals()):
         try:
             return torch.load(file, map_location=map_location, weights_only=weights_only)
         except (OSError, pickle.UnpicklingError):
@@ -142,7 +143,7 @@ def flaw(path: str) -> str | None:
         return None if LEGACY_HEAD in head else f"is no checkpoint: it begins with {head!r}"
 
 
-def _numpy_globals() -> list[Any]:
+def numpy_globals() -> list[Any]:
     """Return the types in files whose ``meta`` holds numpy numbers, as old best scores are."""
     scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
     kinds = {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdU"}

@@ -16,13 +16,14 @@ import pytest
 import run_detectron2
 import run_fvcore
 import run_mmengine
+import run_projects
 from record_dialects import run
 
 from support.golden import assert_close
 
 pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden" / "dialects.json"
-HOSTED = [*run_mmengine.CASES, *run_detectron2.CASES]
+HOSTED = [*run_mmengine.CASES, *run_detectron2.CASES, *run_projects.CASES]
 OURS = [*run_detectron2.CASES, *run_fvcore.CASES]
 
 
