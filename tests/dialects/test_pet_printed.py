@@ -77,7 +77,7 @@ def test_the_five_hooks_do_the_same(
     assert [row[:3] for row in rows.rows] == [row[:3] for row in expected_rows.rows]
     for row, other in zip(rows.rows, expected_rows.rows, strict=True):
         assert row[3] == pytest.approx(other[3], rel=1e-5)
-    # the running variance of a batch is unbiased in Pet's update, that of all batches here
+    # its variance is the mean of the batches' own, ours that of all values together
     for name, value in theirs.state_dict().items():
         if "running_var" not in name and "num_batches" not in name:
             torch.testing.assert_close(ours.state_dict()[name], value)

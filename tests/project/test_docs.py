@@ -81,6 +81,7 @@ RUN = ["coming/lightning.md", "extending.md"] + [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
 @pytest.mark.parametrize("page", RUN)
 def test_its_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
