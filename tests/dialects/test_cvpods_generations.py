@@ -93,6 +93,17 @@ def test_its_optimization_hook_trains_to_the_same_weights(
     assert len({tuple(call[4]) for call in ours.calls}) == 2 * BATCHES + 1  # each step counts
 
 
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
+def test_inner_iter_counts_to_the_number_of_accumulated_iterations(
+    tmp_path: Path, by_epoch: bool
+) -> None:
+    trace = trace_of(cvpods.HookBase)
+    trainer = under_us(tmp_path, cvpods.OptimizationHook(2), trace, by_epoch=by_epoch)
+    inner = [call[3] for call in trace.calls if call[3] is not None]
+    assert inner == [0, 1, 1, 2] * 3
+    assert trainer.global_step == 3
+
+
 def rows_of(path: Path) -> list[dict[str, float]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [{k: v for k, v in row.items() if k != "data_time"} for row in rows]
@@ -155,10 +166,11 @@ def test_an_argument_chooses_the_generation_without_the_library(
     assert [row["iteration"] for row in rows_of(path)] == [0, 1, 3, 5]
 
 
-def test_a_copy_of_the_library_in_a_project_is_found_by_its_writers(
-    tmp_path: Path, monkeypatch: Any
+@pytest.mark.parametrize("module", ["yolof.events", "cvpack2.utils.dump.events"])
+def test_a_copy_of_the_library_is_found_by_its_writers(
+    module: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    events = load_as(monkeypatch, "yolof.events", "cvpods_events_master")
+    events = load_as(monkeypatch, module, "cvpods_events_master")
     writer = events.JSONWriter(str(tmp_path / "rows"))
     under_us(tmp_path, cvpods.PeriodicWriter([writer], 2))
     assert [row["iteration"] for row in rows_of(tmp_path / "rows")] == [0, 1, 3, 5]

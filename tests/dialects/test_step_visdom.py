@@ -16,6 +16,7 @@ import torch
 from lightning_hooks.dialects import cvpods, pet
 from lightning_hooks.dialects import detectron2 as d2
 from support import training, visdom_server
+from support.as_library import load_as
 
 visdom = pytest.importorskip("visdom")
 pytestmark = [
@@ -71,17 +72,22 @@ def test_scalars_and_images_are_on_the_page(tmp_path: Path, port: int, dialect: 
     assert window(port, env, "input")["type"] == "image"
 
 
-def test_a_users_own_writer(tmp_path: Path, port: int) -> None:
-    class PlotWriter(cvpods.EventWriter):
-        """As users of cvpods build one."""
+@pytest.mark.parametrize("package", ["lightning_hooks", "cvpack2"])
+def test_a_users_own_writer(package: str, tmp_path: Path, port: int, monkeypatch: Any) -> None:
+    library: Any = cvpods
+    if package == "cvpack2":
+        library = load_as(monkeypatch, "cvpack2.utils.dump.events", "cvpods_events_2021")
+
+    class PlotWriter(library.EventWriter):  # type: ignore[misc]
+        """As cvpack2 has one."""
 
         def __init__(self) -> None:
             self.viz = visdom.Visdom(
-                server="http://127.0.0.1", port=port, env="own", use_incoming_socket=False
+                server="http://127.0.0.1", port=port, env=package, use_incoming_socket=False
             )
 
         def write(self) -> None:
-            storage = cvpods.get_event_storage()
+            storage = library.get_event_storage()
             for name, value in storage.latest_with_smoothing_hint(1).items():
                 self.viz.line([value], [storage.iter], win=name, update="append", name=name)
             for name, image, _ in storage.vis_data:
@@ -89,7 +95,7 @@ def test_a_users_own_writer(tmp_path: Path, port: int) -> None:
             storage.clear_images()
 
     trainer = fit(tmp_path, cvpods.PeriodicWriter([PlotWriter()], period=3))
-    found = window(port, "own", "total_loss")["content"]["data"][0]
+    found = window(port, package, "total_loss")["content"]["data"][0]
     assert found["x"] == [0, 2, 5]
     losses = trainer.lightning_module.losses
     assert found["y"] == pytest.approx([losses[i] for i in (0, 2, 5)])

@@ -215,4 +215,3 @@ class OptimizationHook(HookBase):
             if self.grad_clipper is not None:
                 self.grad_clipper(trainer.model.parameters())
             trainer.optimizer.step()
-            trainer.inner_iter = 0

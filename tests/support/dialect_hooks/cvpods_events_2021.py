@@ -46,7 +46,17 @@ class EventStorage:
         _CURRENT_STORAGE_STACK.pop()
 
 
-class JSONWriter:
+class EventWriter:
+    """The base of writers."""
+
+    def write(self):
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+class JSONWriter(EventWriter):
     """The library's: each write is one row of everything."""
 
     def __init__(self, json_file, window_size=20):
@@ -63,7 +73,7 @@ class JSONWriter:
         self._file.close()
 
 
-class TensorboardXWriter:
+class TensorboardXWriter(EventWriter):
     """The library's."""
 
     def __init__(self, log_dir, window_size=20):

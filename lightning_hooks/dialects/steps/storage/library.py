@@ -28,6 +28,7 @@ def storage_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[Mod
         for name, module in list(sys.modules.items())
         if name.partition(".")[0] in roots - {"builtins", "lightning_hooks"}
         and isinstance(stack := vars(module).get(STACK), list)
+        and "EventStorage" in vars(module)  # and not only imported from there
     }
     return list(modules.values())
 
