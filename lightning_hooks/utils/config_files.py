@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["copied", "merged", "read_config"]
+__all__ = ["copied", "merged", "read_config", "read_with_files"]
 
 BASE, DELETE, DEPRECATION = "_base_", "_delete_", "_deprecation_"
 BASE_VALUE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
@@ -46,7 +46,21 @@ def read_config(path: str | Path) -> dict[str, Any]:
         Departures from mmcv: a dict with ``_delete_`` that inherits nothing loses that key too,
         and a file that inherits from itself is refused by name.
     """
-    return _read(Path(os.path.abspath(Path(path).expanduser())), ())
+    return read_with_files(path)[0]
+
+
+def read_with_files(
+    path: str | Path, use_predefined_variables: bool = True
+) -> tuple[dict[str, Any], list[Path]]:
+    """Return the content of a config file, and the files that it consists of, bases first.
+
+    Args:
+        path: The file; see :func:`read_config`.
+        use_predefined_variables: Whether ``{{ fileDirname }}`` and its like are replaced.
+    """
+    files: list[Path] = []
+    start = Path(os.path.abspath(Path(path).expanduser()))
+    return _read(start, (), use_predefined_variables, files), files
 
 
 def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,11 +100,14 @@ def copied(value: Any) -> Any:
     return value
 
 
-def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
+def _read(
+    path: Path, heirs: tuple[Path, ...], predefined: bool, files: list[Path]
+) -> dict[str, Any]:
+    """Return the content of a file with its bases, and add all of them to the files read."""
     if path in heirs:
         chain = " <- ".join(map(str, (*heirs, path)))
         raise ValueError(f"a config must not inherit from itself: {chain}")
-    content = _parse(path)
+    content = _parse(path, predefined)
     if DEPRECATION in content:
         notice = content.pop(DEPRECATION)
         instead = notice.get("expected") if isinstance(notice, Mapping) else None
@@ -102,15 +119,17 @@ def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
     if not (isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)):
         raise TypeError(f"{BASE} of {path} must be a path or a list of paths, got {names!r}")
     for name in names:
-        inherited = _read(Path(os.path.abspath(path.parent / name)), (*heirs, path))
+        base = Path(os.path.abspath(path.parent / name))
+        inherited = _read(base, (*heirs, path), predefined, files)
         twice = sorted(bases.keys() & inherited.keys())
         if twice:
             raise KeyError(f"two bases of {path} define {', '.join(twice)}")
         bases.update(inherited)
+    files.append(path)
     return merged(bases, _filled(content, bases, path))
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _parse(path: Path, predefined: bool) -> dict[str, Any]:
     """Return the content of one file, with marks for the values of its bases."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -122,7 +141,7 @@ def _parse(path: Path) -> dict[str, Any]:
         "fileBasenameNoExtension": path.stem,
         "fileExtname": path.suffix,
     }
-    for name, part in own.items():
+    for name, part in own.items() if predefined else ():
         text = re.sub(rf"\{{\{{\s*{name}\s*\}}\}}", part.replace("\\", r"\\"), text)
     text = BASE_VALUE.sub(lambda found: json.dumps(MARK + found[1]), text)
     content: Any

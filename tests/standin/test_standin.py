@@ -276,10 +276,11 @@ def test_what_old_files_register_an_adapter_finds() -> None:
     from mmcv.runner import HOOKS, Hook
 
     try:
+        with pytest.warns(DeprecationWarning, match="old API of register_module"):
 
-        @HOOKS.register_module
-        class OldBareHook(Hook):
-            pass
+            @HOOKS.register_module
+            class OldBareHook(Hook):
+                pass
 
         @HOOKS.register_module(name=["OldOne", "OldOther"])
         class OldNamedHook(Hook):

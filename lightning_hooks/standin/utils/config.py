@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning_hooks.standin.fileio.io import dump
 from lightning_hooks.standin.utils.misc import import_modules_from_strings
+from lightning_hooks.utils.config_files import read_with_files
 
 __all__ = [
     "BASE_KEY",
@@ -144,24 +145,37 @@ class Config:
         use_predefined_variables: bool = True,
         import_custom_modules: bool = True,
     ) -> Config:
-        """Read a ``.py``, YAML or JSON file and its ``_base_`` files."""
-        from lightning_hooks.utils.config_files import read_config  # type: ignore[import-not-found,unused-ignore]
+        """Read a ``.py``, YAML or JSON file and its ``_base_`` files.
 
-        content = read_config(filename)
+        Args:
+            filename: The path.
+            use_predefined_variables: Whether ``{{ fileDirname }}`` and its like are replaced.
+            import_custom_modules: Whether the modules of ``custom_imports`` are imported.
+
+        Raises:
+            OSError: for another ending.
+            SyntaxError: for a ``.py`` file that is not Python; the message names it.
+        """
+        _check_ending(str(filename))
+        try:
+            content, read = read_with_files(filename, use_predefined_variables)
+        except SyntaxError as error:
+            where = error.filename or filename
+            raise SyntaxError(f"There are syntax errors in config file {where}: {error}") from error
         if import_custom_modules and content.get("custom_imports"):
             import_modules_from_strings(**content["custom_imports"])
-        return Config(content, filename=filename)
+        text = "\n".join(f"{path}\n{path.read_text(encoding='utf-8')}" for path in read)
+        return Config(content, cfg_text=text, filename=filename)
 
     @staticmethod
     def fromstring(cfg_str: str, file_format: str) -> Config:
         """Parse a text as a file of this format."""
-        if file_format not in (".py", ".json", ".yaml", ".yml"):
-            raise OSError("Only py/yml/yaml/json type are supported now!")
+        _check_ending(file_format)
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / f"config{file_format}"
             path.write_text(cfg_str, encoding="utf-8")
             found = Config.fromfile(path)
-        found.__dict__["_filename"] = None
+        found.__dict__.update(_filename=None, _text=cfg_str)
         return found
 
     @property
@@ -172,7 +186,7 @@ class Config:
 
     @property
     def text(self) -> str:
-        """The text of the file."""
+        """The text of the file; read by ``fromfile``, of each with its bases, under its path."""
         return str(self.__dict__["_text"])
 
     @property
@@ -248,6 +262,11 @@ class Config:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         names = ("_cfg_dict", "_filename", "_text")
         self.__dict__.update(zip(names, state, strict=True))
+
+
+def _check_ending(name: str) -> None:
+    if not name.endswith((".py", ".json", ".yaml", ".yml")):
+        raise OSError(f"Only py/yml/yaml/json type are supported now! Got {name}")
 
 
 def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:

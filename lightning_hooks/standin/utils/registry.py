@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -148,7 +149,9 @@ class Registry(native.Registry):
         """
         if not isinstance(force, bool):
             raise TypeError(f"force must be a bool, got {force!r}")
-        if inspect.isclass(name) or inspect.isfunction(name):
+        if inspect.isclass(name):
+            return self.deprecated_register_module(name, force)
+        if inspect.isfunction(name):
             return self._register(name, None, force)
         names = list(name) if isinstance(name, tuple) else name
         if not (names is None or isinstance(names, str) or is_list_of(names, str)):
@@ -156,6 +159,18 @@ class Registry(native.Registry):
         if module is not None:
             return self._register(module, names, force)
         return functools.partial(self._register, names=names, force=force)
+
+    def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:
+        """Register a class in mmcv's old way: ``register_module(cls)``, or as a bare decorator."""
+        warnings.warn(
+            "The old API of register_module(module, force=False) is deprecated, please use "
+            "register_module(name=None, force=False, module=None) instead.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        if cls is None:
+            return functools.partial(self.deprecated_register_module, force=force)
+        return self._register(cls, None, force)
 
     def _register(self, cls: Any, names: Any, force: bool) -> Any:
         if not (inspect.isclass(cls) or inspect.isfunction(cls)):
