@@ -94,6 +94,19 @@ def coco(root: Path) -> None:
         listed(root / f"{part}.json", [text])
 
 
+def pairs(root: Path) -> None:
+    """Draw pictures side by side, and large ones beside small ones."""
+    random = np.random.RandomState(0)
+    for part, count in (("train", TRAIN), ("test", VAL)):
+        for i in range(count):
+            write(root / "paired" / part / f"{i}.png", picture(random, 32, 64, i))
+            large = picture(random, 128, 128, i)
+            write(root / "large" / part / f"{i}.png", large)
+            write(root / "small" / part / f"{i}.png", large[::4, ::4])
+        lines = [f"{i}.png (128,128,3)" for i in range(count)]
+        listed(root / f"{part}.txt", lines)
+
+
 def frames(root: Path) -> None:
     """Draw the frames of short films of two classes."""
     random = np.random.RandomState(0)
@@ -120,6 +133,6 @@ def flows(root: Path) -> None:
 
 
 DATA: dict[str, Callable[[Path], None]] = {
-    drawing.__name__: drawing for drawing in (classes, masks, coco, frames, flows)
+    drawing.__name__: drawing for drawing in (classes, masks, coco, pairs, frames, flows)
 }
 """What draws a data set into a folder, by name."""

@@ -74,6 +74,27 @@ PROJECTS: dict[str, Project] = {
         test=("--eval", "top_k_accuracy", "--out", "result.pkl"),
         version="1.7.0",
     ),
+    "mmedit_pix2pix": Project(
+        "mmedit",
+        "pairs",
+        "synthesizers/pix2pix/pix2pix_vanilla_unet_bn_1x1_80k_facades.py",
+        test=("--save-path", "images"),
+        **ITERATIONS,
+    ),
+    "mmedit_srgan": Project(
+        "mmedit",
+        "pairs",
+        "restorers/srresnet_srgan/srgan_x4c64b16_g1_1000k_div2k.py",
+        test=("--out", "result.pkl"),
+        **ITERATIONS,
+    ),
+    "mmpose": Project(
+        "mmpose",
+        "coco",
+        "body/2d_kpt_sview_rgb_img/topdown_heatmap/coco/res50_coco_256x192.py",
+        test=("--eval", "mAP", "--out", "result.json"),
+        version="1.7.0",
+    ),
     "mmflow": Project(
         "mmflow",
         "flows",

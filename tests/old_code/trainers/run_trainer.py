@@ -124,10 +124,13 @@ class Runs:
         last = f"work/{self.project.last}.pth"
         printed = self.script("test", "config.py", last, *self.project.test)
         found: dict[str, Any] = {"printed": re.findall(r"(?m)^\S+ : [\d.]+$", printed)}
-        result = Path("result.pkl")
-        if result.exists():
-            found["result"] = flat(pickle.loads(result.read_bytes()))
-        return found
+        for path in (Path("result.pkl"), Path("result.json")):
+            if path.exists() and path.suffix == ".pkl":
+                found["result"] = flat(pickle.loads(path.read_bytes()))
+            elif path.exists():
+                found["result"] = json.loads(path.read_text(encoding="utf-8"))
+        images = sorted(str(path) for path in Path("images").rglob("*.png"))
+        return {**found, "images": images} if images else found
 
 
 def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:

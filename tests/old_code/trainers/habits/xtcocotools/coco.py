@@ -1,0 +1,3 @@
+"""The class of annotations."""
+
+from pycocotools.coco import COCO as COCO
