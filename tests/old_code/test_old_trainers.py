@@ -7,13 +7,18 @@ those under real mmcv 1.7.2.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from record_old_trainers import run
+from record_old_trainers import SITE, TRAINERS, install_packages, run
 
 from support.differences import differences
 from support.golden import recorded
+from support.paths import ROOT
 
 CASES = recorded("old_trainers")["cases"]
 
@@ -28,3 +33,59 @@ def test_a_project_trains_resumes_and_tests_as_under_mmcv(name: str) -> None:
             pytest.skip("PyPI cannot be reached")
         raise
     assert differences(found, CASES[name]) == []
+
+
+REPOSITORY = """
+import sys, pathlib
+sys.path.insert(0, {trainers!r})
+from draw import DATA
+DATA["classes"](pathlib.Path("data"))
+"""
+
+
+def make_repository(folder: Path) -> None:
+    """Lay mmcls out as its repository is, with a config of ours and data beside it."""
+    package = SITE / "mmcls"
+    shutil.copytree(package / ".mim", folder)
+    shutil.copytree(package, folder / "mmcls", ignore=shutil.ignore_patterns(".mim"))
+    ours = (TRAINERS / "configs" / "mmcls.py").read_text()
+    base = "_base_ = './resnet/resnet18_8xb16_cifar10.py'\n"
+    (folder / "configs" / "x.py").write_text(base + ours)
+    drawing = REPOSITORY.format(trainers=str(TRAINERS))
+    subprocess.run([sys.executable, "-c", drawing], cwd=folder, check=True)
+
+
+@pytest.mark.slow
+def test_the_five_minutes_of_the_guide(tmp_path: Path) -> None:
+    guide = (ROOT / "docs" / "coming" / "mmcv.md").read_text(encoding="utf-8")
+    shell = guide.partition("five minutes\n\n```sh\n")[2].partition("```")[0]
+    installing, *commands = shell.splitlines()
+    assert installing.startswith("pip install")
+    try:
+        install_packages()
+    except subprocess.CalledProcessError:
+        pytest.skip("PyPI cannot be reached")
+    project = tmp_path / "my_project"
+    make_repository(project)
+    path = [project, TRAINERS / "habits", SITE, ROOT]
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "PYTHONWARNINGS": "ignore",
+        "OLD_SIDE": "standin",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    ended = subprocess.run(
+        ["sh", "-c", "\n".join(commands)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert "\nverdict: trains" in ended.stdout
+    assert {"epoch_1.pth", "epoch_2.pth"} <= {path.name for path in (project / "work").iterdir()}
+    assert "resumed epoch 1" in ended.stderr + ended.stdout
+    assert (project / "result.pkl").is_file()
