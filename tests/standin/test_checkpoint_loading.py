@@ -56,6 +56,34 @@ def test_the_longer_of_two_prefixes_wins_and_a_prefix_is_a_pattern() -> None:
     assert [_load_checkpoint(name) for name in names] == ["short", "long", "pattern"]
 
 
+def test_a_registered_storage_takes_checkpoints_and_gives_them_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from mmcv.fileio import BaseStorageBackend, FileClient
+    from mmcv.runner import load_checkpoint, save_checkpoint
+
+    monkeypatch.setattr(FileClient, "_backends", dict(FileClient._backends))
+    monkeypatch.setattr(FileClient, "_prefix_to_backends", {})
+    files: dict[str, bytes] = {}
+
+    @FileClient.register_backend("oss", prefixes=["oss", "s3"])
+    class Storage(BaseStorageBackend):  # type: ignore[misc]
+        def get(self, filepath: str) -> bytes:
+            return files[filepath]
+
+        def put(self, obj: bytes, filepath: str) -> None:
+            files[filepath] = obj
+
+    for path in ("oss://a/b.pth", "s3://a/b.pth"):
+        model, copied = nn.Linear(1, 1), nn.Linear(1, 1)
+        save_checkpoint(model, path)
+        load_checkpoint(copied, path)
+        assert torch.equal(copied.weight, model.weight)
+    assert list(files) == ["oss://a/b.pth", "s3://a/b.pth"]
+    save_checkpoint(nn.Linear(1, 1), tmp_path / "new" / "c.pth")
+    assert (tmp_path / "new" / "c.pth").exists()
+
+
 class Node:
     """A model in Pavi's storage: a folder."""
 

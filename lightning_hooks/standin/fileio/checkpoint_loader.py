@@ -71,8 +71,11 @@ class CheckpointLoader:
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
-    """Load a file, local or on a file system of fsspec."""
+    """Load a file, local, on a file system of fsspec, or of a storage that is registered for it."""
     filename = os.path.expanduser(filename)
+    client = FileClient.infer_client(uri=filename)
+    if not client.writes_files:
+        return _load_through(client, filename, map_location)
     if files.is_local(filename) and not os.path.isfile(filename):
         raise FileNotFoundError(f"{filename} can not be found.")
     return torch_files.load_torch(filename, map_location)
@@ -108,6 +111,10 @@ def load_from_ceph(filename: str, map_location: Any = None, backend: str = "petr
             break
     else:
         return load_from_local(filename[filename.index("s3://") :], map_location)
+    return _load_through(client, filename, map_location)
+
+
+def _load_through(client: FileClient, filename: str, map_location: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "checkpoint.pth")
         Path(path).write_bytes(client.get(filename))

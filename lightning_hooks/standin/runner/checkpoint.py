@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import time
 from collections import OrderedDict
@@ -163,7 +164,7 @@ def _rename(keys: dict[str, Any], old: str, new: str) -> None:
 
 def save_checkpoint(
     model: nn.Module,
-    filename: str,
+    filename: str | os.PathLike[str],
     optimizer: Any = None,
     meta: dict[str, Any] | None = None,
     file_client_args: dict[str, Any] | None = None,
@@ -190,6 +191,7 @@ def save_checkpoint(
         }
     elif optimizer is not None:
         checkpoint["optimizer"] = plain_groups(optimizer.state_dict())
+    filename = os.fspath(filename)
     if filename.startswith(pavi.PREFIX):
         if file_client_args is not None:
             raise ValueError(f"{pavi.PREFIX} takes no file_client_args, got {file_client_args}")
