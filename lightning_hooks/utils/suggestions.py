@@ -8,6 +8,10 @@ from collections.abc import Iterable
 __all__ = ["UnknownNameError", "closest", "suggest"]
 
 
+FEW = 12
+"""So many names a message can list."""
+
+
 class UnknownNameError(KeyError, ValueError):
     """A name that is not in its table.
 
@@ -30,16 +34,20 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the closest known name, and all of them, for a message.
+    """Return up to three close names, and all of them if they are few or none is close.
 
     >>> suggest("EMAHok", ["EMAHook", "StepLrUpdaterHook"])
     "did you mean 'EMAHook'? Known: EMAHook, StepLrUpdaterHook"
+    >>> suggest("linear", [f"linear_{n}" for n in range(40)])
+    "did you mean 'linear_9', 'linear_8' or 'linear_7'?"
     >>> suggest("zzz", ["EMAHook"])
     'known: EMAHook'
     """
-    names = sorted(known)
-    close = closest(name, names)
-    listing = ", ".join(names) or "none"
-    if close is not None:
-        return f"did you mean {close!r}? Known: {listing}"
-    return f"known: {listing}"
+    folded = {n.lower(): n for n in sorted(known)}
+    listing = ", ".join(folded.values()) or "none"
+    close = [repr(folded[n]) for n in difflib.get_close_matches(name.lower(), folded)]
+    if not close:
+        return f"known: {listing}"
+    if len(folded) <= FEW:
+        return f"did you mean {close[0]}? Known: {listing}"
+    return f"did you mean {' or '.join(filter(None, [', '.join(close[:-1]), close[-1]]))}?"

@@ -41,7 +41,7 @@ class Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line; the table of hooks is no line of the text log."""
-        if not record.getMessage().startswith("Hooks will be"):
+        if not re.match(r"Hooks will be|\d+ hooks?, called", record.getMessage()):
             self.lines.append(record.getMessage())
 
 

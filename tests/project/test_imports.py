@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,8 +91,8 @@ def test_a_fresh_import_builds_hooks_by_name() -> None:
     assert not found["others"]
     assert found["taken"].startswith("'EMAHook is already registered as a hook")
     assert found["mine"] == [True, True]
-    assert "did you mean 'StepLrUpdaterHook'?" in found["meant"]
-    assert "Known: BestCheckpointHook" in found["meant"]
+    assert "did you mean 'StepLrUpdaterHook'" in found["meant"]
+    assert len(re.findall(r"'\w+Hook'", found["meant"].partition("did you mean")[2])) <= 3
     assert found["known"] == [True, False, True]
     assert found["pickled"]
 

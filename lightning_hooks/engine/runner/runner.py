@@ -273,7 +273,8 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
             self.logger.info("Hooks will be executed in the following order:\n%s", table)
         elif self._hooks:
             names = ", ".join(map(class_name, self._hooks))
-            self.logger.info("%d hooks, called in this order: %s", len(self._hooks), names)
+            number = f"{len(self._hooks)} hooks" if len(self._hooks) > 1 else "1 hook"
+            self.logger.info("%s, called in this order: %s", number, names)
         if not self.writes_files:
             writers = [h for h in self._hook_list if getattr(h, "writes_files", False)]
             names = ", ".join(dict.fromkeys(map(class_name, writers))) or "runner.save_checkpoint()"
