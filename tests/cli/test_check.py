@@ -78,7 +78,7 @@ CASES = {
         "from lightning_hooks.dialects.cvpods import HookBase",
         "part",
     ),
-    "other": ("from pet.solver import x", 1, "pet is not installed", "pip install pet", "part"),
+    "other": ("from pet.solver import x", 1, "pet is not installed", "x needs pet itself", "part"),
     "old": ("print 'hello'", 1, "no valid Python", "Python 3", "part"),
     # hooks
     "nowhere": (
@@ -234,6 +234,74 @@ def test_hooks_that_need_nothing_are_told_nothing(name: str, checked: Report) ->
 def test_dialects_are_told(name: str, dialect: str, checked: Report) -> None:
     found = {Path(hook.path).stem: hook.dialect for hook in checked.hooks if hook.name == "B"}
     assert found[f"of_{name}"] == dialect
+
+
+LIBRARIES = {
+    "cvpods": (
+        """
+        from cvpods.engine import HookBase, default_setup
+        from cvpods.utils import EventWriter
+        from cvpods.utils.dump.events import comm
+
+
+        class B(HookBase):
+            def after_step(self):
+                self.trainer.nowhere
+
+            def after_steps(self): ...
+        """,
+        {
+            1: "import HookBase; default_setup needs cvpods itself",
+            2: "from lightning_hooks.dialects.cvpods import EventWriter",
+            3: "comm needs cvpods itself",
+            8: "attributes={'nowhere': ...}",
+            10: "def after_step(self)",
+        },
+    ),
+    "pet": (
+        """
+        from pet.lib.utils.logger import TrainHook
+        from pet.lib.utils.timer import Timer
+
+
+        class B(TrainHook):
+            def after_steps(self, storage): ...
+        """,
+        {
+            1: "from lightning_hooks.dialects.pet import TrainHook",
+            2: "from lightning_hooks.dialects.pet import Timer",
+            6: "def after_step(self, storage)",
+        },
+    ),
+    "pointrix": (
+        """
+        from pointrix.hook import Hook
+        from pointrix.hook.base_hook import HOOK_REGISTRY
+
+
+        @HOOK_REGISTRY.register()
+        class B(Hook):
+            def after_densify(self, trainner): ...
+        """,
+        {
+            1: "from lightning_hooks.dialects.pointrix import Hook",
+            2: "from lightning_hooks.dialects.pointrix import HOOK_REGISTRY",
+            7: "trainner.call_hook('after_densify')",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_each_line_of_a_sister_library_has_its_correction(library: str, tmp_path: Path) -> None:
+    text, expected = LIBRARIES[library]
+    write(tmp_path, {"hooks": dedent(text).lstrip()})
+    report = check(str(tmp_path))
+    found = {line: correction for line, _, correction, _ in told(report)["hooks"]}
+    assert found.keys() == expected.keys()
+    for line, correction in expected.items():
+        assert correction in found[line]
+    assert report.verdict.startswith(f"does not start because {library} is not installed")
 
 
 def test_what_a_hook_touches_and_when_it_is_called_is_listed(checked: Report) -> None:

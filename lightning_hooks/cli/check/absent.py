@@ -14,7 +14,7 @@ from typing import Any
 from lightning_hooks import dialects
 from lightning_hooks.dialects.detect import PACKAGES
 
-__all__ = ["AbsentPackages", "correction", "is_installed"]
+__all__ = ["AbsentPackages", "correction", "is_absent", "is_installed"]
 
 OF_MMCV_1 = (
     "mmcls==0.25.0 mmdet==2.28.2 mmedit==0.16.1 mmflow==0.5.2 mmgen==0.7.3 mmocr==0.6.3 "
@@ -32,6 +32,9 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 """pip's names of modules with another name, and the last versions for mmcv 1.x."""
+
+ON_PYPI = {"mmcv", "mmengine"}
+"""The libraries of hooks that pip installs."""
 
 
 class AbsentPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -90,15 +93,27 @@ def is_installed(root: str) -> bool:
     return not root or root in sys.modules or importlib.util.find_spec(root) is not None
 
 
+def is_absent(root: str) -> bool:
+    """Return whether a library of hooks is missing, and its modules are empty ones."""
+    return root in PACKAGES and isinstance(sys.modules.get(root), _AbsentModule)
+
+
 def correction(module: str, names: Sequence[str] = ()) -> str:
     """Return what to write for a module that is missing, with the names that are imported.
 
     >>> correction("sklearn.metrics", ["f1_score"])
     'pip install scikit-learn'
-    >>> correction("detectron2.engine", ["HookBase"])
-    'from lightning_hooks.dialects.detectron2 import HookBase'
+    >>> correction("cvpods.engine", ["HookBase"])
+    'from lightning_hooks.dialects.cvpods import HookBase'
+    >>> correction("cvpods.engine", ["HookBase", "default_setup"])
+    'from lightning_hooks.dialects.cvpods import HookBase; default_setup needs cvpods itself'
     """
     root, dialect = module.partition(".")[0], _dialect(module)
-    if dialect and names and {*names} <= {*dialect.__all__}:
-        return f"from {dialect.__name__} import {', '.join(names)}"
-    return f"pip install {DISTRIBUTIONS.get(root, root)}"
+    here = [name for name in names if dialect and name in dialect.__all__]
+    lost = [name for name in names if name and name not in here]
+    if not here and (root not in PACKAGES or root in ON_PYPI):
+        return f"pip install {DISTRIBUTIONS.get(root, root)}"
+    write = [f"from {dialect.__name__} import {', '.join(here)}"] if here else []
+    if lost:
+        write.append(f"{', '.join(lost)} needs {root} itself")
+    return "; ".join(write) or f"{root} itself"

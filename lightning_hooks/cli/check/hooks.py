@@ -23,6 +23,8 @@ __all__ = ["Hooks", "attributes"]
 
 RUNNERS = {"runner", "trainer", "trainner"}
 """Names that hooks give the runner."""
+RUNNER_OF = {"mmcv": "runner", "mmengine": "runner", "pointrix": "trainner"}
+"""The runner's name in dialects whose points get it as an argument; in others ``trainer``."""
 PLAIN = {"Hook", "HookBase", *(dialect.base for dialect in DIALECTS.values())}
 """Bases with points that do nothing."""
 SERVICES_GONE = {"PaviLoggerHook": "pavi", "SegmindLoggerHook": "segmind"}
@@ -120,7 +122,8 @@ class Hooks:
         )
         for attribute, line in {one: line for one, line, _ in reversed(uses)}.items():
             if attribute not in known and attribute[:2] != "__":
-                what = f"reads runner.{attribute}, which neither the runner nor a hook here has"
+                runner = RUNNER_OF.get(dialect, "trainer")
+                what = f"reads {runner}.{attribute}, which neither the runner nor a hook here has"
                 write = f"HookAdapter([{name}(...)], attributes={{{attribute!r}: ...}})"
                 yield line, what, write, "note"
         for method in filter(inspect.isfunction, vars(cls).values()):
@@ -161,16 +164,16 @@ class Hooks:
             return what, f"def {name}(self, runner)", "part"
         bases = [base for base in cls.__mro__ if base in self._files]
         called = {n.parts[-1] for base in bases for n in self._names(base) if n.kind == "call"}
-        if not name.startswith(("before_", "after_")) or len(required) != 1 or name in called:
+        takes = len(required) == 1 or (not required and dialect not in RUNNER_OF)
+        if not name.startswith(("before_", "after_")) or not takes or name in called:
             return None
-        what, write = (
-            f"{name} is called at no point",
-            f"runner.call_hook({name!r}), in the point of a hook where it is due",
-        )
+        what = f"{name} is called at no point"
+        call = f"{RUNNER_OF.get(dialect, 'trainer')}.call_hook({name!r})"
+        write = f"{call}, in the point of a hook where it is due"
         if name in self._points:
             return f"{name} is called by {self._points[name]} only", write, "note"
         for close in difflib.get_close_matches(name, points, n=1, cutoff=0.9):
-            write = f"def {close}(self, {required[0]})"
+            write = f"def {', '.join([f'{close}(self', *required])})"
         return what, write, "note" if any(_has(cls, point) for point in points) else "part"
 
 

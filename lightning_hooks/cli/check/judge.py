@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.cli.check.absent import is_installed
+from lightning_hooks.cli.check.absent import correction, is_absent, is_installed
 from lightning_hooks.cli.check.hooks import Hooks
 from lightning_hooks.cli.check.names import Names, resolve
-from lightning_hooks.cli.check.report import Finding, HookReport, short, some
+from lightning_hooks.cli.check.report import ABSENT, Finding, HookReport, short, some
 from lightning_hooks.cli.check.source import read
 from lightning_hooks.engine import registry as native
 from lightning_hooks.standin.finder import StandinModule
@@ -41,6 +41,7 @@ def judge(
     hooks = [one.module_dict.values() for one in registries if "hook" in one.name.lower()]
     yield from _versions(modules, mmcv)
     yield from _imports(files)
+    yield from _libraries(files)
     names = Names(modules)
     yield from _placeholders(names, types, used, config)
     for lost, (path, line) in names.lost.items():
@@ -83,6 +84,18 @@ def _imports(files: Collection[Path]) -> Iterator[Finding]:
     if optional:
         what = f"not installed, and imported in functions or a try: {', '.join(sorted(optional))}"
         yield Finding(*next(iter(optional.values())), what, "", "note", "packages")
+
+
+def _libraries(files: Collection[Path]) -> Iterator[Finding]:
+    """Find each line that imports from another library of hooks which is not installed."""
+    for path in files:
+        lines: dict[tuple[int, str], list[str]] = defaultdict(list)
+        for one in read(path).imports:
+            if one.is_needed and is_absent(one.module.partition(".")[0]):
+                lines[one.line, one.module].append(one.name)
+        for (line, module), names in lines.items():
+            what = module.partition(".")[0] + ABSENT
+            yield Finding(short(path), line, what, correction(module, names), "part", "packages")
 
 
 def _placeholders(
