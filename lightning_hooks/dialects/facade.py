@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 
 __all__ = ["Facade", "scalars_of"]
+
+
+_PLAIN: AbstractContextManager[None] = contextlib.nullcontext()
 
 
 class Facade:
@@ -171,6 +175,10 @@ class Facade:
         method = getattr(type(self), f"at_{point}", None)
         if method is not None:
             method(self)
+
+    def calling(self, point: str) -> AbstractContextManager[None]:
+        """Return the context of the call of a hook at a point."""
+        return _PLAIN
 
     def after_call(self, point: str) -> None:
         """Run after each of the dialect's hooks at one of mmcv's points."""

@@ -170,7 +170,8 @@ class Hosted:
             self.is_idle = False
         args, named = self.dialect.arguments(facade, name, method)
         try:
-            method(*args, *more, **{**named, **kwargs})
+            with facade.calling(name):
+                method(*args, *more, **{**named, **kwargs})
         except StopIteration as error:
             raise stop_iteration_error(error, hook, name, facade) from error
         except BaseException as error:

@@ -447,13 +447,3 @@ def test_the_loops_are_told_apart_as_mmengines(
     assert hook.kinds == ["EpochBasedTrainLoop", "ValLoop", "TestLoop"]
     fit(tmp_path, hook, max_epochs=-1, max_steps=2, by_epoch=False)
     assert hook.kinds == ["IterBasedTrainLoop", "ValLoop", "TestLoop"]
-
-
-def test_a_loop_that_a_hook_would_run_itself_says_who_runs_it(tmp_path: Path) -> None:
-    class Again(Hook):
-        def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
-            assert not hasattr(runner.train_loop, "evaluator")
-            runner.val_loop.run_iter(0, next(iter(runner.val_loop.dataloader)))
-
-    with pytest.raises(AttributeError, match=r"ValLoop has no 'run_iter' here, .*\.validate"):
-        fit(tmp_path, Again())

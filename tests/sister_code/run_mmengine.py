@@ -48,6 +48,12 @@ def mmdet(file: str, name: str, **arguments: Any) -> tuple[tuple[str, dict[str, 
     return ((f"mmdet.engine.hooks.{file}:{name}", arguments),)
 
 
+def of(name: str, **arguments: Any) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Return a hook of another package: ``package.file:class``, with its arguments."""
+    package, _, rest = name.partition(".")
+    return ((f"{package}.engine.hooks.{rest}", arguments),)
+
+
 STEPS = (
     ("LinearLR", dict(start_factor=0.1, by_epoch=False, begin=0, end=5)),
     ("MultiStepLR", dict(milestones=[2], gamma=0.5, by_epoch=True)),
@@ -118,10 +124,108 @@ CASES = {
     ),
     "mmdet.SetEpochInfoHook": Case(mmdet("set_epoch_info_hook", "SetEpochInfoHook")),
     "mmdet.SyncNormHook": Case(mmdet("sync_norm_hook", "SyncNormHook"), val=True),
+    "mmpretrain.EMAHook": Case(
+        of("mmpretrain.ema_hook:EMAHook", momentum=0.3, evaluate_on_origin=True),
+        val=True,
+        test=True,
+    ),
+    "mmpretrain.WarmupParamHook": Case(
+        of(
+            "mmpretrain.warmup_param_hook:WarmupParamHook",
+            param_name="momentum",
+            module_name="student.1",
+            warmup_epochs=2,
+        )
+    ),
+    "mmpretrain.SimSiamHook": Case(
+        of("mmpretrain.simsiam_hook:SimSiamHook", fix_pred_lr=True, lr=0.5)
+    ),
+    "mmpretrain.DenseCLHook": Case(of("mmpretrain.densecl_hook:DenseCLHook", start_iters=5)),
+    "mmpretrain.SwitchRecipeHook": Case(
+        of(
+            "mmpretrain.switch_recipe_hook:SwitchRecipeHook",
+            schedule=[dict(action_epoch=2, train_pipeline=[])],
+        )
+    ),
+    "mmselfsup.SimSiamHook": Case(
+        of("mmselfsup.simsiam_hook:SimSiamHook", fix_pred_lr=True, lr=0.5)
+    ),
+    "mmselfsup.DenseCLHook": Case(of("mmselfsup.densecl_hook:DenseCLHook", start_iters=5)),
+    "mmyolo.YOLOXModeSwitchHook": Case(
+        of(
+            "mmyolo.yolox_mode_switch_hook:YOLOXModeSwitchHook",
+            num_last_epochs=1,
+            new_train_pipeline=[],
+        ),
+        val=True,
+    ),
+    "mmyolo.YOLOv5ParamSchedulerHook": Case(
+        (
+            *one("RuntimeInfoHook"),
+            *of(
+                "mmyolo.yolov5_param_scheduler_hook:YOLOv5ParamSchedulerHook",
+                max_epochs=3,
+                warmup_epochs=1,
+                warmup_mim_iter=3,
+            ),
+        )
+    ),
+    "mmpose.YOLOXPoseModeSwitchHook": Case(
+        of(
+            "mmpose.mode_switch_hooks:YOLOXPoseModeSwitchHook",
+            num_last_epochs=1,
+            new_train_pipeline=[],
+        )
+    ),
+    "mmpose.ExpMomentumEMA": Case(
+        (
+            ("mmpose.engine.hooks.ema_hook", {}),
+            *one("EMAHook", ema_type="mmpose.ExpMomentumEMA", gamma=5),
+        ),
+        val=True,
+    ),
+    "mmpose.SyncNormHook": Case(of("mmpose.sync_norm_hook:SyncNormHook"), val=True),
+    "mmrazor.StopDistillHook": Case(
+        of("mmrazor.stop_distillation_hook:StopDistillHook", stop_epoch=1)
+    ),
+    "mmagic.IterTimerHook": Case(of("mmagic.iter_time_hook:IterTimerHook"), val=True, test=True),
+    "mmagic.ReduceLRSchedulerHook": Case(
+        of("mmagic.reduce_lr_scheduler_hook:ReduceLRSchedulerHook", val_metric="val_loss"),
+        val=True,
+        schedules=(("ReduceOnPlateauLR", dict(monitor="value", patience=0, threshold=9.0)),),
+    ),
+    "mmdet3d.DisableObjectSampleHook": Case(
+        of("mmdet3d.disable_object_sample_hook:DisableObjectSampleHook", disable_after_epoch=1)
+    ),
     "mmdet.YOLOXModeSwitchHook": Case(
         mmdet("yolox_mode_switch_hook", "YOLOXModeSwitchHook", num_last_epochs=1)
     ),
 }
+
+
+def config_of() -> Any:
+    """Return the config that mode switches read: the loader's, with data of its own."""
+    from mmengine.config import Config
+    from mmengine.registry import DATASETS
+
+    if "Switched" not in DATASETS.module_dict:
+
+        @DATASETS.register_module()
+        class Switched(torch.utils.data.Dataset[Any]):
+            def __init__(self, pipeline: Any) -> None:
+                self.pipeline, self.data = pipeline, loader(2, 9).dataset
+                self.skipped: list[str] = []
+
+            def __len__(self) -> int:
+                return 8
+
+            def __getitem__(self, index: int) -> Any:
+                return self.data[index]
+
+    made = dict(batch_size=4, num_workers=0, collate_fn=dict(type="default_collate"))
+    sampler = dict(type="DefaultSampler", shuffle=False)
+    data = dict(type="Switched", pipeline=["old"])
+    return Config(dict(train_dataloader=dict(**made, sampler=sampler, dataset=data)))
 
 
 def hooks_of(case: Case) -> list[Any]:
@@ -129,6 +233,9 @@ def hooks_of(case: Case) -> list[Any]:
     made = []
     for name, arguments in case.hooks:
         module, _, cls = name.partition(":")
+        if not cls:  # a file that registers what a hook of mmengine's takes
+            import_module(module)
+            continue
         made.append(getattr(import_module(module), cls)(**arguments))
     return made
 
@@ -151,6 +258,7 @@ def noting(notes: list[Any]) -> Any:
             notes.append(
                 {
                     "at": [point, runner.epoch, runner.iter, kwargs.get("batch_idx")],
+                    "training": runner.model.training,
                     "lr": runner.optim_wrapper.get_lr()["lr"] if "test" not in point else [],
                     "weights": weights(runner.model),
                     "metrics": plain(dict(metrics)),
@@ -281,6 +389,7 @@ def under_library(name: str, case: Case, folder: str) -> dict[str, Any]:
         param_scheduler=schedulers or None,
         default_hooks=dict.fromkeys((*none, *(["runtime_info"] if informed else []))),
         custom_hooks=[*own, noting(notes)],
+        cfg=config_of(),
         log_processor=dict(by_epoch=case.by_epoch),
         experiment_name=re.sub(r"\W", "_", name),
         **more,
@@ -299,7 +408,7 @@ def under_library(name: str, case: Case, folder: str) -> dict[str, Any]:
 
 
 def _pipeline(made: Any) -> str:
-    return type(made.dataset.pipeline).__name__
+    return str(plain(made.dataset.pipeline))
 
 
 def _rows(path: Path) -> list[Any]:
@@ -349,7 +458,11 @@ def under_us(name: str, case: Case, folder: str) -> dict[str, Any]:
         [*hooks_of(case), noting(notes), hub := KeepHub()],
         by_epoch=case.by_epoch,
         work_dir=folder,
-        attributes={"logger": logger, **({"param_schedulers": schedulers} if schedulers else {})},
+        attributes={
+            "logger": logger,
+            "cfg": config_of(),
+            **({"param_schedulers": schedulers} if schedulers else {}),
+        },
     )
     length: dict[str, Any] = {"max_epochs": EPOCHS}
     if not case.by_epoch:
@@ -369,14 +482,14 @@ def under_us(name: str, case: Case, folder: str) -> dict[str, Any]:
     )
     train = loader(4, samples=case.samples)
     trainer.fit(model, train, loader(2, 1) if case.val else None)
-    logged = list(rows)
+    logged, pipeline = list(rows), _pipeline(trainer.train_dataloader)
     if case.test:
         trainer.test(model, loader(3, 2), verbose=False)
     return {
         **_found(model, notes, hub.hub, folder, lines),
         "rows": logged,
         "skipped": train.dataset.skipped,  # type: ignore[attr-defined]
-        "pipeline": _pipeline(train),
+        "pipeline": pipeline,
     }
 
 
@@ -402,5 +515,9 @@ def _found(model: Any, notes: list[Any], hub: Any, folder: str, lines: Lines) ->
         "lines": lines.lines,
         "epochs": model.epochs,
         "use_l1": model.bbox_head.use_l1,
+        "switched": [
+            *(model.bbox_head.use_bbox_aux, model.bbox_head.use_aux_loss),
+            *(model.loss_lambda, model.distillation_stopped),
+        ],
         "trace": any(Path(folder).rglob("trace.json")),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,9 +16,9 @@ EPOCHS, ITERATIONS = 3, 8
 
 
 class BoxHead(nn.Module):
-    """What YOLOX's hook switches."""
+    """What the hooks of several YOLOX switch."""
 
-    use_l1 = False
+    use_l1 = use_bbox_aux = use_aux_loss = False
 
 
 def build(model: nn.Module) -> None:
@@ -27,7 +28,9 @@ def build(model: nn.Module) -> None:
         model.student = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     model.teacher = copy.deepcopy(model.student)
     model.teacher.requires_grad_(False)
-    model.bbox_head = BoxHead()
+    model.bbox_head = model.head = BoxHead()
+    model.loss_lambda = 0.5  # type: ignore[assignment]
+    model.distillation_stopped = False  # type: ignore[assignment]
     model.epochs = []  # type: ignore[assignment]
 
 
@@ -54,6 +57,7 @@ def loader(batches: int, seed: int = 0, samples: bool = False) -> DataLoader[Any
     data: Any = made.dataset
     data.metainfo = {"classes": ("a", "b")}
     data.pipeline, data.skipped = ["old"], []
+    data.dataset = SimpleNamespace(pipeline=SimpleNamespace(transforms=[]))
     data.update_skip_type_keys = data.skipped.extend
     if not samples:
         return made

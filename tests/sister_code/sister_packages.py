@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 from packages import Stubs
@@ -28,12 +29,31 @@ INSTALLED = (
 
 UNPACKED = (
     "mmdet==3.3.0",
+    "mmpretrain==1.2.0",
+    "mmyolo==0.6.0",
+    "mmpose==1.3.2",
+    "mmselfsup==1.0.0",
+    "mmrazor==1.0.0",
+    "mmagic==1.2.0",
+    "mmdet3d==1.4.0",
     "mmcv-lite==2.1.0",
     "fvcore==0.1.5.post20221221",
     "iopath==0.1.10",
     "detectron2-cdo==0.5",
 )
 """What is not installed: plain files of these are imported."""
+
+STUBS = (
+    *("mmdet", "mmpretrain", "mmyolo", "mmpose", "mmselfsup", "mmrazor", "mmagic", "mmdet3d"),
+    "detectron2",
+)
+"""The packages of which only single files are imported."""
+
+_GIVEN = (
+    "mmpretrain.utils.misc:get_ori_model",
+    "mmrazor.registry.registry:HOOKS",
+    "mmselfsup.utils.misc:get_model",
+)
 
 _PLAIN = ("detectron2/", "fvcore/", "iopath/")
 
@@ -70,4 +90,8 @@ def fetch(directory: Path) -> None:
 def make_importable(directory: Path) -> None:
     """Let the libraries be imported; of mmdet and detectron2 only single files are."""
     sys.path[:0] = [str(directory / "lib"), str(directory / "src")]
-    sys.meta_path.insert(0, Stubs(directory / "src", ("mmdet", "detectron2")))
+    sys.meta_path.insert(0, Stubs(directory / "src", STUBS))
+    for name in _GIVEN:  # what a package's own __init__ takes from its files
+        module, _, function = name.partition(":")
+        package = import_module(module.rpartition(".")[0])
+        setattr(package, function, getattr(import_module(module), function))

@@ -33,6 +33,7 @@ class Evaluation(Callback):
         self._dialect = dialect
         self._facade: Facade | None = None
         self._stage = ""
+        self._model: Any = None  # the one that is evaluated without the hooks
 
     @staticmethod
     def join(trainer: L.Trainer, dialect: Dialect) -> None:
@@ -48,6 +49,25 @@ class Evaluation(Callback):
             for point in points:
                 facade.prepare(point)
                 facade.call_hook(point)
+                self._take_model()
+
+    def _take_model(self) -> None:
+        """Run the model that a hook has assigned, as mmengine's PrepareTTAHook does."""
+        assert self._facade is not None
+        runner = self._facade._runner
+        if runner.model is not self._model:
+            Driver.of(runner.trainer).take_model()
+            runner.module.eval()
+
+    def _end(self) -> None:
+        """End the run; the model that was there before is back."""
+        facade, self._facade = self._facade, None
+        if facade is not None:
+            runner = facade._runner
+            if runner.model is not self._model:
+                runner.model = self._model
+                Driver.of(runner.trainer).take_model()
+            facade.end()
 
     # -- Lightning's events ----------------------------------------------------------------
 
@@ -58,6 +78,7 @@ class Evaluation(Callback):
         stage = self._stage = _STAGES[trainer.state.fn]
         runner = Driver.of(trainer, stage).prepare(trainer, pl_module)
         runner.mode = stage
+        self._model = runner.model
         self._facade = self._dialect.facade_for_evaluation(runner)
         self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
 
@@ -89,7 +110,7 @@ class Evaluation(Callback):
         """Call ``after_test_epoch``, ``after_test``, ``after_run``."""
         if self._facade is not None:
             self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
-            self._facade.end()
+            self._end()
 
     on_validation_start = on_test_start
     on_validation_batch_start = on_test_batch_start
@@ -98,5 +119,6 @@ class Evaluation(Callback):
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove this from the Trainer's callbacks."""
+        self._end()
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]

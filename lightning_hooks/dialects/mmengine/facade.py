@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub
-from lightning_hooks.dialects.mmengine.optim import OptimWrapper, OptimWrapperDict, Visualizer
+from lightning_hooks.dialects.mmengine.optim import (
+    OptimWrapper,
+    OptimWrapperDict,
+    Visualizer,
+    load_states_of,
+    states_of,
+)
 from lightning_hooks.dialects.mmengine.runtime_info import RuntimeInfo
+from lightning_hooks.dialects.mmengine.train_flags import TrainFlags
 from lightning_hooks.storage import files, torch_files
 
 __all__ = ["RunnerFacade"]
@@ -28,12 +36,13 @@ class RunnerFacade(Facade):
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
-        self.train_loop = self._train_loop = TrainLoop(runner)
-        self.val_loop = self._val_loop = ValLoop(runner)
-        self.test_loop = self._test_loop = TestLoop(runner)
+        self.train_loop = self._train_loop = TrainLoop(self)
+        self.val_loop = self._val_loop = ValLoop(self)
+        self.test_loop = self._test_loop = TestLoop(self)
         self.message_hub = MessageHub()
         self._visualizer = Visualizer(runner)
         self._info: RuntimeInfo | None = None
+        self._flags = TrainFlags(runner)
         self._resume = False
         self.metrics: dict[str, float] = {}
         """The results of the last validation or test."""
@@ -168,7 +177,7 @@ class RunnerFacade(Facade):
         """Add message hub and schedulers to a checkpoint, as mmengine does."""
         checkpoint["message_hub"] = self.message_hub.state_dict()
         if self.param_schedulers:
-            checkpoint["param_schedulers"] = _states_of(self.param_schedulers)
+            checkpoint["param_schedulers"] = states_of(self.param_schedulers)
 
     def load_states(self) -> None:
         """Restore hooks, message hub and schedulers from a checkpoint."""
@@ -179,7 +188,7 @@ class RunnerFacade(Facade):
             self.message_hub.load_state_dict(checkpoint.get("message_hub", {}))
             states = checkpoint.get("param_schedulers")
             if self.param_schedulers and states:
-                _load_states(self.param_schedulers, states)
+                load_states_of(self.param_schedulers, states)
 
     def _loaded_checkpoint(self) -> dict[str, Any] | None:
         loaded = (hosted.loaded_checkpoint for hosted in self.hosted_hooks())
@@ -203,12 +212,23 @@ class RunnerFacade(Facade):
     def prepare(self, point: str) -> None:
         """Call the facade's own method for a point, then that of the runtime info."""
         super().prepare(point)
+        self._flags.enter(point)
+        self.write_info(point)
+
+    def calling(self, point: str) -> AbstractContextManager[None]:
+        """Show a hook at the border of a pass the model in mmengine's mode."""
+        return self._flags.shown() if point in _BORDERS else super().calling(point)
+
+    def write_info(self, point: str) -> None:
+        """Write the runtime info of a point, where no hook does."""
         write_info = getattr(self._info, point, None)
         if write_info is not None:
             write_info()
 
     def at_before_train(self) -> None:
         """Call ``after_load_checkpoint`` as mmengine does: between the first two points."""
+        if any(hosted.implements("after_val_epoch") for hosted in self.hosted_hooks()):
+            self.train_loop.warn_of_last_validation()
         checkpoint = self._loaded_checkpoint()
         called = [
             hosted for hosted in self.hosted_hooks() if hosted.implements("after_load_checkpoint")
@@ -228,6 +248,14 @@ class RunnerFacade(Facade):
     at_after_test_epoch = at_after_val_epoch
 
 
+_BORDERS = frozenset(
+    f"{when}_{what}"
+    for when in ("before", "after")
+    for what in ("train", "train_epoch", "val", "val_epoch", "test", "test_epoch", "run")
+)
+"""The points around passes, and not in them."""
+
+
 class _EmptyConfig(dict[str, Any]):
     """A config without entries."""
 
@@ -239,20 +267,3 @@ def _library_hubs() -> dict[str, Any]:
     module: Any = sys.modules.get("mmengine.logging.message_hub")
     hubs: Any = getattr(getattr(module, "MessageHub", None), "_instance_dict", None)
     return hubs if isinstance(hubs, dict) else {}
-
-
-def _states_of(schedulers: Any) -> Any:
-    """Return the states of a list of schedulers, or of a dict of lists."""
-    if isinstance(schedulers, dict):
-        return {name: _states_of(some) for name, some in schedulers.items()}
-    return [scheduler.state_dict() for scheduler in schedulers]
-
-
-def _load_states(schedulers: Any, states: Any) -> None:
-    """Restore a list of schedulers, or a dict of lists."""
-    if isinstance(schedulers, dict):
-        for name, some in schedulers.items():
-            _load_states(some, states[name])
-    else:
-        for scheduler, state in zip(schedulers, states, strict=True):
-            scheduler.load_state_dict(state)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 
 from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.lightning_api.extra_pass import ExtraPass
+from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 
 __all__ = ["TestLoop", "TrainLoop", "ValLoop"]
 
 
 class _Loop:
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
+    def __init__(self, facade: Any) -> None:
+        self._facade = facade
+        self._runner = facade._runner
 
     @property
     def _library_name(self) -> str:
@@ -28,7 +34,7 @@ class _Loop:
         public = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
         raise AttributeError(
             f"mmengine's {kind} has no {name!r} here, only {public}: Lightning's own loop runs the "
-            "batches. To run over them once more, use trainer.validate after the fit"
+            "batches"
         )
 
 
@@ -84,15 +90,48 @@ class TrainLoop(_Loop):
 
     @property
     def dataloader(self) -> Any:
-        """The training loader."""
+        """The training loader; an assigned one is iterated from the next epoch on."""
+        if self._runner._new_data_loader is not None:
+            return self._runner._new_data_loader
         trainer = self._runner.trainer
         loaders = data.train_loaders(trainer)
         return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
+
+    @dataloader.setter
+    def dataloader(self, value: Any) -> None:
+        self._runner._new_data_loader = self._runner.loader_of_run = value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; ``dataloader_iterator`` is what the next batch comes from."""
+        if name != "dataloader_iterator":
+            object.__setattr__(self, name, value)
+            return
+        loader = getattr(value, "_dataloader", None)
+        if loader is None:
+            raise TypeError(
+                f"train_loop.dataloader_iterator must be mmengine's, of a loader, got {value!r}"
+            )
+        self._runner._new_data_loader = None
+        data.switch_loader(self._runner.trainer, loader)
 
     @property
     def metainfo(self) -> Any:
         """The training set's ``metainfo``, None if it has none."""
         return getattr(getattr(self.dataloader, "dataset", None), "metainfo", None)
+
+    def warn_of_last_validation(self) -> None:
+        """Warn of a last validation that mmengine would run and Lightning does not."""
+        runner = self._runner
+        by = "epoch" if runner.counts_epochs else "iteration"
+        length = self.max_epochs if runner.counts_epochs else self.max_iters
+        interval = self.val_interval if runner.trainer.enable_validation else None
+        are_counts = isinstance(interval, int) and isinstance(length, int) and length > 0
+        if are_counts and length % interval:
+            runner.logger.warning(
+                "mmengine validates after the last %s too; this run ends with %s %d, unvalidated: "
+                "the Trainer validates every %d. Let the one be a multiple of the other",
+                *(by, by, length, interval),
+            )
 
     @property
     def stop_training(self) -> bool:
@@ -104,24 +143,109 @@ class TrainLoop(_Loop):
         self._runner.should_stop = value
 
 
-class ValLoop(_Loop):
-    """``runner.val_loop``."""
+class _Evaluator:
+    """``val_loop.evaluator``: the numbers that the module has logged in the pass.
+
+    Args:
+        loop: The loop.
+    """
+
+    def __init__(self, loop: _EvaluationLoop) -> None:
+        self._loop = loop
+
+    def evaluate(self, size: int) -> dict[str, float]:
+        """End the pass that ``run_iter`` has begun, and return its metrics."""
+        return self._loop.finish()
+
+
+class _EvaluationLoop(_Loop):
+    stage: ClassVar[str]
+
+    def __init__(self, facade: Any) -> None:
+        super().__init__(facade)
+        self.evaluator = _Evaluator(self)
+        self._pass: ExtraPass | None = None
 
     @property
     def dataloader(self) -> Any:
-        """The validation loader; None without one."""
-        return _single(self._runner.trainer.val_dataloaders)
+        """The loader; None without one."""
+        return _single(getattr(self._runner.trainer, f"{self.stage}_dataloaders"))
+
+    @property
+    def total_length(self) -> int:
+        """Number of batches of a pass."""
+        return int(sum(getattr(self._runner.trainer, f"num_{self.stage}_batches")))
+
+    def run_iter(self, idx: int, data_batch: Any) -> None:
+        """Run a batch in a pass besides Lightning's, with the points of its step."""
+        runner, stage = self._runner, self.stage
+        if self._pass is None:
+            self._pass = ExtraPass(runner.trainer, stage)
+        step = {"val": "validation_step", "test": "test_step"}[stage]
+        takes_idx = takes_batch_idx(getattr(type(runner.module), step))
+        with self._in_stage(), _set(runner, data_batch=data_batch, _stale_inner_iter=idx):
+            self._facade.call_hook(f"before_{stage}_iter")
+            with _set(runner, calls_hooks=False):  # it is a step, and no hook's call of the model
+                runner.take_result(self._pass.step(data_batch, idx, takes_idx))
+            self._facade.call_hook(f"after_{stage}_iter")
+
+    def finish(self) -> dict[str, float]:
+        """End the pass; return its metrics."""
+        done, self._pass = self._pass, None
+        with _set(self._runner, calls_hooks=False):
+            return {} if done is None else done.finish()
+
+    def run(self) -> dict[str, float]:
+        """Run a pass besides Lightning's, with all its points; the train flags stay."""
+        facade, stage = self._facade, self.stage
+        flags = {module: module.training for module in self._runner.module.modules()}
+        with self._in_stage():
+            for point in (f"before_{stage}", f"before_{stage}_epoch"):
+                facade.prepare(point)
+                facade.call_hook(point)
+            self._runner.module.eval()
+            self._pass = None
+            for idx, batch in enumerate(self.dataloader):
+                self.run_iter(idx, batch)
+            facade.metrics = metrics = self.finish()
+            for point in (f"after_{stage}_epoch", f"after_{stage}"):
+                facade.write_info(point)
+                facade.call_hook(point)
+        for module, training in flags.items():
+            module.training = training
+        return metrics
+
+    def _in_stage(self) -> AbstractContextManager[None]:
+        return _set(self._runner, mode=self.stage)
 
 
-class TestLoop(_Loop):
+class ValLoop(_EvaluationLoop):
+    """``runner.val_loop``."""
+
+    stage = "val"
+
+
+class TestLoop(_EvaluationLoop):
     """``runner.test_loop``."""
 
     __test__ = False  # no test class of pytest's
+    stage = "test"
 
-    @property
-    def dataloader(self) -> Any:
-        """The test loader; None without one."""
-        return _single(self._runner.trainer.test_dataloaders)
+
+@contextlib.contextmanager
+def _set(runner: Any, **values: Any) -> Iterator[None]:
+    """Set attributes of a runner in the block; those that were not there are deleted after it."""
+    before = {name: getattr(runner, name) for name in values if hasattr(runner, name)}
+    for name, value in values.items():
+        setattr(runner, name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            if name in before:
+                setattr(runner, name, before[name])
+            elif hasattr(runner, name):
+                delattr(runner, name)
 
 
 def _single(loaders: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["OptimWrapper", "OptimWrapperDict", "Visualizer"]
+__all__ = ["OptimWrapper", "OptimWrapperDict", "Visualizer", "load_states_of", "states_of"]
 
 
 class OptimWrapper:
@@ -87,3 +87,20 @@ class Visualizer:
 
     def close(self) -> None:
         """Do nothing: the Trainer closes its loggers."""
+
+
+def states_of(schedulers: Any) -> Any:
+    """Return the states of a list of schedulers, or of a dict of lists."""
+    if isinstance(schedulers, dict):
+        return {name: states_of(some) for name, some in schedulers.items()}
+    return [scheduler.state_dict() for scheduler in schedulers]
+
+
+def load_states_of(schedulers: Any, states: Any) -> None:
+    """Restore a list of schedulers, or a dict of lists."""
+    if isinstance(schedulers, dict):
+        for name, some in schedulers.items():
+            load_states_of(some, states[name])
+    else:
+        for scheduler, state in zip(schedulers, states, strict=True):
+            scheduler.load_state_dict(state)

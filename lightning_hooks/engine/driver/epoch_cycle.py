@@ -39,7 +39,6 @@ class EpochCycle:
         self._calls = calls
         self._train_data = train_data
         self._resumed = resumed
-        self._run_loader: Any = None  # a loader that a hook has set in before_run
         self._val_data: Any = None  # the validation data that a hook's loader replaces
         self.in_epoch = False
         """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
@@ -48,7 +47,7 @@ class EpochCycle:
 
     def begin_run(self) -> None:
         """Reopen the epoch inside which a resumed run continues."""
-        self._run_loader = self._runner._new_data_loader
+        self._runner.loader_of_run = self._runner._new_data_loader
         if self.in_epoch:
             with _weights_kept(self._runner.module):
                 self._open_epoch()
@@ -75,7 +74,7 @@ class EpochCycle:
         self.in_epoch = True
         runner._inner_iter = None
         self._calls.capture_train_mode()
-        self._take_data(for_run=runner._new_data_loader is self._run_loader)
+        self._take_data(for_run=runner._new_data_loader is runner.loader_of_run)
 
     def begin_batch(self, batch_idx: int) -> None:
         """Do nothing: the counters are Lightning's."""

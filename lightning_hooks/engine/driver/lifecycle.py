@@ -158,6 +158,10 @@ class DriverLifecycle(Callback):
         check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner
 
+    def take_model(self) -> None:
+        """Run the model that a hook has assigned from now on, in a validation or test."""
+        self._model.take()
+
     def _on_hooks_change(self) -> None:
         """Follow a hook that was registered or removed."""
         self._calls.forget()

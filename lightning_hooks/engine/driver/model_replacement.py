@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, unwrap
@@ -97,7 +98,7 @@ class ReplacedModel:
         runner, wanted = self._runner, unwrap(self._runner.model)
         if wanted is self._trained:
             return False
-        if runner.world_size > 1:
+        if runner.world_size > 1 and runner.trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError(
                 "runner.model was replaced in training on several ranks, whose gradients are "
                 "synchronised for the old model only; replace it before Trainer.fit()"
@@ -109,9 +110,11 @@ class ReplacedModel:
             vars(runner.module).update(self._own if own else {n: vars(wanted)[n] for n in _PARTS})
         else:
             raise TypeError(
-                f"runner.model was replaced by a {type(wanted).__name__}, but Lightning trains a "
+                f"runner.model was replaced by a {type(wanted).__name__}, but Lightning runs a "
                 f"{type(runner.module).__name__}: assign one of that class, or train a "
-                "TrainStepModule(model), whose model may be replaced by any with train_step()"
+                "TrainStepModule(model), whose model may be replaced by any with train_step(); "
+                "of another module HookAdapter(model=...) shows hooks the model inside, which "
+                "they may replace"
             )
         self._trained = wanted
         if not (isinstance(runner.model, ModelWrapper) and runner.model.host is not None):

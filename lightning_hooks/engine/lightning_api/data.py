@@ -28,6 +28,7 @@ __all__ = [
     "restore_workers",
     "set_train_length",
     "show_train_loaders",
+    "switch_loader",
     "train_data",
     "train_generators",
     "train_loaders",
@@ -159,6 +160,16 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
     loop.setup_data()
     for inner in train_loaders(trainer):
         _set_sampler_epoch(inner, trainer.current_epoch)
+
+
+def switch_loader(trainer: L.Trainer, loader: Any) -> None:
+    """Train on ``loader`` from the next batch on, in the midst of an epoch."""
+    loop = trainer.fit_loop
+    fetcher: Any = loop._data_fetcher  # the epoch that goes on has this one
+    replace_loader(trainer, loader)
+    loop._data_fetcher = fetcher
+    fetcher.setup(loop._combined_loader)
+    iter(fetcher)
 
 
 def set_train_length(trainer: L.Trainer, batches: int) -> None:

@@ -15,6 +15,7 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 
 __all__ = [
     "LossNames",
+    "epoch_means",
     "epoch_values",
     "hyper_parameters",
     "in_training_step",
@@ -134,6 +135,17 @@ def loader_suffix(meta: Any) -> str:
     """Return the end that Lightning gives to a value's name if there are several data loaders."""
     several = meta.add_dataloader_idx and meta.dataloader_idx is not None
     return f"/dataloader_idx_{meta.dataloader_idx}" if several else ""
+
+
+def epoch_means(results: Any) -> dict[str, torch.Tensor]:
+    """Return the numbers of a whole pass in one of Lightning's collections of logged values."""
+    found = {}
+    for item in results.values():
+        if item.meta.on_epoch and not item.has_reset:
+            value = item._computed if item._computed is not None else item.compute()
+            if isinstance(value, torch.Tensor) and value.numel() == 1:
+                found[item.meta.name + loader_suffix(item.meta)] = value.detach()
+    return found
 
 
 def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:

@@ -9,10 +9,11 @@ import torch
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.lightning_api.logged_values import loader_suffix
+from lightning_hooks.engine.lightning_api.logged_values import epoch_means
 
 __all__ = [
     "evaluate_as_before",
+    "evaluation_loop",
     "replace_val_loader",
     "restore_val_data",
     "run_validation",
@@ -54,6 +55,15 @@ def run_validation(trainer: L.Trainer, loader: Any) -> None:
         restore_val_data(trainer, data)
 
 
+def evaluation_loop(trainer: L.Trainer) -> Any:
+    """Return Lightning's loop of the validation, or test, of the Trainer's present work."""
+    if trainer.state.fn == TrainerFn.VALIDATING:
+        return trainer.validate_loop
+    if trainer.state.fn == TrainerFn.TESTING:
+        return trainer.test_loop
+    return trainer.fit_loop.epoch_loop.val_loop
+
+
 def train_as_before_validation(trainer: L.Trainer) -> None:
     """Give the module the train flags it had before the validation that has just started."""
     trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
@@ -68,18 +78,7 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     """Return the values that the module logged for the validation, or test, that ends."""
-    found = {}
-    loop = trainer.fit_loop.epoch_loop.val_loop
-    if trainer.state.fn == TrainerFn.VALIDATING:
-        loop = trainer.validate_loop
-    elif trainer.state.fn == TrainerFn.TESTING:
-        loop = trainer.test_loop
-    for item in loop._results.values():
-        if item.meta.on_epoch and not item.has_reset:
-            value = item._computed if item._computed is not None else item.compute()
-            if isinstance(value, torch.Tensor) and value.numel() == 1:
-                found[item.meta.name + loader_suffix(item.meta)] = value.detach()
-    return found
+    return epoch_means(evaluation_loop(trainer)._results)
 
 
 def validates_within_epochs(trainer: L.Trainer) -> bool:

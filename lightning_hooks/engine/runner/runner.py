@@ -143,6 +143,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
 
     _new_data_loader: Any = None  # a training loader that a hook has set, until it is iterated
     _new_val_loader: Any = None
+    loader_of_run: Any = None  # a training loader set for the rest of the run, not for an epoch
 
     twin: str = "BaseRunner"
     """The class of mmcv.runner that this one is a virtual subclass of."""

@@ -1,0 +1,352 @@
+"""What MMEngine's hooks do with the loops of their runner, in a Trainer."""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_hooks import HookAdapter
+from lightning_hooks.dialects.mmengine import Hook
+from support import training
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
+
+fit = partial(training.fit, val=2, host=True, batches=3, max_epochs=2)
+BY_ITER = dict(by_epoch=False, max_epochs=-1, val_check_interval=2, check_val_every_n_epoch=None)
+
+
+class Seen(TinyModule):
+    """Notes the first number of each batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seen.append(float(batch[0].flatten()[0]))
+        return super().training_step(batch, batch_idx)
+
+
+def numbers(loader: Any) -> list[float]:
+    return [float(x.flatten()[0]) for x, _ in loader]
+
+
+# -- train_loop.dataloader -------------------------------------------------------------------
+
+
+class Switch(Hook):
+    """A mode switch, as mmyolo's and mmpose's: another loader for the last epochs."""
+
+    def __init__(self, loader: Any, point: str = "before_train_epoch") -> None:
+        self.loader, self.point = loader, point
+
+    def before_train_epoch(self, runner: Any) -> None:
+        self.lengths = [*getattr(self, "lengths", []), len(runner.train_loop.dataloader)]
+        if self.point == "before_train_epoch" and runner.epoch == 1:
+            self.put(runner)
+
+    def after_train_iter(self, runner: Any, batch_idx: int, **kwargs: Any) -> None:
+        if self.point == "after_train_iter" and (runner.epoch, batch_idx) == (0, 1):
+            self.put(runner)
+
+    def put(self, runner: Any) -> None:
+        runner.train_loop.dataloader = self.loader
+        assert runner.train_loop.dataloader is self.loader
+        assert runner.train_dataloader is self.loader
+
+
+@pytest.mark.parametrize("point", ["before_train_epoch", "after_train_iter"])
+def test_an_assigned_loader_is_that_of_the_epochs_that_follow(tmp_path: Path, point: str) -> None:
+    old, new, module = make_loader(3, seed=1), make_loader(2, seed=7), Seen()
+    hook = Switch(new, point)
+    make_trainer(tmp_path, HookAdapter([hook]), max_epochs=3).fit(module, old)
+    assert module.seen == numbers(old) + 2 * numbers(new)
+    assert hook.lengths == ([3, 3, 2] if point == "before_train_epoch" else [3, 2, 2])
+
+
+class Endless:
+    """As far as needed, mmengine's iterator of a loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self._dataloader = loader
+
+
+def test_in_a_run_by_iterations_an_assigned_iterator_gives_the_next_batch(tmp_path: Path) -> None:
+    class Fetch(Hook):
+        """As mmagic's PGGANFetchDataHook."""
+
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            if runner.iter == 1:
+                runner.train_loop.dataloader = new
+                runner.train_loop.dataloader_iterator = Endless(new)
+
+    old, new, module = make_loader(3, seed=1), make_loader(2, seed=7), Seen()
+    adapter = HookAdapter([Fetch()], by_epoch=False)
+    make_trainer(tmp_path, adapter, max_epochs=-1, max_steps=7).fit(module, old)
+    assert module.seen == (numbers(old)[:2] + 3 * numbers(new))[:7]
+
+
+def test_an_iterator_of_another_kind_is_refused(tmp_path: Path) -> None:
+    class Bad(Hook):
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            runner.train_loop.dataloader_iterator = iter([])
+
+    with pytest.raises(TypeError, match="dataloader_iterator must be mmengine's, of a loader"):
+        fit(tmp_path, Bad(), by_epoch=False, max_epochs=-1, max_steps=2)
+
+
+# -- val_loop.run_iter, run, total_length ----------------------------------------------------
+
+
+class Again(Hook):
+    """A second pass, as mmpretrain's EMAHook makes one: with the weights of before the run."""
+
+    def __init__(self, point: str, whole: bool) -> None:
+        self.point, self.whole = point, whole
+        self.calls: list[Any] = []
+        self.metrics: list[float] = []
+        self.means: list[float] = []
+
+    def before_run(self, runner: Any) -> None:
+        self.start = {k: v.clone() for k, v in runner.model.state_dict().items()}
+
+    def before_val_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+        self.calls.append(("before_val_iter", batch_idx, len(data_batch[0])))
+
+    def after_val_iter(self, runner: Any, batch_idx: int, **kwargs: Any) -> None:
+        self.calls.append(("after_val_iter", batch_idx, runner.model.training))
+
+    def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
+        self.metrics.append(metrics["val_loss"])
+        if self.point == "after_val_epoch" and len(self.metrics) == 1:
+            self.again(runner)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        if self.point == "after_train_epoch":
+            training = runner.model.training
+            self.again(runner)
+            assert runner.model.training == training
+
+    def again(self, runner: Any) -> None:
+        loop, training = runner.val_loop, runner.model.training
+        assert loop.total_length == len(loop.dataloader) == 2
+        now = {k: v.clone() for k, v in runner.model.state_dict().items()}
+        runner.model.load_state_dict(self.start)
+        if self.whole:
+            found = loop.run()
+        else:
+            runner.model.eval()
+            for idx, data_batch in enumerate(loop.dataloader):
+                loop.run_iter(idx, data_batch)
+            found = loop.evaluator.evaluate(len(loop.dataloader.dataset))
+            runner.model.train(training)
+        self.means.append(found["val_loss"])
+        runner.model.load_state_dict(now)
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize(
+    ("point", "whole"),
+    [("after_val_epoch", False), ("after_train_epoch", False), ("after_train_epoch", True)],
+)
+def test_a_second_pass_over_the_validation_data(
+    tmp_path: Path, point: str, whole: bool, by_epoch: bool
+) -> None:
+    length = {"max_epochs": 1} if by_epoch else {**BY_ITER, "max_steps": 2}
+    plain = fit(tmp_path, **length)
+    hook = Again(point, whole)
+    trainer = fit(tmp_path, hook, **length)
+    for one, other in zip(trainer.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert trainer.callback_metrics["val_loss"] == plain.callback_metrics["val_loss"]
+    assert hook.metrics[-1 if by_epoch else 0] == pytest.approx(
+        float(plain.callback_metrics["val_loss"])
+    )
+    assert hook.means == [pytest.approx(loss_at(hook.start, trainer.val_dataloaders))]
+    steps = [(f"{when}_val_iter", i, x) for i in range(2) for when, x in STEP]
+    assert hook.calls == 2 * steps
+
+
+STEP = (("before", 2), ("after", False))
+
+
+def loss_at(weights: dict[str, torch.Tensor], loader: Any) -> float:
+    """Return the mean loss of these weights on the validation data."""
+    module = TinyModule()
+    module.load_state_dict(weights)
+    losses = [module.loss(batch).item() for batch in loader]
+    return sum(losses) / len(losses)
+
+
+def test_a_second_pass_of_a_test(tmp_path: Path) -> None:
+    class Own(TinyModule):
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("test_loss", self.loss(batch), batch_size=len(batch[0]))
+
+    class Twice(Hook):
+        def after_test_epoch(self, runner: Any, metrics: Any = None) -> None:
+            loop = runner.test_loop
+            assert loop.total_length == 2
+            for idx, data_batch in enumerate(loop.dataloader):
+                loop.run_iter(idx, data_batch)
+            self.found = metrics, loop.evaluator.evaluate(8)
+
+    hook = Twice()
+    make_trainer(tmp_path, HookAdapter([hook])).test(Own(), make_loader(2), verbose=False)
+    assert hook.found[0] == hook.found[1] != {}
+
+
+def test_what_a_loop_does_not_have_is_named(tmp_path: Path) -> None:
+    class Asks(Hook):
+        def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
+            assert not hasattr(runner.train_loop, "evaluator")
+            runner.val_loop.fp16  # noqa: B018
+
+    with pytest.raises(AttributeError, match=r"ValLoop has no 'fp16' here, only .*run_iter"):
+        fit(tmp_path, Asks())
+
+
+# -- a model that is assigned in testing -----------------------------------------------------
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def test_step(self, x: torch.Tensor) -> Any:
+        return self.layer(x).abs().mean()
+
+
+class Doubled(nn.Module):
+    """As mmengine's BaseTTAModel: a model around the tested one."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def test_step(self, x: torch.Tensor) -> Any:
+        assert not self.training
+        return 2 * self.module.test_step(x)  # type: ignore[operator]
+
+
+class Holder(TinyModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Net()
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("size", self.model.test_step(batch[0]), batch_size=len(batch[0]))
+
+
+class PrepareTTA(Hook):
+    def before_test(self, runner: Any) -> None:
+        runner.model = Doubled(runner.model)
+
+
+def test_a_model_assigned_in_testing_is_tested(tmp_path: Path) -> None:
+    module = Holder()
+    adapter = HookAdapter([PrepareTTA()], model=lambda one: one.model)
+    plain = make_trainer(tmp_path).test(module, make_loader(2), verbose=False)
+    trainer = make_trainer(tmp_path, adapter)
+    for _ in range(2):
+        found = trainer.test(module, make_loader(2), verbose=False)
+        assert found[0]["size"] == pytest.approx(2 * plain[0]["size"])
+        assert isinstance(module.model, Net)
+
+
+def test_a_model_that_cannot_be_tested_in_its_place_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, HookAdapter([PrepareTTA()]))
+    with pytest.raises(TypeError, match=r"replaced by a Doubled, .* Holder: .*HookAdapter\(model="):
+        trainer.test(Holder(), make_loader(2), verbose=False)
+
+
+# -- the last validation ---------------------------------------------------------------------
+
+
+class Reads(Hook):
+    def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
+        """Read nothing."""
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [
+        (dict(max_epochs=3, check_val_every_n_epoch=2), "epoch 3, unvalidated: .* every 2"),
+        (dict(max_epochs=4, check_val_every_n_epoch=2), None),
+        ({**BY_ITER, "max_steps": 3}, "iteration 3, unvalidated: .* every 2"),
+        ({**BY_ITER, "max_steps": 4}, None),
+    ],
+)
+def test_a_last_validation_that_is_left_out_is_announced(
+    tmp_path: Path, length: Any, message: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        fit(tmp_path, Reads(), **length)
+    lines = [line for line in caplog.messages if "unvalidated" in line]
+    assert len(lines) == (message is not None)
+    if message:
+        assert lines[0].startswith("mmengine validates after the last")
+        assert re.search(message, lines[0])
+
+
+# -- model.training --------------------------------------------------------------------------
+
+
+class Flags(Hook):
+    def __init__(self) -> None:
+        self.flags: list[tuple[str, bool]] = []
+
+
+def _noting(point: str) -> Any:
+    def note(self: Flags, runner: Any, **kwargs: Any) -> None:
+        self.flags.append((point, runner.model.training))
+
+    return note
+
+
+for _point in (*Hook.stages,):
+    setattr(Flags, _point, _noting(_point))
+
+
+def expected(by_epoch: bool) -> list[tuple[str, bool]]:
+    """What mmengine 0.10.7 shows, as tests/sister_code compares with it."""
+    val = [("before_val", True), ("before_val_epoch", True)]
+    val += 2 * [("before_val_iter", False), ("after_val_iter", False)]
+    val += [("after_val_epoch", False), ("after_val", False)]
+    steps = 2 * [("before_train_iter", True), ("after_train_iter", True)]
+    begin, end = [("before_run", True), ("before_train", True)], [("after_train", False)]
+    end += [("after_run", False)]
+    if not by_epoch:
+        passes = [("before_train_epoch", True), *steps, *val, *steps, *val]
+        return [*begin, *passes, ("after_train_epoch", False), *end]
+    first = [("before_train_epoch", True), *steps, ("after_train_epoch", True), *val]
+    return [*begin, *first, ("before_train_epoch", False), *first[1:], *end]
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_the_model_is_in_mmengines_mode_at_every_point(tmp_path: Path, by_epoch: bool) -> None:
+    hook = Flags()
+    length = {} if by_epoch else {**BY_ITER, "max_steps": 4}
+    trainer = fit(tmp_path, hook, batches=2, **length)
+    assert hook.flags == expected(by_epoch)
+    assert trainer.model.training
+
+
+def test_a_mode_set_before_an_epoch_does_not_last_as_in_mmengine(tmp_path: Path) -> None:
+    class Freezes(Flags):
+        def before_train_epoch(self, runner: Any) -> None:
+            runner.model.eval()
+
+    hook = Freezes()
+    fit(tmp_path, hook, val=0, max_epochs=1)
+    assert ("before_train_iter", True) in hook.flags
+    assert ("before_train_iter", False) not in hook.flags
