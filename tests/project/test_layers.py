@@ -21,7 +21,7 @@ FLOORS = (
     ("storage",),
     ("engine.points", "engine.priority", "engine.registry"),
     ("engine.error_notes", "engine.usage_errors"),
-    ("engine.participant",),
+    ("engine.announcement", "engine.participant"),
     ("engine.hook_order", "engine.hook_states"),
     ("engine.hook_list",),
     ("engine.lightning_api",),

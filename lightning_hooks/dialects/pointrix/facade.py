@@ -146,8 +146,8 @@ class _Logger:
         self._trainer = trainer
 
     def __getattr__(self, name: str) -> Any:
-        trainer = self._trainer
-        owner = trainer.writer if name.startswith("write_") else trainer._runner.logger
+        facade = self._trainer
+        owner = facade.writer if name.startswith("write_") else facade._runner.logger
         return getattr(owner, name)
 
 

@@ -12,7 +12,8 @@ from uuid import uuid4
 import lightning as L
 import torch
 
-from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.announcement import announce
+from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api import data, logged_values
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
@@ -21,7 +22,6 @@ from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
 from lightning_hooks.engine.runner.optimizers import Optimizers
-from lightning_hooks.engine.usage_errors import POINTS, misspelt_points
 from lightning_hooks.utils.arguments import check_object
 
 __all__ = ["Runner"]
@@ -265,29 +265,8 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log the hooks in the order of their calls, and methods that look like misspelt points.
-
-        mmcv's table is for those who know it: where an old hook is hosted, or mmcv imported.
-        """
-        if "mmcv" in sys.modules or not all(isinstance(hook, L.Callback) for hook in self._hooks):
-            table = self.get_hook_info()
-            self.logger.info("Hooks will be executed in the following order:\n%s", table)
-        elif self._hooks:
-            names = ", ".join(map(class_name, self._hooks))
-            number = f"{len(self._hooks)} hooks" if len(self._hooks) > 1 else "1 hook"
-            self.logger.info("%s, called in this order: %s", number, names)
-        if not self.writes_files:
-            writers = [h for h in self._hook_list if getattr(h, "writes_files", False)]
-            names = ", ".join(dict.fromkeys(map(class_name, writers))) or "runner.save_checkpoint()"
-            self.logger.info("fast_dev_run: nothing is written by %s", names)
-        for hook in self._hook_list:
-            written, points = (
-                getattr(hook, "foreign_hook", hook),
-                getattr(hook, "known_points", POINTS),
-            )
-            for name, point in misspelt_points(written, points):
-                message = "%s.%s() is called at no point; did you mean %s()?"
-                self.logger.warning(message, class_name(hook), name, point)
+        """Log the hooks in the order of their calls, and methods that look like misspelt points."""
+        announce(self)
 
     def take_result(self, result: Any) -> None:
         """Set ``result`` and ``outputs`` to what a validation or test step returned."""
