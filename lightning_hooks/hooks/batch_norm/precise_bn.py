@@ -51,7 +51,8 @@ class PreciseBNHook(Hook):
     the random state and the order of the data are restored, also after an error.
 
     Args:
-        num_samples: Samples to run, of all ranks together, in whole batches.
+        num_samples: Samples to run, of all ranks together, in whole batches; all that there are,
+            if there are fewer.
         interval: Epochs from one update to the next, at least 1.
         num_iters: Batches to run on each rank, instead of ``num_samples``.
         dataloader: This rank's part of the data; the training loader by default.
@@ -72,7 +73,8 @@ class PreciseBNHook(Hook):
         count by their size (there: the mean of the batches' variances); ``num_samples`` is
         rounded up to whole batches (there: down, to no batch at all, which sets every layer to
         0); the priority is ``ABOVE_NORMAL`` (there: ``NORMAL``); dropout is off; layers with
-        frozen weight and bias keep theirs; a short loader is warned of.
+        frozen weight and bias keep theirs; a loader that is shorter than
+        ``num_iters`` is warned of.
     """
 
     priority = "ABOVE_NORMAL"
@@ -142,11 +144,10 @@ class PreciseBNHook(Hook):
                 done = update_bn_stats(runner.module, batches, forward=run)
         if done == 0:
             self._warn(runner, "the loader gave no batch: the statistics stay as they are")
-        elif done < wanted:
-            samples = "" if self.num_iters else f" for num_samples={self.num_samples}"
+        elif done < wanted and self.num_iters is not None:
             self._warn(
                 runner,
-                f"the loader gave {done} batches and {wanted} were asked for{samples}: the "
+                f"the loader gave {done} batches and num_iters={wanted} were asked for: the "
                 "statistics are those of the fewer samples",
             )
 

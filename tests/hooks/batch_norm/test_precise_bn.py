@@ -385,18 +385,30 @@ def test_departure_num_samples_is_rounded_up_to_whole_batches(tmp_path: Path) ->
     assert calls == [4]
 
 
-def test_a_short_loader_is_warned_of_once_and_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("hook", "messages"),
+    [
+        (PreciseBNHook(), []),  # 8192 samples, or all that there are
+        (
+            PreciseBNHook(num_iters=9),
+            [
+                "PreciseBNHook: the loader gave 5 batches and num_iters=9 were asked for: "
+                "the statistics are those of the fewer samples"
+            ],
+        ),
+    ],
+)
+def test_a_short_loader_is_used_and_warned_of_once_where_batches_were_asked_for(
+    hook: PreciseBNHook, messages: list[str], tmp_path: Path
+) -> None:
     loader = make_loader(5, 3)
     look = Look(loader)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trainer = make_trainer(tmp_path, PreciseBNHook(), look, max_epochs=2)
+        trainer = make_trainer(tmp_path, hook, look, max_epochs=2)
         trainer.fit(TinyNormModule(), loader)
     ours = [str(w.message) for w in caught if "PreciseBNHook" in str(w.message)]
-    assert ours == [
-        "PreciseBNHook: the loader gave 5 batches and 2731 were asked for for num_samples=8192: "
-        "the statistics are those of the fewer samples"
-    ]
+    assert ours == messages
     assert look.found == [("end", True), ("end", True)]
 
 
