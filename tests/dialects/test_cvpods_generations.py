@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -164,6 +166,26 @@ def test_an_argument_chooses_the_generation_without_the_library(
     under_us(tmp_path, cvpods.OptimizationHook(), hook, writer, dialect=dialect)
     assert isinstance(hook.latest, float if dialect == "cvpods" else tuple)
     assert [row["iteration"] for row in rows_of(path)] == [0, 1, 3, 5]
+
+
+def test_a_module_that_imports_the_stack_changes_nothing(
+    library: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    engine, events = library
+    other = ModuleType("cvpods.other")
+    other._CURRENT_STORAGE_STACK = events._CURRENT_STORAGE_STACK  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cvpods.other", other)
+
+    class Reads(engine.HookBase):
+        def after_step(self) -> None:
+            assert events._CURRENT_STORAGE_STACK == [self.trainer.storage]
+            self.latest = events.get_event_storage().latest()["total_loss"]
+
+    hook = Reads()
+    under_us(tmp_path, engine.OptimizationHook(), hook)
+    with events.EventStorage() as own:
+        own.put_scalar("total_loss", 1.0)
+        assert type(hook.latest) is type(own.latest()["total_loss"])
 
 
 @pytest.mark.parametrize("module", ["yolof.events", "cvpack2.utils.dump.events"])

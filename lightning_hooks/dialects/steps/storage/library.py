@@ -23,18 +23,20 @@ def storage_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[Mod
     """
     classes = {base for one in objects for base in type(one).__mro__}
     roots = {*packages, *(cls.__module__.partition(".")[0] for cls in classes)}
-    modules = {
-        id(stack): module
-        for name, module in list(sys.modules.items())
-        if name.partition(".")[0] in roots - {"builtins", "lightning_hooks"}
-        and isinstance(stack := vars(module).get(STACK), list)
-        and "EventStorage" in vars(module)  # and not only imported from there
-    }
-    return list(modules.values())
+    roots -= {"builtins", "lightning_hooks"}
+    found: dict[int, ModuleType] = {}
+    for name, module in list(sys.modules.items()):
+        stack = vars(module).get(STACK) if name.partition(".")[0] in roots else None
+        # others may have imported it from the module of the storage
+        if isinstance(stack, list) and (id(stack) not in found or "EventStorage" in vars(module)):
+            found[id(stack)] = module
+    return list(found.values())
 
 
 def gives_iterations(module: ModuleType) -> bool:
     """Return whether ``latest()`` of a module's EventStorage gives values with their iterations."""
+    if "EventStorage" not in vars(module):
+        return False
     storage = vars(module)["EventStorage"](0)
     storage.put_scalar("value", 0.0)
     return isinstance(storage.latest()["value"], tuple)
