@@ -178,7 +178,8 @@ def test_a_module_that_imports_the_stack_changes_nothing(
 
     class Reads(engine.HookBase):
         def after_step(self) -> None:
-            assert events._CURRENT_STORAGE_STACK == [self.trainer.storage]
+            (storage,) = events._CURRENT_STORAGE_STACK
+            assert storage is self.trainer.storage
             self.latest = events.get_event_storage().latest()["total_loss"]
 
     hook = Reads()
