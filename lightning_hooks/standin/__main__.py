@@ -10,8 +10,7 @@ import os
 import runpy
 import sys
 
-from lightning_hooks.standin import habits
-from lightning_hooks.standin.installation import install
+from lightning_hooks.standin.spawned import prepare
 from lightning_hooks.standin.version_window import ENVIRONMENT
 
 __all__ = ["main"]
@@ -35,10 +34,9 @@ def main(arguments: list[str]) -> None:
     if not os.path.isfile(script):
         sys.exit(f"there is no script {script!r}")
     try:
-        install()
+        prepare()
     except ValueError as error:
         sys.exit(str(error))
-    habits.offer()
     sys.argv[:] = arguments
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     runpy.run_path(script, run_name="__main__")
