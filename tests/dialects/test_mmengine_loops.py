@@ -204,6 +204,18 @@ def test_a_second_pass_of_a_test(tmp_path: Path) -> None:
     assert hook.found[0] == hook.found[1] != {}
 
 
+@pytest.mark.parametrize("val", [0, 2])
+@pytest.mark.parametrize("length", [dict(max_epochs=1), {**BY_ITER, "max_steps": 2}])
+def test_a_run_without_validation_has_no_loop_of_it(tmp_path: Path, val: int, length: Any) -> None:
+    class Asks(Hook):
+        def after_train_iter(self, runner: Any, batch_idx: int, **kwargs: Any) -> None:
+            self.has_loop = runner.val_loop is not None
+
+    hook = Asks()
+    fit(tmp_path, hook, val=val, **length)
+    assert hook.has_loop == (val > 0)
+
+
 def test_what_a_loop_does_not_have_is_named(tmp_path: Path) -> None:
     class Asks(Hook):
         def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:

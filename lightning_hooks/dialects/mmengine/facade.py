@@ -8,6 +8,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
+from lightning.pytorch.trainer.states import TrainerFn
+
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
@@ -37,7 +39,7 @@ class RunnerFacade(Facade):
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self.train_loop = self._train_loop = TrainLoop(self)
-        self.val_loop = self._val_loop = ValLoop(self)
+        self._val_loop = ValLoop(self)
         self.test_loop = self._test_loop = TestLoop(self)
         self.message_hub = MessageHub()
         self._visualizer = Visualizer(runner)
@@ -73,9 +75,16 @@ class RunnerFacade(Facade):
         return self.train_loop.dataloader
 
     @property
+    def val_loop(self) -> ValLoop | None:
+        """The loop of validations; None in a run without any, as there."""
+        trainer = self._runner.trainer
+        validates = trainer.enable_validation or trainer.state.fn == TrainerFn.VALIDATING
+        return self._val_loop if validates else None
+
+    @property
     def val_dataloader(self) -> Any:
         """The validation loader."""
-        return self.val_loop.dataloader
+        return self._val_loop.dataloader
 
     @property
     def test_dataloader(self) -> Any:
