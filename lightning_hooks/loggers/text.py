@@ -250,7 +250,10 @@ class TextLoggerHook(LoggerHook):
     def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
         """Append a record to the JSON file."""
         if self._json is not None and runner.trainer.is_global_zero:
-            self._json.append(json_line(log_dict, self._round_float), runner.logger)
+            self._json.append(self._json_line(log_dict, runner), runner.logger)
+
+    def _json_line(self, record: Mapping[str, Any], runner: Any) -> str:
+        return json_line(record, self._round_float)
 
     _round_float = staticmethod(rounded)
 

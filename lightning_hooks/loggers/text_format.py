@@ -44,7 +44,7 @@ def console_line(
     ['Epoch [1][5/9]', 'lr: 1.000e-01, eta: 0:01:00, time: 0.250, loss: 2.3000']
     """
     items = ", ".join(
-        f"{k}: {v:.4f}" if isinstance(v, float) else f"{k}: {v!s}"
+        f"{k}: {v:.4f}" if isinstance(v, float) else f"{k}: {v}"
         for k, v in record.items()
         if k not in _IN_HEAD
     )

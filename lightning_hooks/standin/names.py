@@ -118,7 +118,7 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}.runner.seed": "get_host_info get_time_str obj_from_dict set_random_seed"
     },
     "mmcv.engine.test": {
-        f"{OURS}.hooks.evaluation.inference": "single_gpu_test multi_gpu_test",
+        f"{STANDIN}.parallel.inference": "single_gpu_test multi_gpu_test",
         f"{STANDIN}.parallel.collect": "collect_results_cpu collect_results_gpu",
     },
     # -- mmcv.utils ----------------------------------------------------------------------------

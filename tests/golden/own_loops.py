@@ -10,10 +10,14 @@ from typing import Any
 from unittest import mock
 
 import torch
+from mmcv.parallel import MMDistributedDataParallel
 from mmcv.runner import EpochBasedRunner, Hook, IterBasedRunner
-from torch.utils.data import DataLoader
+from torch import distributed
+from torch.utils.data import DataLoader, DistributedSampler
 
-__all__ = ["CASES", "run"]
+__all__ = ["CASES", "RANKS", "run", "run_on_rank"]
+
+RANKS = 2
 
 POINTS = (
     *("before_run", "before_epoch", "before_train_epoch", "before_train_iter"),
@@ -110,15 +114,17 @@ CASES: dict[str, tuple[type, dict[str, int], list[tuple[str, int]]]] = {
 
 
 def run(case: str, folder: Path) -> dict[str, Any]:
-    """Train; return the calls of hooks, the weights, the files and the rows of the log."""
+    """Train, alone or as a rank; return the calls, the weights, the files and the log's rows."""
     kind, limit, workflow = CASES[case]
     torch.manual_seed(0)
     model, by_epoch = Model(), "max_epochs" in limit
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     logger = logging.getLogger("own_loops")
     logger.propagate = False
+    is_rank = distributed.is_initialized()
+    trained = MMDistributedDataParallel(model) if is_rank else model
     runner = kind(
-        model, optimizer=optimizer, work_dir=str(folder), logger=logger, meta={"seed": 0}, **limit
+        trained, optimizer=optimizer, work_dir=str(folder), logger=logger, meta={"seed": 0}, **limit
     )
     runner.timestamp = "now"
     runner.register_training_hooks(
@@ -138,17 +144,29 @@ def run(case: str, folder: Path) -> dict[str, Any]:
 
     runner.register_hook(type("Notes", (Hook,), {point: method(point) for point in POINTS})())
     generator = torch.Generator().manual_seed(1)
+    sets: list[Any] = [torch.rand(8, 2, generator=generator) for _ in workflow]
     loaders = [
-        DataLoader(torch.rand(8, 2, generator=generator), batch_size=2)  # type: ignore[arg-type]
-        for _ in workflow
+        DataLoader(x, batch_size=2, sampler=DistributedSampler(x) if is_rank else None)
+        for x in sets
     ]
     with mock.patch.object(time, "sleep"):
         runner.run(loaders, workflow)
+    found = {"calls": calls, "weights": [parameter.tolist() for parameter in model.parameters()]}
+    if is_rank and distributed.get_rank() != 0:
+        return found
     lines = (folder / "now.log.json").read_text().splitlines()
     times = "time", "data_time"
     return {
-        "calls": calls,
-        "weights": [parameter.tolist() for parameter in model.parameters()],
+        **found,
         "files": sorted(path.name for path in folder.glob("*.pth")),
         "rows": [{k: v for k, v in json.loads(one).items() if k not in times} for one in lines],
     }
+
+
+def run_on_rank(rank: int, folder: Path) -> None:
+    """Run all cases as one of two ranks; write what it found to ``{rank}.json``."""
+    method = f"file://{folder}/store"
+    distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=RANKS)
+    found = {case: run(case, folder / case) for case in CASES}
+    (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    distributed.destroy_process_group()

@@ -1,13 +1,20 @@
 """Record what runners with a loop of their own do under real mmcv."""
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import oracle
 import own_loops
+from torch import multiprocessing
 
 assert oracle.mmcv_runner.EpochBasedRunner is own_loops.EpochBasedRunner
+
+
+def _on_rank(rank: int, folder: str) -> None:
+    """Run on a rank, in a process that imports this file, and real mmcv with it."""
+    own_loops.run_on_rank(rank, Path(folder))
 
 
 def record() -> dict[str, Any]:
@@ -16,4 +23,8 @@ def record() -> dict[str, Any]:
     for case in own_loops.CASES:
         with tempfile.TemporaryDirectory() as folder:
             cases[case] = own_loops.run(case, Path(folder))
-    return {"cases": cases}
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(_on_rank, (folder,), nprocs=own_loops.RANKS)
+        files = [Path(folder, f"{rank}.json") for rank in range(own_loops.RANKS)]
+        ranks = [json.loads(file.read_text()) for file in files]
+    return {"cases": cases, "ranks": ranks}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from torch.utils.data import DataLoader
 
 from support.golden import assert_close, recorded
 from support.paths import GOLDEN
+from support.processes import read_ranks, run_job
 
 RECORDED = recorded("own_loops")["cases"]
+RANKS = recorded("own_loops")["ranks"]
 
 
 @pytest.fixture
@@ -30,6 +33,19 @@ def test_a_loop_of_ones_own_does_what_it_did_under_mmcv(
     case: str, job: Any, tmp_path: Path
 ) -> None:
     assert_close(job.run(case, tmp_path), RECORDED[case])
+
+
+def test_loops_and_tests_on_two_ranks_do_what_they_did_under_mmcv(tmp_path: Path) -> None:
+    run_job("own_loops", tmp_path)
+    for rank, want in enumerate(RANKS):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert found.keys() == want.keys()
+        assert_close(found, want)
+    in_order = [0.0, 1.0, 2.0, 3.0, 4.0]
+    first, second = read_ranks(tmp_path, "test")
+    assert first == {"found": [in_order] * 2, "bars": 2}
+    assert second == {"found": [None] * 2, "bars": 0}
+    assert not (tmp_path / "parts").exists()
 
 
 def test_backward_and_step_go_through_the_strategy(job: Any, tmp_path: Path) -> None:

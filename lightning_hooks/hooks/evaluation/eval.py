@@ -215,7 +215,7 @@ class EvalHook(TimedEvaluation):
         if self.dataloader is not None and self.metric is None:
             dataset: Any = self.dataloader.dataset
             scores = dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs)
-        scores = plain_values(scores)
+        scores = self._values(runner, scores)
         if self.dataloader is not None:  # else the loggers have what the module has logged
             runner.log_buffer.output.update(scores)
             runner.log_buffer.ready = True
@@ -234,6 +234,10 @@ class EvalHook(TimedEvaluation):
         if isinstance(self.save_best, list):
             return {key: scores[key] for key in self.save_best if key in scores}
         return scores.get(self.key_indicator)
+
+    def _values(self, runner: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the scores as they are logged."""
+        return plain_values(scores)
 
     def _look_for_keys(self, runner: Any) -> None:
         if self.save_best is not None and self.key_indicator != "auto":

@@ -19,7 +19,8 @@ from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.utils.progress_bar import with_bar
 
-__all__ = ["collected", "multi_gpu_test", "predict", "predictions", "single_gpu_test"]
+__all__ = ["collected", "length", "multi_gpu_test", "predict", "predictions", "results_of"]
+__all__ += ["single_gpu_test"]
 
 
 def predict(model: torch.nn.Module, batch: Any) -> Any:
@@ -51,7 +52,7 @@ def _batches(model: torch.nn.Module, data_loader: Any) -> Iterable[Any]:
     trainer = _trainer_of(model)
     if trainer is None:
         return data_loader  # type: ignore[no-any-return]
-    return with_bar(trainer, data_loader, "Evaluating", _length(data_loader))
+    return with_bar(trainer, data_loader, "Evaluating", length(data_loader))
 
 
 def _check_takes_return_loss(model: torch.nn.Module) -> None:
@@ -92,12 +93,15 @@ def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
 
     Source: mmcv's function of that name.
     """
+    return [result for part in results_of(model, data_loader) for result in part]
+
+
+def results_of(model: torch.nn.Module, data_loader: Any) -> Iterator[Any]:
+    """Yield the model's results for each batch, and leave it in eval mode."""
     model.eval()
-    results: list[Any] = []
     for batch in _batches(model, data_loader):
-        result = predict(model, batch)
-        results.extend(result.cpu() if isinstance(result, torch.Tensor) else result)
-    return results
+        results = predict(model, batch)
+        yield results.cpu() if isinstance(results, torch.Tensor) else results
 
 
 def multi_gpu_test(
@@ -121,7 +125,7 @@ def multi_gpu_test(
     results = single_gpu_test(model, data_loader)
     if not (distributed.is_available() and distributed.is_initialized()):
         return results
-    return collected(results, _length(data_loader.dataset), None if gpu_collect else tmpdir)
+    return collected(results, length(data_loader.dataset), None if gpu_collect else tmpdir)
 
 
 def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any] | None:
@@ -178,7 +182,8 @@ def _in_order(parts: Sequence[list[Any]], size: int | None) -> list[Any]:
     return [result for row in rows for result in row if result is not none][:size]
 
 
-def _length(sized: Any) -> int | None:
+def length(sized: Any) -> int | None:
+    """Return the length, None if there is none."""
     try:
         return len(sized)
     except TypeError:  # an iterable data set may have no length

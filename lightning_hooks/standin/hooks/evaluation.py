@@ -7,6 +7,7 @@ from typing import Any
 from lightning_hooks.hooks.evaluation import dist_eval, eval
 from lightning_hooks.standin.hooks.arguments import AssertsArguments
 from lightning_hooks.standin.hooks.checkpoint import client_and_directory, writes_mmcv_files
+from lightning_hooks.standin.parallel.inference import with_bar
 
 __all__ = ["DistEvalHook", "EvalHook"]
 
@@ -16,7 +17,8 @@ class EvalHook(AssertsArguments, eval.EvalHook):
 
     In a Trainer it behaves as :class:`lightning_hooks.EvalHook`, which describes the arguments.
     Under the stand-in's runners an evaluation leaves the model in evaluation mode and changes the
-    random state, and a score of exactly 0 is never the best, as in mmcv.
+    random state, a progress bar counts its samples, and a score of exactly 0 is never the best, as
+    in mmcv.
 
     Source: mmcv's ``EvalHook``, reproduced.
     """
@@ -27,6 +29,8 @@ class EvalHook(AssertsArguments, eval.EvalHook):
     def before_run(self, runner: Any) -> None:
         """Choose the directory of the files; read the best score of an earlier run."""
         if writes_mmcv_files(runner):
+            if self.metric is None:
+                self.test_fn = with_bar(self.test_fn)
             found = client_and_directory(runner, self.out_dir, self.file_client_args)
             self.file_client, self._best_dir = found
             if self._best_dir != runner.work_dir:
@@ -48,6 +52,10 @@ class EvalHook(AssertsArguments, eval.EvalHook):
     def _report_start(self, runner: Any) -> None:
         if not writes_mmcv_files(runner):  # under mmcv's, loggers report it with the rest
             super()._report_start(runner)
+
+    def _values(self, runner: Any, scores: Any) -> dict[str, Any]:
+        """Return the scores; of mmcv's text log, numpy's types have a form of their own."""
+        return dict(scores) if writes_mmcv_files(runner) else super()._values(runner, scores)
 
     def _is_score(self, runner: Any, key_score: Any) -> bool:
         return bool(key_score) if writes_mmcv_files(runner) else key_score is not None

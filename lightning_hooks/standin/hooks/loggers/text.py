@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.loggers import text
+from lightning_hooks.loggers.text_format import json_line
 from lightning_hooks.standin.hooks.checkpoint import writes_mmcv_files
 
 __all__ = ["TextLoggerHook"]
@@ -35,10 +37,12 @@ class TextLoggerHook(text.TextLoggerHook):
             return int(runner.epoch)
         return super().get_epoch(runner)
 
-    def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
-        if writes_mmcv_files(runner):
-            log_dict = {key: self._round_float(value) for key, value in log_dict.items()}
-        super()._dump_log(log_dict, runner)
+    def _json_line(self, record: Mapping[str, Any], runner: Any) -> str:
+        if not writes_mmcv_files(runner):
+            return super()._json_line(record, runner)
+        # before the conversion to plain types, so that those of numpy are not rounded
+        rounded = {key: self._round_float(value) for key, value in record.items()}
+        return json_line(rounded, rounding=lambda value: value)
 
     def _round_float(self, items: Any) -> Any:
         """Return values rounded for the JSON."""

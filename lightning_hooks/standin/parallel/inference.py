@@ -1,0 +1,62 @@
+"""mmcv's functions that run a model on a whole loader, with its progress bar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lightning_hooks.hooks.evaluation import inference
+from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.standin.utils.progressbar import ProgressBar
+
+__all__ = ["multi_gpu_test", "single_gpu_test", "with_bar"]
+
+
+def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
+    """Return the model's results, one for each sample, and show the progress.
+
+    Args:
+        model: The model.
+        data_loader: The loader of dicts for ``model(return_loss=False, **batch)``.
+    """
+    return _tested(model, data_loader, ranks=1)
+
+
+def multi_gpu_test(
+    model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
+) -> list[Any] | None:
+    """Return the results of all ranks on rank 0, which shows the progress, else None.
+
+    Args:
+        model: The model.
+        data_loader: The loader of this rank.
+        tmpdir: A directory that all ranks see; results go through files in it.
+        gpu_collect: Whether results are sent from rank to rank, as without a directory.
+    """
+    rank, ranks = get_dist_info()
+    if rank == 0:
+        results = _tested(model, data_loader, ranks)
+    else:
+        results = inference.single_gpu_test(model, data_loader)
+    size = inference.length(data_loader.dataset)
+    return inference.collected(results, size, None if gpu_collect else tmpdir)
+
+
+def with_bar(test_fn: Any) -> Any:
+    """Return the function here for one without a bar, and any other as it is."""
+    if test_fn is inference.single_gpu_test:
+        return single_gpu_test
+    return multi_gpu_test if test_fn is inference.multi_gpu_test else test_fn
+
+
+def _tested(model: torch.nn.Module, data_loader: Any, ranks: int) -> list[Any]:
+    """Test with a bar that counts the samples of all ranks, as they go at one pace."""
+    bar = ProgressBar(inference.length(data_loader.dataset) or 0)
+    results: list[Any] = []
+    for part in inference.results_of(model, data_loader):
+        results.extend(part)
+        done = len(part) * ranks
+        for _ in range(min(done, bar.task_num - bar.completed) if bar.task_num else done):
+            bar.update()
+    return results
