@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
+from lightning_hooks.cli.printable import printable
 
 __all__ = ["parser", "run"]
 
@@ -35,7 +36,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return code
     except WRONG_INPUT as error:
         reason = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
-        line = " ".join(" ".join(reason).split())
+        line = printable(" ".join(" ".join(reason).split()))
         if getattr(given, "json", False):  # for a program that reads the output
             print(json.dumps({"error": line}))
         print(f"lightning-hooks: {line}", file=sys.stderr)

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning_hooks.cli.printable import printable
+
 __all__ = ["check", "compare", "convert", "hooks", "plot", "replay"]
 
 NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
@@ -144,7 +146,7 @@ def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
     except NOT_OF_A_BACKEND:
         raise
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reason = printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])
         print(f"lightning-hooks: {path} stays as it is: {reason}", file=sys.stderr)
         return None
 

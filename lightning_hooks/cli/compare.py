@@ -74,16 +74,17 @@ def _parting(
 def table_of(result: Comparison, names: Sequence[str]) -> Any:
     """Return the two runs as a table for rich."""
     from rich.table import Table
+    from rich.text import Text  # in which brackets are no markup
 
     table = Table("value", "mode")
     for name in names:
         for column in ("last", "lowest", "highest"):
-            table.add_column(f"{name}\n{column}", justify="right")
+            table.add_column(Text(f"{name}\n{column}"), justify="right")
     for one in result.quantities:
         cells = [
             f"{value:.5g}" if value is not None else "-"
             for run in (one.first, one.second)
             for value in run or (None, None, None)
         ]
-        table.add_row(one.key, one.mode, *cells)
+        table.add_row(Text(one.key), one.mode, *cells)
     return table

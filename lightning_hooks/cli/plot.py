@@ -17,6 +17,8 @@ __all__ = ["Curves", "curves_of", "in_terminal"]
 LENGTH = ("runner", "total_epochs", "total_iters")
 DRAWN = ("custom_imports", "lr_config", "momentum_config", *LENGTH)
 """Keys of a config that the curves depend on."""
+LONGEST = 10_000_000
+"""The most iterations that are drawn, in about a minute."""
 
 
 class Curves(NamedTuple):
@@ -61,6 +63,9 @@ def curves_of(
         raise ValueError(f"{path} has no number of epochs: give --epochs")
     if iters_per_epoch is None:
         raise ValueError("a config has no number of batches: give --iters-per-epoch")
+    if epochs * iters_per_epoch > LONGEST:
+        run = f"{epochs} epochs of {iters_per_epoch} iterations"
+        raise ValueError(f"plot draws at most {LONGEST:,} iterations, got {run}: give less")
     optimizer = config.get("optimizer")
     optimizer = optimizer if isinstance(optimizer, Mapping) else {}
     momentum = optimizer.get("momentum", optimizer.get("betas", [0.9])[0])

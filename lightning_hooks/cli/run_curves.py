@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from lightning_hooks.cli.run_log import RunLog, Series
 __all__ = ["draw_runs", "runs_in_terminal"]
 
 COLUMNS = 2
+LARGEST = 1e300
+"""The largest number that is drawn: the axes, which are wider, overflow beyond."""
 
 
 def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()) -> Path:
@@ -45,11 +48,12 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
             )
             marker = "o--" if mode == "val" else "-"
             axis.plot(line.at, line.values, marker, color=f"C{number}", ms=4, label=label or None)
-        axis.set_title(key, fontsize=10)
+        axis.set_title(key, fontsize=10, parse_math=False)
         axis.set_xlabel(_unit(runs))
         axis.grid(alpha=0.3)
         if axis.get_legend_handles_labels()[1]:
-            axis.legend(fontsize=8)
+            for text in axis.legend(fontsize=8).get_texts():
+                text.set_parse_math(False)
     for axis in axes[len(panels) :]:
         axis.remove()
     figure.savefig(path, dpi=120)
@@ -85,11 +89,12 @@ def _unit(runs: Sequence[RunLog]) -> str:
 def _panels(
     runs: Sequence[RunLog], keys: Sequence[str]
 ) -> dict[str, dict[tuple[int, str], Series]]:
-    """Return the lines of each quantity, by run and mode."""
+    """Return the lines of each quantity, by run and mode; there is a gap at what is not finite."""
     panels: dict[str, dict[tuple[int, str], Series]] = {}
     for number, run in enumerate(runs):
         for (key, mode), line in run.series(in_epochs=_unit(runs) == "epoch").items():
-            panels.setdefault(key, {})[number, mode] = line
+            drawn = [value if abs(value) < LARGEST else math.nan for value in line.values]
+            panels.setdefault(key, {})[number, mode] = Series(line.at, drawn)
     absent = [key for key in keys if key not in panels]
     if absent or not panels:
         known = ", ".join(sorted(panels)) or "no numbers at all"

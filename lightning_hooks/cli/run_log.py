@@ -9,6 +9,8 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lightning_hooks.cli.printable import printable
+
 __all__ = ["RunLog", "Series", "read_run"]
 
 Row = dict[str, Any]
@@ -43,7 +45,7 @@ class RunLog:
     @property
     def name(self) -> str:
         """The name of the run's folder."""
-        return self.path.resolve().parent.name
+        return printable(self.path.resolve().parent.name)
 
     @property
     def batches(self) -> int | None:
@@ -130,10 +132,11 @@ def _numbers(row: Row) -> list[tuple[str, float]]:
             continue
         parts = value if isinstance(value, dict) else {"": value}
         for part, number in parts.items():
+            name = printable(f"{key}.{part}" if part else key)
             number = number[0] if isinstance(number, list) and len(number) == 1 else number
             if type(number) in (int, float):
                 try:
-                    found.append((f"{key}.{part}" if part else key, float(number)))
+                    found.append((name, float(number)))
                 except OverflowError:
-                    found.append((f"{key}.{part}" if part else key, math.inf))
+                    found.append((name, math.inf))
     return found

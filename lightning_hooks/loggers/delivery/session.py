@@ -169,9 +169,13 @@ class Session:
         text += f" ({_describe(error)})" if error is not None else ""
         path, disk_error = self._spool.path, self._spool.error
         if self.sender.refused:
-            text += f", and refused {self.sender.refused}, which are in {self._spool.refused_path}"
+            text += f", and refused {self.sender.refused}"
+            if os.path.exists(self._spool.refused_path):
+                text += f", which are in {self._spool.refused_path}"
         if self.sender.done == self._spool.seq:
             return text
+        if disk_error is None and not os.path.exists(path):
+            return f"{text}; the rest is lost, for {path} was deleted"
         if disk_error is None:
             return f"{text}; to send the rest: {replay_command([path])}"
         return f"{text}, and {path} could not hold them ({_describe(disk_error)})"

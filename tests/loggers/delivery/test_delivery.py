@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import signal
 import threading
 import time
@@ -297,6 +298,21 @@ def test_a_backend_that_does_not_start_costs_one_warning(
     assert len(told(caplog)) == 1
     assert hook.status()["sent"] == 0
     assert len(read(str(spools(tmp_path)[0]))[1]) == 5
+
+
+def test_a_spool_that_is_deleted_with_the_work_dir_is_not_named_as_one_to_send(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Deleting(Hook):
+        def after_run(self, runner: Any) -> None:
+            shutil.rmtree(runner.work_dir)
+
+    caplog.set_level("INFO", "lightning_hooks")
+    fit(tmp_path, KeepHook(lambda: Kept(broken), timeout=0.5), Deleting())
+    said = told(caplog) + told(caplog, "INFO")
+    (last,) = (one for one in said if "the rest is lost, for " in one)
+    assert last.endswith("-kept.jsonl was deleted")
+    assert not any("lightning-hooks replay" in one for one in said)
 
 
 class Clinging(Kept):

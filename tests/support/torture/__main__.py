@@ -128,6 +128,24 @@ def inputs() -> Counter[str]:
     return Counter(getattr(sys.modules.get("support.torture.bad_input"), "tried", ()))
 
 
+def torture_with_company() -> Iterator[Job]:
+    """Yield what kills a run while three trackers write, and compares what each has."""
+
+    def job() -> list[str]:
+        outcomes = Outcomes()
+        file = str(TESTS / "loggers" / "trackers" / "test_killed_runs.py")
+        code = pytest.main(
+            ["-q", "--no-header", "-p", "no:cacheprovider", "-m", "", file], [outcomes]
+        )
+        assert code == 0, file
+        result = (
+            "Each step once in each, and the text log of a whole run." if outcomes.passed else ""
+        )
+        return ["6 kills while MLflow, TensorBoard, W&B offline and the text log write", result]
+
+    yield job
+
+
 def torture_by_input(files: Sequence[Path]) -> Iterator[Job]:
     """Yield what runs the tests of bad input and payloads; most try inputs that are drawn."""
     os.environ.setdefault("DATA_FILE_TRIES", "20000")
@@ -179,6 +197,8 @@ def main() -> None:
         show(console, "SIGTERM and Ctrl-C at random moments", columns, stopped)
         broken = torture_by_faults(path)
         show(console, "Faults", ("fault", "what comes of it, checked"), broken)
+    company = torture_with_company()
+    show(console, "Kills with company", ("run", "what comes of it, checked"), company)
     files = sorted(
         [*TESTS.rglob("test_bad_input*.py"), *TESTS.rglob("test_payloads.py")],
         key=lambda path: path.name,
