@@ -226,6 +226,19 @@ def test_what_a_loop_does_not_have_is_named(tmp_path: Path) -> None:
         fit(tmp_path, Asks())
 
 
+@pytest.mark.parametrize("name", ["_epoch", "_iter", "val_begin", "dynamic_intervals"])
+def test_what_a_hook_assigns_without_effect_is_named(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Sets(Hook):
+        def before_train(self, runner: Any) -> None:
+            setattr(runner.train_loop, name, 3)
+
+    with caplog.at_level(logging.WARNING):
+        fit(tmp_path, Sets())
+    assert [m for m in caplog.messages if f"train_loop.{name} = 3" in m]
+
+
 # -- a model that is assigned in testing -----------------------------------------------------
 
 

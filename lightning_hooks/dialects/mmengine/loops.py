@@ -38,6 +38,10 @@ class _Loop:
         )
 
 
+_WITHOUT_EFFECT = ("_epoch", "_iter", "val_begin", "dynamic_milestones", "dynamic_intervals")
+"""Attributes by which mmengine's training loops are steered, and Lightning's is not."""
+
+
 class TrainLoop(_Loop):
     """``runner.train_loop``."""
 
@@ -103,6 +107,12 @@ class TrainLoop(_Loop):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; ``dataloader_iterator`` is what the next batch comes from."""
+        if name in _WITHOUT_EFFECT:
+            self._runner.logger.warning(
+                "train_loop.%s = %r, which a hook assigns, changes nothing here: Lightning counts, "
+                "and validates as the arguments of its Trainer are",
+                *(name, value),
+            )
         if name != "dataloader_iterator":
             object.__setattr__(self, name, value)
             return
