@@ -132,7 +132,61 @@ def flows(root: Path) -> None:
     listed(root / "split.txt", ["1"] * TRAIN + ["2"] * VAL)
 
 
+def words(root: Path) -> None:
+    """Draw pictures of words."""
+    random = np.random.RandomState(0)
+    for part, count in (("train", TRAIN), ("val", VAL)):
+        lines = []
+        for i in range(count):
+            image, word = picture(random, 32, 100), "ab01"[i % 4] * 2
+            cv2.putText(image, word, (20, 24), cv2.FONT_HERSHEY_SIMPLEX, 0.8, (255, 255, 255), 2)
+            write(root / part / f"{i}.png", image)
+            lines.append(f"{i}.png {word}")
+        listed(root / f"{part}.txt", lines)
+
+
+def turned(root: Path) -> None:
+    """Draw pictures with turned boxes, as DOTA has them."""
+    random = np.random.RandomState(0)
+    for part, count in (("train", TRAIN), ("val", VAL)):
+        for i in range(count):
+            image, lines = random.randint(0, 60, (64, 64, 3)).astype(np.uint8), []
+            for name, angle in (("plane", 0.0), ("ship", 30.0)):
+                middle = tuple(float(value) for value in random.randint(20, 44, 2))
+                corners = cv2.boxPoints((middle, (20, 12), angle + 1)).astype(int)
+                cv2.fillPoly(image, [corners], (200, 200, 200))
+                lines.append(" ".join(str(value) for value in corners.ravel()) + f" {name} 0")
+            write(root / part / "images" / f"{i}.png", image)
+            listed(root / part / "labels" / f"{i}.txt", lines)
+
+
+def films(root: Path) -> None:
+    """Draw films of a moving box, in COCO's JSON for videos."""
+    random = np.random.RandomState(0)
+    for part, count in (("train", 2), ("val", 1)):
+        videos, images, boxes = [], [], []
+        for video in range(1, count + 1):
+            videos.append({"id": video, "name": f"v{video}", "width": 64, "height": 64})
+            for frame in range(4):
+                image = random.randint(0, 60, (64, 64, 3)).astype(np.uint8)
+                left, name = 10 + 4 * frame, f"v{video}/{frame}.png"
+                image[20:44, left : left + 24] = 220
+                write(root / part / name, image)
+                number = {"id": len(images) + 1, "video_id": video}
+                box = {"bbox": [left, 20, 24, 24], "area": 576, "category_id": 1}
+                seen = {"iscrowd": 0, "occluded": False, "generated": False}
+                boxes.append(
+                    {**number, "image_id": number["id"], "instance_id": video, **box, **seen}
+                )
+                size = {"height": 64, "width": 64, "is_vid_train_frame": part == "train"}
+                images.append({**number, "frame_id": frame, "file_name": name, **size})
+        kinds = [{"id": 1, "name": "airplane"}]
+        content = {"videos": videos, "images": images, "annotations": boxes, "categories": kinds}
+        listed(root / f"{part}.json", [json.dumps(content)])
+
+
 DATA: dict[str, Callable[[Path], None]] = {
-    drawing.__name__: drawing for drawing in (classes, masks, coco, pairs, frames, flows)
+    drawing.__name__: drawing
+    for drawing in (classes, masks, coco, pairs, frames, flows, words, turned, films)
 }
 """What draws a data set into a folder, by name."""

@@ -17,6 +17,7 @@ class Project:
         base: The config of its own that the config here stands on.
         train: Further arguments of its ``tools/train.py``.
         test: Arguments of its ``tools/test.py``, after config and checkpoint; none if it has none.
+        tested: The option of ``tools/test.py`` that names the checkpoint, if it is not the second.
         version: mmcv's version, for those that refuse 1.7.2.
         last: The last checkpoint of a run, without its suffix.
         resumed: The checkpoint from which it is resumed.
@@ -27,6 +28,7 @@ class Project:
     base: str
     train: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
+    tested: tuple[str, ...] = ()
     version: str = "1.7.2"
     last: str = "epoch_2"
     resumed: str = "epoch_1"
@@ -101,5 +103,24 @@ PROJECTS: dict[str, Project] = {
         "flownet/flownets_8x1_slong_flyingchairs_384x448.py",
         test=("--eval", "EPE"),
         **ITERATIONS,
+    ),
+    "mmocr": Project(
+        "mmocr",
+        "words",
+        "textrecog/crnn/crnn_toy_dataset.py",
+        test=("--eval", "acc", "--out", "result.pkl"),
+    ),
+    "mmtrack": Project(
+        "mmtrack",
+        "films",
+        "vid/dff/dff_faster_rcnn_r50_dc5_1x_imagenetvid.py",
+        test=("--eval", "bbox", "--out", "result.pkl"),
+        tested=("--checkpoint",),
+    ),
+    "mmrotate": Project(
+        "mmrotate",
+        "turned",
+        "oriented_rcnn/oriented_rcnn_r50_fpn_1x_dota_le90.py",
+        test=("--eval", "mAP", "--out", "result.pkl"),
     ),
 }

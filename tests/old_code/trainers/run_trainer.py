@@ -122,7 +122,7 @@ class Runs:
     def test(self) -> dict[str, Any]:
         """Test the last checkpoint; return the results, and the numbers that were printed."""
         last = f"work/{self.project.last}.pth"
-        printed = self.script("test", "config.py", last, *self.project.test)
+        printed = self.script("test", "config.py", *self.project.tested, last, *self.project.test)
         found: dict[str, Any] = {"printed": re.findall(r"(?m)^\S+ : [\d.]+$", printed)}
         for path in (Path("result.pkl"), Path("result.json")):
             if path.exists() and path.suffix == ".pkl":

@@ -1,12 +1,15 @@
 """Started with Python: torchvision without a GPU; for real mmcv, old habits and operators.
 
 torchvision's wheel on PyPI is built for GPUs and stops at import without their libraries: the
-operators that it looks for are declared. The rest is for the recording under real mmcv 1.7.2 only:
-what the stand-in offers by itself on today's numpy and torch, and operators in plain torch.
+operators that it looks for are declared. mmrotate moves its model to a GPU, and takes files in the
+order of the disk: the model stays, and files come in the order of their names. The rest is for the
+recording under real mmcv 1.7.2 only: what the stand-in offers by itself on today's numpy and torch,
+and operators in plain torch.
 """
 
 import collections
 import collections.abc
+import glob
 import importlib.abc
 import importlib.machinery
 import os
@@ -21,12 +24,19 @@ _SCHEMA = torch.library.Library("torchvision", "DEF")
 for name in ("nms", "qnms"):
     _SCHEMA.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
+torch.nn.Module.cuda = lambda module, device=None: module
+unordered = glob.glob
+glob.glob = lambda *args, **keywords: sorted(unordered(*args, **keywords))
+
 
 def old_habits():
     """Give numpy, collections, torch and pkg_resources what old packages use of them."""
     for name, kind in (("int", int), ("float", float), ("object", object)):
         setattr(np, name, kind)
     np.bool8 = np.bool_
+    np.sctypes = {"float": [np.float16, np.float32, np.float64], "others": [bool, object, bytes]}
+    np.sctypes["int"] = [np.int8, np.int16, np.int32, np.int64]
+    np.sctypes["uint"] = [np.uint8, np.uint16, np.uint32, np.uint64]
     for name in ("Mapping", "Sequence", "Iterable", "Callable"):
         setattr(collections, name, getattr(collections.abc, name))
     load = torch.load
