@@ -49,7 +49,8 @@ HELD_BY = {
         "loggers/delivery/test_hostile_spools.py::test_only_the_user_can_read_a_spool"
     ),
     "Arguments whose names": (
-        "loggers/delivery/test_hostile_spools.py::test_a_spool_holds_no_credentials"
+        "loggers/delivery/test_hostile_spools.py"
+        "::test_no_argument_whose_name_is_that_of_a_secret_is_kept"
     ),
     "Spools of remote work dirs": (
         "loggers/delivery/test_hostile_spools.py::test_the_shared_folder_belongs_to_the_user"

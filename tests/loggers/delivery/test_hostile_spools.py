@@ -19,10 +19,11 @@ from lightning_hooks.loggers.delivery import unsent
 from lightning_hooks.loggers.delivery.lines import seal
 from lightning_hooks.loggers.delivery.record import Record, to_line
 from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.spool_file import count_rest, read_spool
+from lightning_hooks.loggers.delivery.spool_file import count_rest, read_spool, write_ack
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
 from lightning_hooks.loggers.delivery.unsent import unsent_records
 from lightning_hooks.loggers.replay import check_paths, replay
+from lightning_hooks.loggers.trackers.inputs import without_secrets
 from support import training
 from support.logs.kept import KeepHook, Kept
 from support.training import TinyModule
@@ -221,6 +222,33 @@ def test_a_spool_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.Monkey
     (path,) = tmp_path.rglob("*.jsonl")
     assert b"s3cret" not in path.read_bytes()
     assert b"http://127.0.0.1:9" in path.read_bytes()
+
+
+def test_no_argument_whose_name_is_that_of_a_secret_is_kept() -> None:
+    secret = dict.fromkeys(
+        ["api_key", "token", "PWD", "password", "client_secret", "auth", "Authorization", "cookie"],
+        "s3cret",
+    )
+    given = {**secret, "headers": [secret, {"nested": (secret, "ftp://me:s3cret@host/x")}]}
+    left = {"headers": [{}, {"nested": [{}, "ftp://host/x"]}]}
+    assert without_secrets({**given, "author": "me"}) == {**left, "author": "me"}
+
+
+def test_a_full_disk_leaves_no_half_of_an_acknowledgement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = spool_of(tmp_path)
+    write_ack(str(path), path.stat().st_size, {})
+
+    def no_space(*paths: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", no_space)
+        with pytest.raises(OSError, match="No space"):
+            write_ack(str(path), 0, {})
+    assert not Path(f"{path}.ack.tmp").exists()
+    assert count_rest(str(path))[1] == 0  # the one before holds
 
 
 def test_a_replay_to_a_server_that_is_dead_is_one_line(
