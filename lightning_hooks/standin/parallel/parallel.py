@@ -101,6 +101,10 @@ class MMDistributedDataParallel(DistributedDataParallel):
 
     Takes the arguments of torch's class. It averages the gradients, also under the stand-in's
     runners.
+
+    Note:
+        Departure from mmcv: after a validation, too, ranks take rank 0's buffers at each step, as
+        torch has it (mmcv's stop doing so).
     """
 
     _method: Callable[..., Any] | None = None

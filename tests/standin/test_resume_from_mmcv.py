@@ -1,0 +1,54 @@
+"""A run goes on from a checkpoint that real mmcv has written, with numpy's values in its meta."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from support.standin import Idle, make
+
+
+@pytest.mark.parametrize(
+    ("kind", "epoch", "left"), [("EpochBasedRunner", 1, 2), ("IterBasedRunner", 1, 4)]
+)
+def test_a_run_goes_on_from_a_file_of_mmcvs(
+    kind: str, epoch: int, left: int, tmp_path: Path
+) -> None:
+    seen: list[float] = []
+
+    class Model(Idle):
+        def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+            seen.append(self.weight.item())
+            return super().train_step(data)
+
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    states = {**optimizer.state_dict(), "state": {0: {"momentum_buffer": torch.tensor([2.0])}}}
+    meta = {
+        "mmcv_version": "1.7.2",
+        "time": "Mon Nov 23 03:46:00 2026",
+        "env_info": "sys.platform: linux",
+        "CLASSES": ("cat", "dog"),
+        "epoch": epoch,
+        "iter": 2,
+        "hook_msgs": {"best_score": np.float64(0.5), "last_ckpt": "work/epoch_1.pth"},
+    }
+    file = tmp_path / "from_mmcv.pth"
+    state = {"weight": torch.tensor([7.0])}
+    torch.save({"meta": meta, "state_dict": state, "optimizer": states}, file)
+
+    limit = 2 if kind == "EpochBasedRunner" else 6
+    runner = make(kind, limit, tmp_path / "work", model, optimizer=optimizer, meta={})
+    runner.register_optimizer_hook({"grad_clip": None})
+    runner.resume(str(file), map_location="cpu")
+    assert (runner.epoch, runner.iter) == (epoch, 2)
+    runner.run([DataLoader([1.0, 1.0])], [("train", 1)])  # type: ignore[arg-type]
+    # the gradient is 1, the momentum goes on from 2: 7 - 0.1 * (0.5 * 2 + 1)
+    assert seen[:2] == pytest.approx([7.0, 6.8])
+    assert len(seen) == left
+    assert runner.iter == 2 + left
