@@ -40,8 +40,9 @@ class Facade:
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property that has raised: its own message
             return object.__getattribute__(self, name)
-        # not the Runner's private attributes
-        if not name.startswith("_") and hasattr(self._runner, name):
+        # of the Runner's private attributes only the user's
+        shown = not name.startswith("_") or name in self._runner.given_attributes
+        if shown and hasattr(self._runner, name):
             return getattr(self._runner, name)
         message = f"the run, as hooks of {self._dialect.name} see it, has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=self)

@@ -201,7 +201,8 @@ def test_the_storage_has_the_losses_and_what_is_logged(tmp_path: Path) -> None:
     assert writer.closed == 1
     last = writer.rows[1][1]
     assert set(last) == {
-        *("total_loss", "loss_cls", "loss_box", "accuracy", "seen", "data_time", "grad_norm")
+        *("total_loss", "loss_cls", "loss_box", "accuracy", "seen", "grad_norm"),
+        *("data_time", "rank_data_time"),
     }
     assert last["total_loss"] == (np.median(module.losses), 5)
     assert last["accuracy"] == (0.5, 5)
@@ -393,7 +394,9 @@ def test_the_line_for_the_terminal(tmp_path: Path, caplog: Any) -> None:
     lines = [r.getMessage() for r in caplog.records if " iter: " in r.getMessage()]
     assert len(lines) == 2
     assert re.fullmatch(
-        r" iter: 2  total_loss: \S+  train_loss: \S+  data_time: \S+  lr: 0.1", lines[0]
+        r" iter: 2  total_loss: \S+  train_loss: \S+    "
+        r"data_time: \S+  last_data_time: \S+   lr: 0.1  ",
+        lines[0],
     )
     assert lines[1].startswith(" eta: 0:00:00  iter: 5  ")
 
@@ -545,7 +548,7 @@ def test_an_evaluation_that_gives_no_numbers(tmp_path: Path) -> None:
 
 def test_the_librarys_own_hooks_find_the_storage(tmp_path: Path, monkeypatch: Any) -> None:
     events: Any = types.ModuleType("detectron2.utils.events")  # as far as it matters here
-    events._CURRENT_STORAGE_STACK = []
+    events._CURRENT_STORAGE_STACK, events.EventStorage = [], object
     monkeypatch.setitem(sys.modules, "detectron2.utils.events", events)
     found = []
 

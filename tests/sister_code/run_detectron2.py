@@ -22,7 +22,7 @@ from sister_model import loader
 from torch import nn
 
 STEPS = 6
-TIMES = ("time", "data_time", "eta_seconds")
+TIMES = ("time", "data_time", "rank_data_time", "eta_seconds")
 
 
 class Net(nn.Module):
@@ -227,7 +227,7 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
         if " iter: " in line:
-            line = re.sub(r"(eta|time|data_time): \S+  ", "", line)
+            line = re.sub(r"(eta|(last_)?(data_)?time): \S+ +", "", line)
             self.lines.append(" ".join(line.split()))
 
 

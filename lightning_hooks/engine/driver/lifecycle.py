@@ -147,6 +147,7 @@ class DriverLifecycle(Callback):
         self._model = ModelWatch(runner)
         if options.meta is not None:
             runner.meta = {**options.meta}
+        runner.given_attributes = frozenset(options.attributes or ())
         for name, value in (options.attributes or {}).items():
             # one that takes no lines is for hooks of pointrix; this package's lines go on
             takes_lines = name != "logger" or callable(getattr(value, "info", None))

@@ -70,6 +70,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints):
     guards_model: bool = True
     """Whether what hooks run of the model leaves no trace."""
 
+    given_attributes: frozenset[str] = frozenset()
+    """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
+
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 

@@ -222,6 +222,11 @@ class EventStorage:
             _STACK.set((*(storage for storage in stack if storage is not self), self))
 
     @classmethod
+    def is_entered(cls) -> bool:
+        """Return whether a storage of this class is entered."""
+        return any(isinstance(storage, cls) for storage in _STACK.get())
+
+    @classmethod
     def innermost(cls: type[S]) -> S:
         """Return the innermost storage of this class: that of the run or ``with`` block.
 

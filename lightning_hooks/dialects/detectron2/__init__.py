@@ -19,11 +19,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, storage, timer
+from lightning_hooks.dialects.detectron2 import profiling
+from lightning_hooks.dialects.detectron2.facade import TrainerFacade
+from lightning_hooks.dialects.detectron2.printer import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.detectron2.storage import EventStorage as EventStorage
+from lightning_hooks.dialects.detectron2.storage import get_event_storage as get_event_storage
+from lightning_hooks.dialects.detectron2.storage import has_event_storage as has_event_storage
+from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, timer
 from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
-from lightning_hooks.dialects.steps.facade import TrainerFacade, step_dialect
+from lightning_hooks.dialects.steps.facade import step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
-from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
 from lightning_hooks.dialects.steps.writers import JSONWriter as JSONWriter
 from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
@@ -49,8 +54,11 @@ __all__ = [
     "PeriodicWriter",
     "PreciseBN",
     "TensorboardXWriter",
+    "TorchMemoryStats",
+    "TorchProfiler",
     "VisdomWriter",
     "get_event_storage",
+    "has_event_storage",
 ]
 
 
@@ -71,32 +79,7 @@ class HookBase(base.HookBase):
         return {}
 
 
-class EventStorage(storage.EventStorage):
-    """The scalars, images and histograms of a run; values come with their iterations."""
-
-    def latest(self) -> dict[str, tuple[float, int]]:
-        """Return the last value of every scalar, with its iteration."""
-        return self.latest_values()
-
-    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
-        """Return the same, with the median of a window for scalars that should be smoothed."""
-        return self.latest_values(window_size)
-
-    def count_samples(self, name: str, window_size: int = 20) -> int:
-        """Return the number of values in the last ``window_size`` iterations of a scalar."""
-        history = self.history(name)
-        return history.count_since(history.last_iteration() - window_size)
-
-
-get_event_storage = EventStorage.innermost
-
-
-class _Facade(TrainerFacade):
-    storage_class = EventStorage
-    packages = ("detectron2",)
-
-
-DIALECT = step_dialect("detectron2", _Facade, further=("after_backward",))
+DIALECT = step_dialect("detectron2", TrainerFacade, further=("after_backward",))
 
 DetectionCheckpointer = Checkpointer
 
@@ -135,3 +118,11 @@ class PreciseBN(precise_bn.PreciseBN, HookBase):
 
 class CallbackHook(hooks.CallbackHook, HookBase):
     """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
+
+
+class TorchProfiler(profiling.TorchProfiler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.detectron2.profiling.TorchProfiler`."""
+
+
+class TorchMemoryStats(profiling.TorchMemoryStats, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.detectron2.profiling.TorchMemoryStats`."""

@@ -1,0 +1,215 @@
+"""What hooks of detectron2 find on their trainer, in their storage and in its printer's line."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import HookAdapter
+from lightning_hooks.dialects import detectron2 as d2
+from support import training
+from support.training import TinyModule, make_loader, make_trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
+
+fit = partial(training.fit, host=True, batches=3, max_epochs=2)
+
+
+class After(d2.HookBase):
+    """Calls a function after each step."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.results: list[Any] = []
+
+    def after_step(self) -> None:
+        self.results.append(self.function(self.trainer))
+
+
+def test_an_assigned_iteration_holds_until_the_next_one(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Jumps(d2.HookBase):
+        def before_train(self) -> None:
+            self.trainer.iter = 50
+
+        def before_step(self) -> None:
+            seen.append(("before_step", self.trainer.iter))
+
+        def after_step(self) -> None:
+            self.trainer.iter = 70
+            seen.append(("after_step", self.trainer.iter))
+
+        def after_train(self) -> None:
+            seen.append(("after_train", self.trainer.iter))
+
+    fit(tmp_path, Jumps(), max_epochs=1, limit_train_batches=2)
+    assert seen == [
+        ("before_step", 0),
+        ("after_step", 70),
+        ("before_step", 1),
+        ("after_step", 70),
+        ("after_train", 71),  # detectron2's loop adds 1 at its end
+    ]
+
+
+def test_has_event_storage_within_a_run_and_a_with_block(tmp_path: Path) -> None:
+    assert not d2.has_event_storage()
+    hook = After(lambda trainer: d2.has_event_storage())
+    fit(tmp_path, hook, max_epochs=1)
+    assert hook.results == [True] * 3
+    assert not d2.has_event_storage()
+    with d2.EventStorage():
+        assert d2.has_event_storage()
+    assert not d2.has_event_storage()
+
+
+def test_the_latest_scalars_under_their_private_name() -> None:
+    with d2.EventStorage(4) as storage:
+        storage.put_scalar("loss", 2.0)
+        assert storage._latest_scalars == {"loss": (2.0, 4)}
+
+
+def test_the_trainer_inside_is_the_trainer(tmp_path: Path) -> None:
+    hook = After(lambda t: (t._trainer.iter, t._trainer.model is t.model))
+    fit(tmp_path, hook, max_epochs=1)
+    assert hook.results == [(0, True), (1, True), (2, True)]
+
+
+def test_the_loader_has_a_second_iterator(tmp_path: Path) -> None:
+    hook = After(lambda t: [tuple(x.shape) for x in next(t._data_loader_iter)])
+    fit(tmp_path, hook, max_epochs=1)
+    assert len(hook.results) == 3
+
+
+def test_replacing_the_iterator_or_running_the_step_is_refused(tmp_path: Path) -> None:
+    def replace(trainer: Any) -> None:
+        trainer._data_loader_iter = iter([])
+
+    with pytest.raises(AttributeError, match="Lightning loads the batches"):
+        fit(tmp_path, After(replace))
+    with pytest.raises(NotImplementedError, match="is Lightning's training_step"):
+        fit(tmp_path, After(lambda trainer: trainer.run_step()))
+
+
+def test_a_private_name_among_the_attributes_is_seen(tmp_path: Path) -> None:
+    hook = After(lambda trainer: trainer._period_of_mine)
+    adapter = HookAdapter([hook], attributes={"_period_of_mine": 7})
+    make_trainer(tmp_path, adapter, max_epochs=1).fit(TinyModule(), make_loader(1))
+    assert hook.results == [7]
+    with pytest.raises(AttributeError, match="'_period_of_mine'"):
+        fit(tmp_path, After(lambda trainer: trainer._period_of_mine))
+
+
+def test_metrics_that_a_hook_writes(tmp_path: Path) -> None:
+    def write(trainer: Any) -> Any:
+        losses = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
+        trainer._write_metrics(losses, 0.5, prefix="my_")
+        return {k: v for k, (v, _) in trainer.storage.latest().items()}
+
+    hook = After(write)
+    fit(tmp_path, hook, max_epochs=1, limit_train_batches=1)
+    (latest,) = hook.results
+    found = [latest[k] for k in ("my_total_loss", "a", "b", "data_time", "rank_data_time")]
+    assert found == [3.0, 1.0, 2.0, 0.5, 0.5]
+
+
+def test_the_state_of_the_trainer(tmp_path: Path) -> None:
+    class Counts(d2.HookBase):
+        def state_dict(self) -> dict[str, Any]:
+            return {"count": 3}
+
+    hook = After(lambda trainer: trainer.state_dict())
+    fit(tmp_path, Counts(), hook, max_epochs=1)
+    state = hook.results[-1]
+    assert (state["iteration"], sorted(state)) == (2, ["hooks", "iteration", "optimizer"])
+    assert {key.rpartition(".")[2]: value for key, value in state["hooks"].items()} == {
+        "Counts": {"count": 3}
+    }
+    assert sorted(state["optimizer"]) == ["param_groups", "state"]
+
+
+def test_each_rank_has_its_own_data_time(tmp_path: Path) -> None:
+    hook = After(lambda t: {k: v for k, (v, _) in t.storage.latest().items() if "time" in k})
+    fit(tmp_path, hook, max_epochs=1)
+    assert hook.results[2]["rank_data_time"] == hook.results[2]["data_time"] > 0
+
+
+# -- the line for the terminal -------------------------------------------------------------------
+
+
+def line_of(printer: Any, caplog: Any) -> str:
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        printer.write()
+    return str(caplog.records[-1].getMessage())
+
+
+def test_the_line_to_the_letter(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with d2.EventStorage() as storage:
+        for value in (1.0, 3.0):
+            storage.put_scalars(total_loss=value, loss_box=value / 2, time=value, data_time=value)
+            storage.put_scalars(accuracy=value, **{"[metric]bn_stat": value})
+            storage.put_scalar("lr", 0.01, smoothing_hint=False)
+            storage.step()
+        assert line_of(d2.CommonMetricPrinter(10), caplog) == (
+            " eta: 0:00:14  iter: 2  total_loss: 2  loss_box: 1  [metric]bn_stat: 2  "
+            "time: 2.0000  last_time: 3.0000  data_time: 2.0000  last_data_time: 3.0000   "
+            "lr: 0.01  "
+        )
+        assert "eta" not in line_of(d2.CommonMetricPrinter(), caplog)
+
+
+def test_the_line_with_nothing_in_the_storage(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with d2.EventStorage():
+        assert line_of(d2.CommonMetricPrinter(), caplog) == " iter: 0       lr: N/A  "
+
+
+# -- torch's profilers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tensorboard", [True, False])
+def test_traces_of_the_steps_wanted(tmp_path: Path, tensorboard: bool) -> None:
+    folder = tmp_path / "prof"
+    hook = d2.TorchProfiler(
+        lambda trainer: trainer.iter == 1,
+        str(folder),
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        save_tensorboard=tensorboard,
+    )
+    fit(tmp_path, hook, max_epochs=1)
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.json")]
+    wanted = r"log/profiler-tensorboard-iter1\..*pt\.trace\.json"
+    assert len(names) == 1
+    assert re.fullmatch(wanted if tensorboard else r"profiler-trace-iter1\.json", names[0])
+
+
+def test_memory_of_the_gpu(tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = d2.TorchMemoryStats(period=2, max_runs=2)
+    trainer = make_trainer(tmp_path, HookAdapter([hook]), max_epochs=2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("max_memory_reserved", "memory_reserved", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda: 3 * 2**20)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 2**20)
+    monkeypatch.setattr(torch.cuda, "memory_summary", lambda: "all of it")
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    with caplog.at_level("INFO"):
+        trainer.fit(TinyModule(), make_loader(3))
+    lines = [r.getMessage() for r in caplog.records if "allocated_mem" in r.getMessage()]
+    assert [line.split()[1] for line in lines] == ["1", "3"]
+    assert lines[0].endswith("max_allocated_mem: 3MB  allocated_mem: 1MB ")
+    assert "\nall of it" in caplog.messages
+
+
+def test_without_a_gpu_there_is_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    hook = d2.TorchMemoryStats(period=1)
+    fit(tmp_path, hook, max_epochs=1)
+    assert hook._runs == 0
