@@ -55,6 +55,12 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
     if isinstance(hook, Participant):
         return "mmcv"
+    if any(base.__module__.partition(".")[0] == "fastreid" for base in type(hook).__mro__):
+        raise TypeError(
+            f"{name} is a hook of fast-reid, whose before_epoch and after_epoch no dialect calls: "
+            "derive it from lightning_hooks.dialects.detectron2.HookBase, and do there in "
+            "after_step what it does at the borders of an epoch"
+        )
     points = {p for names in points_of.values() for p in names if callable(getattr(hook, p, None))}
     by_base = _by_base(hook)
     if dialect == "auto":

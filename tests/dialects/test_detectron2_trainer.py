@@ -213,3 +213,14 @@ def test_without_a_gpu_there_is_no_line(tmp_path: Path, monkeypatch: pytest.Monk
     hook = d2.TorchMemoryStats(period=1)
     fit(tmp_path, hook, max_epochs=1)
     assert hook._runs == 0
+
+
+# -- fast-reid -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", ["auto", "detectron2"])
+def test_a_hook_of_fast_reid_is_refused_by_name(dialect: str) -> None:
+    base = type("HookBase", (), {"after_step": print, "__module__": "fastreid.engine.train_loop"})
+    freezes = type("FreezesLayers", (base,), {"after_epoch": print})
+    with pytest.raises(TypeError, match="FreezesLayers is a hook of fast-reid"):
+        HookAdapter([freezes()], dialect=dialect)

@@ -17,15 +17,26 @@ A hook's ``state_dict()`` is saved in every checkpoint of Lightning's.
 
 from __future__ import annotations
 
-from typing import Any
-
-from lightning_hooks.dialects.detectron2 import profiling
+from lightning_hooks.dialects.detectron2.default_trainer import DefaultTrainer as DefaultTrainer
 from lightning_hooks.dialects.detectron2.facade import TrainerFacade
+from lightning_hooks.dialects.detectron2.hooks import AutogradProfiler as AutogradProfiler
+from lightning_hooks.dialects.detectron2.hooks import BestCheckpointer as BestCheckpointer
+from lightning_hooks.dialects.detectron2.hooks import CallbackHook as CallbackHook
+from lightning_hooks.dialects.detectron2.hooks import EvalHook as EvalHook
+from lightning_hooks.dialects.detectron2.hooks import HookBase as HookBase
+from lightning_hooks.dialects.detectron2.hooks import IterationTimer as IterationTimer
+from lightning_hooks.dialects.detectron2.hooks import LRScheduler as LRScheduler
+from lightning_hooks.dialects.detectron2.hooks import PeriodicCheckpointer as PeriodicCheckpointer
+from lightning_hooks.dialects.detectron2.hooks import PeriodicWriter as PeriodicWriter
+from lightning_hooks.dialects.detectron2.hooks import PreciseBN as PreciseBN
+from lightning_hooks.dialects.detectron2.hooks import TorchMemoryStats as TorchMemoryStats
+from lightning_hooks.dialects.detectron2.hooks import TorchProfiler as TorchProfiler
 from lightning_hooks.dialects.detectron2.printer import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.detectron2.storage import EventStorage as EventStorage
 from lightning_hooks.dialects.detectron2.storage import get_event_storage as get_event_storage
 from lightning_hooks.dialects.detectron2.storage import has_event_storage as has_event_storage
-from lightning_hooks.dialects.steps import base, checkpoints, hooks, lr, precise_bn, timer
+from lightning_hooks.dialects.detectron2.trainer import SimpleTrainer as SimpleTrainer
+from lightning_hooks.dialects.detectron2.trainer import TrainerBase as TrainerBase
 from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
 from lightning_hooks.dialects.steps.facade import step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
@@ -41,6 +52,7 @@ __all__ = [
     "CallbackHook",
     "Checkpointer",
     "CommonMetricPrinter",
+    "DefaultTrainer",
     "DetectionCheckpointer",
     "EvalHook",
     "EventStorage",
@@ -53,76 +65,16 @@ __all__ = [
     "PeriodicCheckpointer",
     "PeriodicWriter",
     "PreciseBN",
+    "SimpleTrainer",
     "TensorboardXWriter",
     "TorchMemoryStats",
     "TorchProfiler",
+    "TrainerBase",
     "VisdomWriter",
     "get_event_storage",
     "has_event_storage",
 ]
 
-
-class HookBase(base.HookBase):
-    """The base of detectron2's hooks: override the points that you need.
-
-    ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``storage``, ``optimizer``,
-    ``model``, ``data_loader`` and ``scheduler``.
-    """
-
-    hook_dialect = "detectron2"
-
-    def after_backward(self) -> None:
-        """After each backward pass, before the optimizer's step."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what ``load_state_dict`` needs in a resumed run; an empty dict is not saved."""
-        return {}
-
-
 DIALECT = step_dialect("detectron2", TrainerFacade, further=("after_backward",))
 
 DetectionCheckpointer = Checkpointer
-
-
-class IterationTimer(timer.IterationTimer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.timer.IterationTimer`."""
-
-
-class PeriodicWriter(hooks.PeriodicWriter, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicWriter`."""
-
-
-class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.PeriodicCheckpointer`."""
-
-
-class BestCheckpointer(checkpoints.BestCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.BestCheckpointer`."""
-
-
-class LRScheduler(lr.LRScheduler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.lr.LRScheduler`."""
-
-
-class AutogradProfiler(hooks.AutogradProfiler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.AutogradProfiler`."""
-
-
-class EvalHook(hooks.EvalHook, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`."""
-
-
-class PreciseBN(precise_bn.PreciseBN, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.precise_bn.PreciseBN`."""
-
-
-class CallbackHook(hooks.CallbackHook, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
-
-
-class TorchProfiler(profiling.TorchProfiler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.detectron2.profiling.TorchProfiler`."""
-
-
-class TorchMemoryStats(profiling.TorchMemoryStats, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.detectron2.profiling.TorchMemoryStats`."""

@@ -47,9 +47,7 @@ def run_steps(
         options: Arguments of the ``lightning.Trainer``.
     """
     module = _StepModule(owner, iteration)
-    device = next(
-        (p.device for p in module.parameters()), torch.device("cpu")
-    )
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
     arguments: dict[str, Any] = {
         "accelerator": "gpu" if device.type == "cuda" else device.type,
         "devices": 1 if device.type == "cpu" else [device.index or 0],
@@ -60,16 +58,16 @@ def run_steps(
         "enable_model_summary": False,
         "use_distributed_sampler": False,
     }
-    counts = [
-        one.register_step_post_hook(lambda *_: progress.count_step(trainer))
-        for one in module.configure_optimizers()
-    ]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*available but not used")  # the model's device
         warnings.filterwarnings("ignore", ".*does not have many workers")
         warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
         warnings.filterwarnings("ignore", ".*returned `None`")
         trainer = L.Trainer(**{**arguments, **options})
+        counts = [
+            one.register_step_post_hook(lambda *_: progress.count_step(trainer))
+            for one in module.configure_optimizers()
+        ]
         try:
             trainer.fit(module, list(iterations))
         finally:
