@@ -127,6 +127,8 @@ def replay(
             if head.get("writer") not in WRITERS:
                 raise ValueError(f"to must be the name of a backend for {path}, which names none")
             stored = {**head.get("arguments", {}), **head["resume"]}
+            if head["writer"] == "tensorboard" and stored.get("log_dir") is None:
+                stored["log_dir"] = os.path.join(_work_dir(path), "tf_logs")  # not the current one
             check_paths({k: v for k, v in stored.items() if k not in arguments}, path, within)
             if stored.get("after", 0) is None:  # points that are there by now are left out
                 stored["after"] = 0
@@ -146,6 +148,11 @@ def replay(
             else:
                 discard(path)
         return len(records)
+
+
+def _work_dir(spool: str) -> str:
+    folder = os.path.dirname(os.path.realpath(spool))
+    return os.path.dirname(folder) if os.path.basename(folder) == "spool" else folder
 
 
 _FILES = "uri", "artifacts", "dir", "folder", "log_dir", "log_to_filename", "save_dir"
@@ -175,9 +182,7 @@ def check_paths(arguments: Any, spool: str, within: str | None = None, name: str
         is_path = path != arguments or os.path.isabs(path)
         if not (is_path or (name in _FILES and "://" not in path)):
             return
-        lies_in = os.path.dirname(os.path.realpath(spool))
-        work_dir = os.path.dirname(lies_in) if os.path.basename(lies_in) == "spool" else lies_in
-        folder = os.path.realpath(within or work_dir)
+        folder = os.path.realpath(within or _work_dir(spool))
         if os.path.commonpath([folder, os.path.realpath(path)]) != folder:
             raise ValueError(
                 f"{spool} has files written to {path}, outside of {folder}; if that is right, "

@@ -156,7 +156,10 @@ def fill(log: bytes, spool: bytes, ack: bytes | None, config: str) -> None:
         Path(name).write_text(f"{config}\n")
 
 
-OURS = ("out.png", "run/tf_logs", "run/spool", "run/lightning_logs", "x.jsonl", "lightning_logs")
+OURS = (
+    *("out.png", "link.png", "run/tf_logs", "run/spool", "run/lightning_logs", "x.jsonl"),
+    *("lightning_logs", "tf_logs"),
+)
 """What the commands may change."""
 
 

@@ -316,3 +316,17 @@ def test_the_end_of_a_run_is_a_sealed_line(tmp_path: Path) -> None:
     path = spool_of(tmp_path)
     path.write_bytes(path.read_bytes() + seal('{"end": {"failed": false}}'))
     assert read_spool(str(path))[2] is False
+
+
+def test_a_spool_that_names_no_folder_writes_into_its_work_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    spool = Spool(str(tmp_path / "work/spool/x.jsonl"), {**HEAD, "writer": "tensorboard"})
+    spool.append(1.0, 1, scalars={"loss": 1.0})
+    spool.close(keep=True)
+    assert replay(spool.path) == 1
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+    assert len([*(tmp_path / "work/tf_logs").iterdir()]) == 1
