@@ -84,3 +84,28 @@ def test_an_error_in_the_loop_keeps_its_type(job: Any, tmp_path: Path) -> None:
     runner = Fails(job.Model(), logger=logging.getLogger("own_loops"), max_epochs=1)
     with pytest.raises(KeyError, match="mine"):
         runner.run([DataLoader(range(2))], [("train", 1)])  # type: ignore[arg-type]
+
+
+def test_a_runner_trains_with_the_optimizers_of_its_model(job: Any, tmp_path: Path) -> None:
+    """As mmgen's DynamicIterBasedRunner: the constructor takes them from the model."""
+    import logging
+
+    class OfTheModel(job.LoopInRun):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.optimizer = self.model.optimizer
+
+    rates: list[Any] = []
+
+    class Rates(job.Hook):
+        def before_run(self, runner: Any) -> None:
+            rates.append(runner.current_lr())
+
+        after_train_iter = after_run = before_run
+
+    model = job.Model()
+    model.optimizer = {"net": torch.optim.SGD(model.parameters(), lr=0.1)}
+    runner = OfTheModel(model, logger=logging.getLogger("own_loops"), max_epochs=1)
+    runner.register_hook(Rates())
+    runner.run([DataLoader(torch.rand(2, 2), batch_size=2)], [("train", 1)])  # type: ignore[arg-type]
+    assert rates == [{"net": [0.1]}] * 3

@@ -208,6 +208,12 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
         if self._given_optimizer is None:  # not what Lightning has in its place
             self.optimizer = self._known_optimizer = None
 
+    def adopt_optimizer(self) -> None:
+        """Train with the optimizer that was assigned before the run, where none was given."""
+        if self._given_optimizer is None and self.optimizer is not None:
+            self._given_optimizer = self.optimizer
+            self.module = RunnerModule(self)
+
     def take_optimizer(self) -> None:
         """Train with the optimizer that a hook has assigned, in later runs too."""
         if self.optimizer is not self._known_optimizer:
