@@ -133,6 +133,7 @@ def test_the_writers_of_two_dialects_write_a_storage_each(tmp_path: Path) -> Non
     for name in ("detectron2", "cvpods"):
         rows = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
         keys = {"data_time", "iteration", "total_loss", "train_loss", name}
+        keys |= {"rank_data_time"} if name == "detectron2" else set()
         assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
         assert set(rows[-1]) == keys
     for dialect in (d2, cvpods):
