@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -222,7 +223,7 @@ class SimpleTrainer(TrainerBase):
         now = storage.iter if cur_iter is None else cur_iter
         storage.put_scalars(cur_iter=now, rank_data_time=data_time, data_time=data_time)
         total = sum(means.values())
-        if not torch.isfinite(torch.tensor(total)):
+        if not math.isfinite(total):
             raise FloatingPointError(
                 f"Loss became infinite or NaN at iteration={now}!\nloss_dict = {means}"
             )
