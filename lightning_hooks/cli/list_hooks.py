@@ -31,12 +31,15 @@ def all_hooks() -> list[dict[str, str]]:
 
 
 def _plain(text: str) -> str:
-    r"""Return a sentence without reStructuredText, on one line.
+    r"""Return a sentence without reStructuredText, on one line, and without its formula's name.
 
-    >>> _plain("Anneals the rate:\n:func:`~lightning_hooks.schedules.cosine`. Sets ``lr``.")
-    'Anneals the rate: cosine. Sets lr.'
+    >>> _plain("Anneals the rate:\n:func:`~lightning_hooks.schedules.cosine`.")
+    'Anneals the rate.'
+    >>> _plain("Sets ``lr`` of :class:`~torch.optim.Optimizer`.")
+    'Sets lr of Optimizer.'
     """
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", " ".join(text.split()))
+    text = re.sub(r": :\w+:`[^`]*`\.$", ".", " ".join(text.split()))
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text)
     return text.replace("`", "")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning as L
 import pytest
+from lightning.pytorch.loggers.logger import DummyLogger
 
 import lightning_hooks
 from lightning_hooks import HOOKS
@@ -74,6 +75,23 @@ def test_the_first_steps_train_and_write_the_files_of_their_table(
         names["Digits"](), names["train_loader"], names["val_loader"], ckpt_path="epoch_10.pth"
     )
     assert again.current_epoch == 11
+
+
+def test_the_table_of_wishes_has_hooks_that_can_be_made() -> None:
+    page = (DOCS / "which_hook.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {name: getattr(lightning_hooks, name) for name in HOOKS.module_dict}
+    made = 0
+    # with what the table leaves to its reader
+    names |= {"EvalHook": lightning_hooks.EvalHook, "fn": print, "dataloader": make_loader(1)}
+    names |= {"logger": DummyLogger()}
+    for code in re.findall(r"`(\w+Hook(?:\(.*?\))?)`", page):
+        found = eval(code, dict(names))
+        made += not isinstance(found, type)
+    assert made > 15
+    families = {re.sub(r".*UpdaterHook$|.*OptimizerHook$|.*EMAHook$|.*LoggerHook$", "", name)
+                for name in HOOKS.module_dict}  # fmt: skip
+    shown = set(re.findall(r"\b(\w+Hook)\b", page))
+    assert families - shown <= {"", "DistEvalHook"}
 
 
 RUN = ["coming/lightning.md", "extending.md"] + [
