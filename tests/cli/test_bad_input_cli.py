@@ -220,7 +220,7 @@ def test_odd_names_and_numbers_are_shown(
     assert run(above, command) == 0
 
 
-@tries(data_file=True)
+@tries()  # each draws a picture
 @given(logs())
 def test_a_log_of_any_content_is_read_or_refused(above: Path, log: bytes) -> None:
     tried["logs"] += 1

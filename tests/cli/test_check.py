@@ -506,3 +506,10 @@ def test_the_exit_code_says_whether_all_can_run(
     assert report["cannot_run"]
     assert report["verdict"].startswith("does not start")
     assert [hook["name"] for hook in report["hooks"]] == ["CountHook", "HalfLr"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_seconds_that_are_none_to_wait_for_are_refused(seconds: float, tmp_path: Path) -> None:
+    write(tmp_path, {"a": "x = 1"})
+    with pytest.raises(ValueError, match="seconds must be above 0"):
+        check(str(tmp_path), seconds)

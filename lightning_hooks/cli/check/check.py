@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ def check(target: str, seconds: float = 120.0) -> Report:
 
     Raises:
         FileNotFoundError: if there is no such path and no such module.
-        ValueError: if there is no Python file.
+        ValueError: if there is no Python file, or a number of seconds that is none to wait for.
         RuntimeError: if the process of the check fails.
     """
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise ValueError(f"seconds must be above 0, and what a clock can wait, got {seconds}")
     project = find(target)
     stopped: dict[str, Finding] = {}
     while True:
