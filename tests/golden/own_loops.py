@@ -15,7 +15,7 @@ from mmcv.runner import EpochBasedRunner, Hook, IterBasedRunner
 from torch import distributed
 from torch.utils.data import DataLoader, DistributedSampler
 
-__all__ = ["CASES", "RANKS", "run", "run_on_rank"]
+__all__ = ["CASES", "RANKS", "Model", "given", "left", "register", "run", "run_on_rank", "weights"]
 
 RANKS = 2
 
@@ -119,30 +119,10 @@ def run(case: str, folder: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     model, by_epoch = Model(), "max_epochs" in limit
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    logger = logging.getLogger("own_loops")
-    logger.propagate = False
     is_rank = distributed.is_initialized()
     trained = MMDistributedDataParallel(model) if is_rank else model
-    runner = kind(
-        trained, optimizer=optimizer, work_dir=str(folder), logger=logger, meta={"seed": 0}, **limit
-    )
-    runner.timestamp = "now"
-    runner.register_training_hooks(
-        {"policy": "step", "step": [1], "by_epoch": by_epoch},
-        {"grad_clip": {"max_norm": 0.5}},
-        {"interval": 1 if by_epoch else 3},
-        {"interval": 1, "hooks": [{"type": "TextLoggerHook"}]},
-    )
-    calls: list[list[Any]] = []
-
-    def method(point: str) -> Any:
-        def note(self: Any, runner: Any) -> None:
-            counters = runner.epoch, runner.iter, runner.inner_iter, runner.mode
-            calls.append([point, *counters, runner.current_lr()[0]])
-
-        return note
-
-    runner.register_hook(type("Notes", (Hook,), {point: method(point) for point in POINTS})())
+    runner = kind(trained, optimizer=optimizer, **given(folder), **limit)
+    calls = register(runner, {"policy": "step", "step": [1], "by_epoch": by_epoch}, by_epoch)
     generator = torch.Generator().manual_seed(1)
     sets: list[Any] = [torch.rand(8, 2, generator=generator) for _ in workflow]
     loaders = [
@@ -151,13 +131,52 @@ def run(case: str, folder: Path) -> dict[str, Any]:
     ]
     with mock.patch.object(time, "sleep"):
         runner.run(loaders, workflow)
-    found = {"calls": calls, "weights": [parameter.tolist() for parameter in model.parameters()]}
+    found = {"calls": calls, "weights": weights(model)}
     if is_rank and distributed.get_rank() != 0:
         return found
+    return {**found, **left(folder)}
+
+
+def given(folder: Path) -> dict[str, Any]:
+    """Return what each runner is made with."""
+    logger = logging.getLogger("own_loops")
+    logger.propagate = False
+    return {"work_dir": str(folder), "logger": logger, "meta": {"seed": 0}}
+
+
+def register(runner: Any, lr_config: Any, by_epoch: bool, steps: bool = True) -> list[list[Any]]:
+    """Register the hooks, with an optimizer hook if it ``steps``; return the list of the calls."""
+    runner.timestamp = "now"
+    runner.register_training_hooks(
+        lr_config,
+        {"grad_clip": {"max_norm": 0.5}} if steps else None,
+        {"interval": 1 if by_epoch else 3},
+        {"interval": 1, "hooks": [{"type": "TextLoggerHook"}]},
+    )
+    calls: list[list[Any]] = []
+
+    def method(point: str) -> Any:
+        def note(self: Any, runner: Any) -> None:
+            rates = runner.current_lr()
+            counters = runner.epoch, runner.iter, runner.inner_iter, runner.mode
+            calls.append([point, *counters, rates if isinstance(rates, dict) else rates[0]])
+
+        return note
+
+    runner.register_hook(type("Notes", (Hook,), {point: method(point) for point in POINTS})())
+    return calls
+
+
+def weights(model: torch.nn.Module) -> list[Any]:
+    """Return the weights of a small model."""
+    return [parameter.tolist() for parameter in model.parameters()]
+
+
+def left(folder: Path) -> dict[str, Any]:
+    """Return the names of the checkpoints that lie in a folder, and the rows of its log."""
     lines = (folder / "now.log.json").read_text().splitlines()
     times = "time", "data_time"
     return {
-        **found,
         "files": sorted(path.name for path in folder.glob("*.pth")),
         "rows": [{k: v for k, v in json.loads(one).items() if k not in times} for one in lines],
     }

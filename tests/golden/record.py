@@ -18,6 +18,7 @@ RECORDERS = {
     "evaluation": "record_evaluation",
     "old_script": "record_old_script",
     "old_code": "record_old_code",
+    "old_runners": "record_old_runners",
     "old_trainers": "record_old_trainers",
     "old_project": "record_old_project",
     "names": "record_names",

@@ -13,25 +13,25 @@ OLD_CODE = HERE.parent / "old_code"
 DOWNLOADS = HERE.parents[1] / ".old_code"
 
 
-def run(which: str, *cases: str) -> dict[str, Any]:
-    """Run hooks, or all, in a process of their own; return what they did."""
+def run(which: str, *cases: str, job: str = "run_hooks.py") -> dict[str, Any]:
+    """Run the cases of a job, or some, in a process of their own; return what they did."""
     sys.path.insert(0, str(OLD_CODE))
     from packages import fetch
 
     fetch(DOWNLOADS, {case.partition(".")[0] for case in cases})
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "out.json"
-        job = [str(OLD_CODE / "run_hooks.py"), which, str(DOWNLOADS / "src"), str(out), *cases]
+        command = [str(OLD_CODE / job), which, str(DOWNLOADS / "src"), str(out), *cases]
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         ended = subprocess.run(
-            [sys.executable, "-W", "ignore", *job],
+            [sys.executable, "-W", "ignore", *command],
             env=environment,
             timeout=500,
             capture_output=True,
             text=True,
         )
         if ended.returncode:
-            raise RuntimeError(f"{job[0]} ended with {ended.returncode}:\n{ended.stderr}")
+            raise RuntimeError(f"{job} ended with {ended.returncode}:\n{ended.stderr}")
         found: dict[str, Any] = json.loads(out.read_text())
         return found
 

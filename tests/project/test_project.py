@@ -154,6 +154,6 @@ def test_no_file_has_the_marks_of_a_merge() -> None:
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     for name in listed.stdout.split():
-        if not name.endswith((".json", ".ipynb", ".png")):
+        if not name.endswith((".json", ".ipynb", ".png", ".pth")):
             text = (ROOT / name).read_text(encoding="utf-8")
             assert not any(line.startswith(marks) for line in text.splitlines()), name

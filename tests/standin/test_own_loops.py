@@ -86,6 +86,26 @@ def test_an_error_in_the_loop_keeps_its_type(job: Any, tmp_path: Path) -> None:
         runner.run([DataLoader(range(2))], [("train", 1)])  # type: ignore[arg-type]
 
 
+def test_before_run_reads_the_inner_iter_that_a_resume_of_its_own_has_set(
+    job: Any, tmp_path: Path
+) -> None:
+    """As mmgen's DynamicIterBasedRunner sets it."""
+    import logging
+
+    seen: list[int] = []
+
+    class Reads(job.Hook):
+        def before_run(self, runner: Any) -> None:
+            seen.append(runner.inner_iter)
+
+    runner = job.LoopInRun(job.Model(), logger=logging.getLogger("own_loops"), max_epochs=1)
+    runner.optimizer = torch.optim.SGD(runner.model.parameters(), lr=0.1)
+    runner.register_hook(Reads())
+    runner._inner_iter = 3
+    runner.run([DataLoader(torch.rand(2, 2), batch_size=2)], [("train", 1)])  # type: ignore[arg-type]
+    assert seen == [3]
+
+
 def test_a_runner_trains_with_the_optimizers_of_its_model(job: Any, tmp_path: Path) -> None:
     """As mmgen's DynamicIterBasedRunner: the constructor takes them from the model."""
     import logging

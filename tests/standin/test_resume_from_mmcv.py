@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from lightning_hooks import Hook
 from support.standin import Idle, make
 
 
 @pytest.mark.parametrize(
-    ("kind", "epoch", "left"), [("EpochBasedRunner", 1, 2), ("IterBasedRunner", 1, 4)]
+    ("kind", "inner_iter", "left"), [("EpochBasedRunner", 0, 2), ("IterBasedRunner", 2, 4)]
 )
 def test_a_run_goes_on_from_a_file_of_mmcvs(
-    kind: str, epoch: int, left: int, tmp_path: Path
+    kind: str, inner_iter: int, left: int, tmp_path: Path
 ) -> None:
     seen: list[float] = []
 
@@ -34,7 +35,7 @@ def test_a_run_goes_on_from_a_file_of_mmcvs(
         "time": "Mon Nov 23 03:46:00 2026",
         "env_info": "sys.platform: linux",
         "CLASSES": ("cat", "dog"),
-        "epoch": epoch,
+        "epoch": 1,
         "iter": 2,
         "hook_msgs": {"best_score": np.float64(0.5), "last_ckpt": "work/epoch_1.pth"},
     }
@@ -46,9 +47,13 @@ def test_a_run_goes_on_from_a_file_of_mmcvs(
     runner = make(kind, limit, tmp_path / "work", model, optimizer=optimizer, meta={})
     runner.register_optimizer_hook({"grad_clip": None})
     runner.resume(str(file), map_location="cpu")
-    assert (runner.epoch, runner.iter) == (epoch, 2)
+    assert (runner.epoch, runner.iter) == (1, 2)
+    at_start: list[int] = []
+    note = type("Note", (Hook,), {"before_run": lambda self, r: at_start.append(r.inner_iter)})
+    runner.register_hook(note())
     runner.run([DataLoader([1.0, 1.0])], [("train", 1)])  # type: ignore[arg-type]
     # the gradient is 1, the momentum goes on from 2: 7 - 0.1 * (0.5 * 2 + 1)
     assert seen[:2] == pytest.approx([7.0, 6.8])
     assert len(seen) == left
     assert runner.iter == 2 + left
+    assert at_start == [inner_iter]  # mmcv's resume sets it where iterations are counted

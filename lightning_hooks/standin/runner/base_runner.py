@@ -84,6 +84,7 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
     _given_optimizer: Any = None
     _step_kwargs: Mapping[str, Any] = {}
     _workflow_and_limit: Any = None
+    inner_iter_before_run: int = 0
 
     def __init__(
         self,
@@ -178,6 +179,7 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
+        self._inner_iter = self.inner_iter_before_run  # mmcv's stays, Lightning's begins anew
         if self._workflow_and_limit is None:  # the subclass's own run() does
             super().announce()
             return

@@ -207,6 +207,7 @@ class Engine(JoinsTrainer):
     def fit(self, loop: Callable[[], object] | None = None) -> None:
         """Run the whole workflow, or a loop of the runner's own."""
         runner, self._loop = self._runner, loop
+        runner.inner_iter_before_run = runner.inner_iter
         runner.adopt_optimizer()
         devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
         with warnings.catch_warnings():

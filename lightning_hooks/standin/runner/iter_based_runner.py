@@ -63,7 +63,6 @@ class IterBasedRunner(BaseRunner, IterRunner):
     log_buffer_class = LastValues
     _epoch: int = 0
     _parts: list[tuple[tuple[str, int], Any]]
-    _resumed_at = 0
 
     def run(
         self, data_loaders: Any, workflow: Any, max_iters: int | None = None, **kwargs: Any
@@ -121,11 +120,6 @@ class IterBasedRunner(BaseRunner, IterRunner):
     def open_val_log(self) -> None:
         """Do nothing: as in mmcv, a validation's values are averaged into the next lines."""
         self.train_log = self.log_buffer
-
-    def announce(self) -> None:
-        """Log the run; a resumed run reports its iteration as ``inner_iter`` until the first."""
-        super().announce()
-        self._inner_iter, self._resumed_at = self._resumed_at, 0
 
     def begin_run(self) -> None:
         """Make the endless loaders, after ``before_run`` and before ``before_epoch``."""
@@ -200,7 +194,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
     ) -> None:
         """Resume from a checkpoint: weights, counters and optimizers."""
         found = self._load_for_resume(checkpoint, map_location)
-        self._resumed_at = found["meta"]["iter"]
+        self._inner_iter = found["meta"]["iter"]  # as mmcv; until the first part of the workflow
         if resume_optimizer:
             self._resume_optimizers(found)
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")

@@ -14,13 +14,16 @@ class Project:
     Attributes:
         package: The package's name in Python.
         data: The data set drawn for it, a function of ``draw.py``.
-        base: The config of its own that the config here stands on.
+        base: The config of its own that the config here stands on; none if its wheel has neither
+            configs nor tools: it trains by the script of ours, ``train_<package>.py``.
         train: Further arguments of its ``tools/train.py``.
         test: Arguments of its ``tools/test.py``, after config and checkpoint; none if it has none.
         tested: The option of ``tools/test.py`` that names the checkpoint, if it is not the second.
         version: mmcv's version, for those that refuse 1.7.2.
         last: The last checkpoint of a run, without its suffix.
         resumed: The checkpoint from which it is resumed.
+        auto: Whether its ``--auto-resume`` is tried.
+        carried: Whether the checkpoint that real mmcv wrote lies in ``from_mmcv``, to resume from.
     """
 
     package: str
@@ -32,6 +35,8 @@ class Project:
     version: str = "1.7.2"
     last: str = "epoch_2"
     resumed: str = "epoch_1"
+    auto: bool = False
+    carried: bool = False
 
 
 ITERATIONS = {"last": "iter_8", "resumed": "iter_4"}
@@ -44,11 +49,19 @@ PROJECTS: dict[str, Project] = {
         train=("--device", "cpu", "--cfg-options", "optimizer.lr=0.02"),
         test=("--device", "cpu", "--metrics", "precision", "--out", "result.pkl"),
     ),
+    "mmcls_small": Project(
+        "mmcls",
+        "classes",
+        "resnet/resnet18_8xb16_cifar10.py",
+        train=("--device", "cpu"),
+        carried=True,
+    ),
     "mmseg": Project(
         "mmseg",
         "masks",
         "fcn/fcn_r18-d8_512x1024_80k_cityscapes.py",
         test=("--eval", "mIoU", "--out", "result.pkl"),
+        auto=True,
         **ITERATIONS,
     ),
     "mmdet": Project(
@@ -56,6 +69,7 @@ PROJECTS: dict[str, Project] = {
         "coco",
         "retinanet/retinanet_r18_fpn_1x_coco.py",
         test=("--eval", "bbox", "--out", "result.pkl"),
+        auto=True,
     ),
     "mmdet_faster_rcnn": Project(
         "mmdet",
@@ -123,4 +137,5 @@ PROJECTS: dict[str, Project] = {
         "oriented_rcnn/oriented_rcnn_r50_fpn_1x_dota_le90.py",
         test=("--eval", "mAP", "--out", "result.pkl"),
     ),
+    "mmrazor": Project("mmrazor", "classes", "", version="1.5.0"),
 }

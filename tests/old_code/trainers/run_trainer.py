@@ -22,8 +22,10 @@ from projects import PROJECTS, Project
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-TIMES = {"time", "data_time", "memory", "eval_time", "eta"}
-"""What differs from run to run in rows of a log."""
+FROM_MMCV = HERE / "from_mmcv"
+"""Checkpoints that real mmcv wrote in the recording; the stand-in resumes from them."""
+VARYING = {"time", "data_time", "memory", "eval_time", "eta", "mmcv_version"}
+"""What differs from run to run in rows of a log; the version is for those who ask for a window."""
 
 
 def numbers(tensor: Any) -> list[Any]:
@@ -47,13 +49,13 @@ def checkpoint(path: Path) -> dict[str, Any]:
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run's JSON logs, but the times and the environment."""
+    """Return the rows of a run's JSON logs, but what varies and the environment."""
     found = []
     for path in sorted(directory.glob("*.log.json")):
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             if "env_info" not in row:
-                found.append({key: value for key, value in row.items() if key not in TIMES})
+                found.append({key: value for key, value in row.items() if key not in VARYING})
     return found
 
 
@@ -96,7 +98,10 @@ class Runs:
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
         }
-        tool = f"site/{self.project.package}/.mim/tools/{name}.py"
+        package = self.project.package
+        tool = f"site/{package}/.mim/tools/{name}.py"
+        if not self.project.base:
+            tool = str(HERE / f"{name}_{package}.py")
         command = [sys.executable, "-W", "ignore", *module, tool, *arguments]
         ended = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=900, check=False
@@ -140,14 +145,25 @@ def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
     directory.mkdir(parents=True)
     os.chdir(directory)
     Path("site").symlink_to(site)
-    base = f"site/{project.package}/.mim/configs/{project.base}"
-    own = (HERE / "configs" / f"{name}.py").read_text(encoding="utf-8")
-    Path("config.py").write_text(f"_base_ = {base!r}\n{own}", encoding="utf-8")
+    config = (HERE / "configs" / f"{name}.py").read_text(encoding="utf-8")
+    if project.base:
+        base = f"site/{project.package}/.mim/configs/{project.base}"
+        config = f"_base_ = {base!r}\n{config}"
+    Path("config.py").write_text(config, encoding="utf-8")
     Path("data").mkdir()
     DATA[project.data](Path("data"))
     runs = Runs(project, side)
     found = {"train": runs.train("work")}
-    found["resume"] = runs.train("resumed", "--resume-from", f"work/{project.resumed}.pth")
+    first = resumed = Path("work", f"{project.resumed}.pth")
+    if project.carried:
+        resumed = FROM_MMCV / f"{name}.pth"
+        if side == "mmcv":
+            shutil.copyfile(first, resumed)
+    found["resume"] = runs.train("resumed", "--resume-from", str(resumed))
+    if project.auto:
+        Path("auto").mkdir()
+        shutil.copy(first, "auto")
+        found["auto"] = runs.train("auto", "--auto-resume")
     if project.test:
         found["test"] = runs.test()
     return found

@@ -1,0 +1,33 @@
+"""Runners of real packages, each with a loop of its own, do what they did under real mmcv.
+
+``make old-code`` downloads the packages from PyPI and loads each runner from its own file: calls,
+counters, rates, weights, files and log rows of a run, and of one resumed from its first checkpoint.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+from record_old_code import run
+
+from support.golden import assert_close, recorded
+
+RECORDED = recorded("old_runners")["cases"]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    try:
+        return run("runner", job="run_runners.py")
+    except subprocess.CalledProcessError as error:
+        if "pip" in error.cmd:
+            pytest.skip("PyPI cannot be reached")
+        raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_runner_with_its_own_loop_does_what_it_did(name: str, results: dict[str, Any]) -> None:
+    assert_close(results[name], RECORDED[name])
