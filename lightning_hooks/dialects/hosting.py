@@ -12,7 +12,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks.dialects.detect import detect
+from lightning_hooks.dialects.detect import MMCV, detect
 from lightning_hooks.dialects.dialect import DIALECTS, Dialect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
@@ -86,7 +86,7 @@ class Hosted:
         if dialect is not None and not point.startswith("_"):
             if point in dialect.points and self.is_called_at(point):
                 return functools.partial(self.run_point, point)
-            if point not in dialect.methods.union(STAGES) and self._method(point) is not None:
+            if point not in dialect.methods.union(MMCV) and self._method(point) is not None:
                 return lambda runner: self.call(point)  # a point that only the user calls
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {point!r}")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.dialects.detect import refuse_fast_reid
 from lightning_hooks.dialects.detectron2.engine import run_steps
 from lightning_hooks.dialects.detectron2.storage import EventStorage, get_event_storage
 from lightning_hooks.dialects.steps.storage.rank_means import RankMeans
@@ -58,6 +59,7 @@ class TrainerBase:
         for hook in hooks:
             if hook is None:
                 continue
+            refuse_fast_reid(hook)
             if not callable(getattr(hook, "after_step", None)):
                 raise TypeError(f"{hook!r} has no after_step(): derive it from HookBase")
             hook.trainer = weakref.proxy(self)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.dialects.detect import EPOCH_POINTS
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.hosting import Hosted
@@ -94,6 +95,13 @@ class StepFacade(Facade):
     def begin(self) -> None:
         """Attach the hooks, and enter the storage, also in the library if it is loaded."""
         super().begin()
+        for hosted in self.hosted_hooks():
+            for point in filter(hosted.implements, EPOCH_POINTS):
+                self._runner.logger.warning(
+                    "%s.%s() is called at no point: a loop of steps, as %s has it, has no epochs; "
+                    "write what it does in after_step, where an epoch ends",
+                    *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
+                )
         self.storage.__enter__()
         for module in self._library:
             vars(module)[STACK].append(self.storage)
@@ -110,8 +118,7 @@ class StepFacade(Facade):
             self.storage.feed({"data_time": time.perf_counter() - self._batch_ended})
 
     def at_after_train_iter(self) -> None:
-        """Store the results of the step."""
-        self.storage.iter = self.iter + self.first_iter
+        """Store the results of the step, at the iteration that it began with."""
         outputs = dict(getattr(self._runner, "outputs", None) or {})
         self.inner_iter += 1
         self.step_outputs = outputs
