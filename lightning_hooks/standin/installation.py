@@ -65,7 +65,7 @@ def uninstall() -> None:
     if finder is None:
         return
     sys.meta_path.remove(finder)
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if isinstance(module, StandinModule):
             del sys.modules[name]
             parent, _, last = name.rpartition(".")

@@ -3,77 +3,16 @@
 from __future__ import annotations
 
 import json
-import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
-from torch import nn
 
 from lightning_hooks.dialects import detectron2 as d2
+from support.dialect_hooks.detectron2_script import DATA, Net, Trainer, by_hand, config
 from support.dialect_hooks.detectron2_style import Trace
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(2))
-
-    def forward(self, data: Any) -> dict[str, torch.Tensor]:
-        return {"loss_a": (self.weight * data).sum() ** 2, "loss_b": self.weight.abs().sum()}
-
-
-DATA = [torch.tensor([1.0, float(i % 3)]) for i in range(12)]
-
-
-def by_hand(steps: int) -> torch.Tensor:
-    """Train by a plain loop, the learning rate halved after each two steps."""
-    net = Net()
-    sgd = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.StepLR(sgd, 2, gamma=0.5)
-    for data in DATA[:steps]:
-        sgd.zero_grad()
-        torch.stack(list(net(data).values())).sum().backward()
-        sgd.step()
-        schedule.step()
-    return net.weight.detach()
-
-
-class Trainer(d2.DefaultTrainer):
-    """A stranger's trainer."""
-
-    @classmethod
-    def build_model(cls, cfg: Any) -> Net:
-        return Net()
-
-    @classmethod
-    def build_optimizer(cls, cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=cfg.SOLVER.BASE_LR, momentum=0.9)
-
-    @classmethod
-    def build_lr_scheduler(cls, cfg: Any, optimizer: torch.optim.Optimizer) -> Any:
-        return torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
-
-    @classmethod
-    def build_train_loader(cls, cfg: Any) -> Any:
-        return DATA[cfg.FIRST :]
-
-    @classmethod
-    def test(cls, cfg: Any, model: Any) -> dict[str, float]:
-        return {"norm": float(model.weight.detach().norm())}
-
-
-def config(folder: Path, max_iter: int = 6, first: int = 0) -> Any:
-    names = types.SimpleNamespace
-    return names(
-        OUTPUT_DIR=str(folder),
-        FIRST=first,
-        MODEL=names(WEIGHTS=""),
-        SOLVER=names(MAX_ITER=max_iter, CHECKPOINT_PERIOD=100, BASE_LR=0.05),
-        TEST=names(EVAL_PERIOD=0),
-    )
 
 
 def test_a_script_with_a_default_trainer_trains(tmp_path: Path) -> None:
@@ -186,10 +125,6 @@ def test_callbacks_of_lightning_run_beside() -> None:
 def test_what_is_not_defined_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError, match=r"DefaultTrainer must define .* build_model"):
         d2.DefaultTrainer(config(tmp_path))
-    cfg = config(tmp_path)
-    cfg.SOLVER.AMP = types.SimpleNamespace(ENABLED=True)
-    with pytest.raises(ValueError, match=r"SOLVER\.AMP\.ENABLED"):
-        Trainer(cfg)
     with pytest.raises(TypeError, match="derive it from HookBase"):
         simple(d2.SimpleTrainer, [object()])
     with pytest.raises(NotImplementedError, match=r"must define run_step\(\)"):
@@ -203,12 +138,3 @@ def test_a_state_without_its_hook_is_named(caplog: Any) -> None:
         trainer.load_state_dict({**state, "iteration": 7, "hooks": {"Gone": {"a": 1}}})
     assert trainer.iter == 7
     assert "'Gone'" in caplog.text
-
-
-def test_without_an_evaluation_one_line_names_it(tmp_path: Path, caplog: Any) -> None:
-    class Plain(Trainer):
-        test = d2.DefaultTrainer.test
-
-    with caplog.at_level("WARNING"):
-        Plain(config(tmp_path))
-    assert "Plain evaluates nothing: it has no test()" in caplog.text

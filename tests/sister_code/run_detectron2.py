@@ -1,7 +1,7 @@
-"""Hooks of detectron2: in its own trainer, and in an adapter of ours; the same with our classes.
+"""Hooks of detectron2: in its own trainer, in ours of its name, and in an adapter of ours.
 
-What they take from fvcore (checkpointer, schedules, precise BN, history buffers) is fvcore's in
-the first two ways.
+The same with our classes. What detectron2's take from fvcore (checkpointer, schedules, precise BN,
+history buffers) is fvcore's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def trace(base: type, notes: list[Any], place: Place) -> Any:
 
         return method
 
-    points = ("before_train", "before_step", "after_step", "after_train")
+    points = ("before_train", "before_step", "after_backward", "after_step", "after_train")
     return type("Trace", (base,), {point: note(point) for point in points})()
 
 
@@ -227,11 +228,18 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
         if " iter: " in line:
-            line = re.sub(r"(eta|(last_)?(data_)?time): \S+ +", "", line)
-            self.lines.append(" ".join(line.split()))
+            self.lines.append(re.sub(r"((?:eta|time): )\S+", r"\1T", line))
 
 
-def _run(d2: Any, hooks: Hooks, folder: str, train: Callable[[Place, list[Any]], None]) -> Any:
+def run_noted(d2: Any, hooks: Hooks, folder: str, train: Callable[[Place, list[Any]], None]) -> Any:
+    """Train with the hooks of a case; return what was noted, and what is in the files.
+
+    Args:
+        d2: The names of detectron2's, or ours.
+        hooks: The case.
+        folder: Where its files are.
+        train: Function of a place and the hooks.
+    """
     torch.manual_seed(0)
     net, notes, lines = Net(), [], _Lines()
     place = Place(net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), Path(folder))
@@ -256,7 +264,8 @@ def _run(d2: Any, hooks: Hooks, folder: str, train: Callable[[Place, list[Any]],
 def detectron2_names() -> Any:
     """Return what is in the files of detectron2 that its hooks are in."""
     scheduler = import_module("detectron2.solver.lr_scheduler")
-    sys.modules["detectron2.solver"].LRMultiplier = scheduler.LRMultiplier  # type: ignore[attr-defined]
+    for name in ("LRMultiplier", "LRScheduler"):
+        setattr(sys.modules["detectron2.solver"], name, getattr(scheduler, name))
     files = ("utils.events", "engine.train_loop", "engine.hooks")
     names: dict[str, Any] = {}
     for file in files:
@@ -267,14 +276,22 @@ def detectron2_names() -> Any:
 def under_library(name: str, case: Hooks, folder: str) -> dict[str, Any]:
     """Run a case in detectron2's own trainer."""
     d2 = detectron2_names()
+    return run_noted(d2, case, folder, partial(_in_simple_trainer, d2))  # type: ignore[no-any-return]
 
-    def train(place: Place, hooks: list[Any]) -> None:
-        three = list(loader(3))
-        trainer = d2.SimpleTrainer(place.net, [*three, *three], place.sgd)
-        trainer.register_hooks(hooks)
-        trainer.train(0, STEPS)
 
-    return _run(d2, case, folder, train)  # type: ignore[no-any-return]
+def under_our_trainer(name: str, case: Hooks, folder: str) -> dict[str, Any]:
+    """Run detectron2's hooks in our trainer of the same name."""
+    from lightning_hooks.dialects import detectron2 as ours
+
+    train = partial(_in_simple_trainer, ours)
+    return run_noted(detectron2_names(), case, folder, train)  # type: ignore[no-any-return]
+
+
+def _in_simple_trainer(d2: Any, place: Place, hooks: list[Any]) -> None:
+    three = list(loader(3))
+    trainer = d2.SimpleTrainer(place.net, [*three, *three], place.sgd)
+    trainer.register_hooks(hooks)
+    trainer.train(0, STEPS)
 
 
 def _in_trainer(place: Place, hooks: list[Any]) -> None:
@@ -309,13 +326,18 @@ def _in_trainer(place: Place, hooks: list[Any]) -> None:
 
 def under_us(name: str, case: Hooks, folder: str) -> dict[str, Any]:
     """Run detectron2's hooks in a ``lightning.Trainer``."""
-    return _run(detectron2_names(), case, folder, _in_trainer)  # type: ignore[no-any-return]
+    return run_noted(detectron2_names(), case, folder, _in_trainer)  # type: ignore[no-any-return]
 
 
 def with_ours(name: str, case: Hooks, folder: str) -> dict[str, Any]:
     """Run our own hooks of the same names there; detectron2 is not there."""
+    return run_noted(without_library(), case, folder, _in_trainer)  # type: ignore[no-any-return]
+
+
+def without_library() -> Any:
+    """Return our names, with detectron2 unloaded."""
     from lightning_hooks.dialects import detectron2 as d2
 
     for loaded in [loaded for loaded in sys.modules if loaded.startswith("detectron2")]:
         del sys.modules[loaded]
-    return _run(d2, case, folder, _in_trainer)  # type: ignore[no-any-return]
+    return d2

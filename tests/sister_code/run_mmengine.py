@@ -28,6 +28,7 @@ class Case:
         test: Whether there is a test after the training.
         samples: Whether the data come in another order each epoch.
         schedules: Schedulers of mmengine, by class name with arguments.
+        grows: Whether the batches grow with the model's scale.
     """
 
     hooks: tuple[tuple[str, dict[str, Any]], ...]
@@ -36,6 +37,7 @@ class Case:
     test: bool = False
     samples: bool = False
     schedules: tuple[tuple[str, dict[str, Any]], ...] = ()
+    grows: bool = False
 
 
 def one(name: str, **arguments: Any) -> tuple[tuple[str, dict[str, Any]], ...]:
@@ -185,6 +187,12 @@ CASES = {
         val=True,
     ),
     "mmpose.SyncNormHook": Case(of("mmpose.sync_norm_hook:SyncNormHook"), val=True),
+    "mmpretrain.PreciseBNHook": Case(
+        of("mmpretrain.precise_bn_hook:PreciseBNHook", num_samples=12), val=True
+    ),
+    "mmpretrain.PreciseBNHook, by iterations": Case(
+        of("mmpretrain.precise_bn_hook:PreciseBNHook", num_samples=8, interval=3), by_epoch=False
+    ),
     "mmrazor.StopDistillHook": Case(
         of("mmrazor.stop_distillation_hook:StopDistillHook", stop_epoch=1)
     ),
@@ -193,6 +201,16 @@ CASES = {
         of("mmagic.reduce_lr_scheduler_hook:ReduceLRSchedulerHook", val_metric="val_loss"),
         val=True,
         schedules=(("ReduceOnPlateauLR", dict(monitor="value", patience=0, threshold=9.0)),),
+    ),
+    "mmagic.PGGANFetchDataHook": Case(
+        (
+            *one("DistSamplerSeedHook"),
+            *of("mmagic.pggan_fetch_data_hook:PGGANFetchDataHook"),
+        ),
+        grows=True,
+    ),
+    "mmagic.PGGANFetchDataHook, by iterations": Case(
+        of("mmagic.pggan_fetch_data_hook:PGGANFetchDataHook"), by_epoch=False, grows=True
     ),
     "mmdet3d.DisableObjectSampleHook": Case(
         of("mmdet3d.disable_object_sample_hook:DisableObjectSampleHook", disable_after_epoch=1)
@@ -237,7 +255,41 @@ def hooks_of(case: Case) -> list[Any]:
             import_module(module)
             continue
         made.append(getattr(import_module(module), cls)(**arguments))
-    return made
+    return [*growing(case), *made]
+
+
+def batches_of(case: Case) -> Any:
+    """Return the loader of the training, with what hooks find in its data."""
+    made = loader(4, samples=case.samples)
+    data: Any = made.dataset
+    pasting = import_module("mmdet3d.datasets.transforms").ObjectSample()
+    pasting.disabled = False
+    data.dataset.pipeline.transforms = [pasting]
+    if not case.grows:
+        return made
+    data.scale = 0
+
+    def update_annotations(scale: int) -> bool:
+        changed = scale != data.scale
+        data.scale, data.samples_per_gpu = scale, 4 + 2 * scale
+        return changed
+
+    data.update_annotations = update_annotations
+    kind = "DefaultSampler" if case.by_epoch else "InfiniteSampler"
+    sampler = getattr(import_module("mmengine.dataset"), kind)(data, shuffle=True, seed=3)
+    return torch.utils.data.DataLoader(data, 4, sampler=sampler)
+
+
+def growing(case: Case) -> list[Any]:
+    """Return a hook that gives the model another scale after some iterations."""
+    from mmengine.hooks import Hook
+
+    def before_train_iter(self: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
+        model = getattr(runner.model, "module", runner.model)
+        model._next_scale_int = runner.iter // 3
+
+    made = type("Grows", (Hook,), {"before_train_iter": before_train_iter, "priority": 10})
+    return [made()] if case.grows else []
 
 
 def schedulers_of(case: Case, optimizer: Any, length: int) -> list[Any]:
@@ -383,7 +435,7 @@ def under_library(name: str, case: Case, folder: str) -> dict[str, Any]:
     runner = Runner(
         model=model,
         work_dir=folder,
-        train_dataloader=loader(4, samples=case.samples),
+        train_dataloader=batches_of(case),
         train_cfg={"by_epoch": case.by_epoch, **length},
         optim_wrapper=wrapper,
         param_scheduler=schedulers or None,
@@ -404,7 +456,15 @@ def under_library(name: str, case: Case, folder: str) -> dict[str, Any]:
         "rows": rows,
         "skipped": runner.train_dataloader.dataset.skipped,
         "pipeline": _pipeline(runner.train_dataloader),
+        "pasting": _pasting(runner.train_dataloader),
     }
+
+
+def _pasting(made: Any) -> Any:
+    """Return whether the data paste objects, if their transforms are there."""
+    transforms = getattr(made.dataset, "dataset", made.dataset)
+    found = getattr(getattr(transforms, "pipeline", None), "transforms", [])
+    return [not transform.disabled for transform in found]
 
 
 def _pipeline(made: Any) -> str:
@@ -480,16 +540,17 @@ def under_us(name: str, case: Case, folder: str) -> dict[str, Any]:
         num_sanity_val_steps=0,
         default_root_dir=folder,
     )
-    train = loader(4, samples=case.samples)
+    train = batches_of(case)
     trainer.fit(model, train, loader(2, 1) if case.val else None)
-    logged, pipeline = list(rows), _pipeline(trainer.train_dataloader)
+    logged, last = list(rows), trainer.train_dataloader
     if case.test:
         trainer.test(model, loader(3, 2), verbose=False)
     return {
         **_found(model, notes, hub.hub, folder, lines),
         "rows": logged,
-        "skipped": train.dataset.skipped,  # type: ignore[attr-defined]
-        "pipeline": pipeline,
+        "skipped": train.dataset.skipped,
+        "pipeline": _pipeline(last),
+        "pasting": _pasting(last),
     }
 
 

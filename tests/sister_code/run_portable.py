@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from run_detectron2 import detectron2_names
+from run_detectron2 import TIMES, detectron2_names
 from torch import nn
 
 from support.dialect_hooks.portable import StepTrace, Trace
@@ -31,8 +31,7 @@ class Net(nn.Module):
 
 
 def without_times(row: dict[str, Any]) -> dict[str, Any]:
-    times = ("time", "data_time", "eta_seconds")
-    return {name: value for name, value in row.items() if name not in times}
+    return {name: value for name, value in row.items() if name not in TIMES}
 
 
 def detectron2() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sister_processes import in_two
 from torch import nn
 
 EPOCHS = dict(by_epoch=True, max_epochs=3, val_interval=2)
@@ -28,6 +29,8 @@ CASES: dict[str, dict[str, Any]] = {
     "Runner, another loader": dict(train_cfg=EPOCHS, hooks=[dict(type="OtherLoader")]),
     "Runner, own iteration": dict(train_cfg={"type": "LargeLoop", "max_epochs": 2}),
     "Runner, own loop": dict(train_cfg={"type": "OwnLoop", "max_epochs": 2}),
+    "Runner, two processes": dict(train_cfg=EPOCHS, processes=2, points=20),
+    "Runner, two processes, by iterations": dict(train_cfg=ITERATIONS, processes=2),
 }
 POINTS: list[Any] = []
 
@@ -148,7 +151,9 @@ def config(folder: str, train_cfg: dict[str, Any], hooks: Any = (), **more: Any)
         dict(
             model=dict(type="Net"),
             work_dir=folder,
-            train_dataloader=batches(18, 0, 4, "DefaultSampler" if by_epoch else "InfiniteSampler"),
+            train_dataloader=batches(
+                more.get("points", 18), 0, 4, "DefaultSampler" if by_epoch else "InfiniteSampler"
+            ),
             val_dataloader=batches(10, 1),
             test_dataloader=batches(6, 1),
             train_cfg=train_cfg,
@@ -180,6 +185,11 @@ def _run(runner_class: Any, name: str, case: dict[str, Any], folder: str) -> dic
     register()
     POINTS.clear()
     case = dict(case)
+    if case.pop("processes", None):
+        wrapper = dict(type="MMDistributedDataParallel", device_ids=None)  # no GPU
+        case |= dict(launcher="pytorch", model_wrapper_cfg=wrapper)
+        first, second = in_two(lambda rank: _run(runner_class, name, case, folder))
+        return {**first, "second": second["points"]}
     longer = case.pop("resumed_to", None)
 
     def run(case: dict[str, Any], which: str, **more: Any) -> Any:
@@ -194,8 +204,9 @@ def _run(runner_class: Any, name: str, case: dict[str, Any], folder: str) -> dic
         case["train_cfg"] = {**case["train_cfg"], length: longer}
         runner = run(case, "second", resume=True)
     metrics = [runner.test(), runner.val()]
-    path = Path(runner.log_dir) / "vis_data" / "scalars.json"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    # a folder for each run, by the second of its start: two may share one
+    files = sorted(Path(folder).rglob("vis_data/scalars.json"))
+    rows = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     return {
         "points": list(POINTS),
         "metrics": metrics,

@@ -1,7 +1,8 @@
-"""Run hooks of the sister libraries: ``run_sisters.py library|trainer|ours packages out.json``.
+"""Run hooks of the sister libraries: ``run_sisters.py WAY packages out.json``.
 
-``library``: in its own trainer; ``trainer``: in an adapter in a ``lightning.Trainer``; ``ours``:
-our hooks of the same names there. Further arguments are the cases to run.
+The way is ``library``: in its own trainer; ``named``: in ours of its name; ``trainer``: in an
+adapter in a ``lightning.Trainer``; ``ours``: our hooks of the same names there. Further arguments
+are the cases to run.
 """
 
 from __future__ import annotations
@@ -19,13 +20,20 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "old_code"), str(
 
 from sister_packages import make_importable  # noqa: E402
 
-WAYS = {"library": "under_library", "trainer": "under_us", "ours": "with_ours"}
+WAYS = {
+    "library": "under_library",
+    "named": "under_our_trainer",
+    "trainer": "under_us",
+    "ours": "with_ours",
+}
 
 
 def main(which: str, directory: Path, out: Path, only: list[str]) -> None:
     """Run every case; an error is a result too."""
     make_importable(directory)
+    import run_default_trainer
     import run_detectron2
+    import run_events
     import run_fvcore
     import run_mmengine
     import run_portable
@@ -35,7 +43,8 @@ def main(which: str, directory: Path, out: Path, only: list[str]) -> None:
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # mmengine loads its own files the old way
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
-    for library in (run_mmengine, run_detectron2, run_fvcore, run_portable, run_projects):
+    libraries: Any = (run_mmengine, run_detectron2, run_default_trainer, run_fvcore, run_portable)
+    for library in (*libraries, run_events, run_projects):
         run = getattr(library, WAYS[which], None)
         cases: Any = library.CASES if run is not None else {}
         for name in cases:

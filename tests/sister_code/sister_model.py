@@ -21,6 +21,15 @@ class BoxHead(nn.Module):
     use_l1 = use_bbox_aux = use_aux_loss = False
 
 
+class Named(nn.Module):
+    """A preprocessor that gives the tensors of a batch names, and stacks lists of samples."""
+
+    def forward(self, data: Any, training: bool = False) -> dict[str, Any]:
+        """Return what the model is called with."""
+        x, y = (torch.stack(list(part)) for part in data)
+        return {"x": x, "y": y}
+
+
 def build(model: nn.Module) -> None:
     """Give a model, of whatever class, what the hooks of all libraries look for."""
     with torch.random.fork_rng(devices=[]):
@@ -28,14 +37,17 @@ def build(model: nn.Module) -> None:
         model.student = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     model.teacher = copy.deepcopy(model.student)
     model.teacher.requires_grad_(False)
+    model.data_preprocessor = Named()
     model.bbox_head = model.head = BoxHead()
     model.loss_lambda = 0.5  # type: ignore[assignment]
     model.distillation_stopped = False  # type: ignore[assignment]
     model.epochs = []  # type: ignore[assignment]
+    model._next_scale_int = 0  # type: ignore[assignment]
 
 
 def loss_of(model: Any, x: Any, y: Any) -> torch.Tensor:
-    """Mean squared error."""
+    """Mean squared error of a batch, or of a list of samples."""
+    x, y = (torch.stack(list(part)) for part in (x, y))
     return nn.functional.mse_loss(model.student(x), y)
 
 
@@ -45,6 +57,10 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         build(self)
+
+    def forward(self, x: Any, y: Any) -> torch.Tensor:
+        """Return the loss."""
+        return loss_of(self, x, y)
 
     def set_epoch(self, epoch: int) -> None:
         """Note the call."""

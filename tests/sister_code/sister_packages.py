@@ -39,9 +39,16 @@ UNPACKED = (
     "mmcv-lite==2.1.0",
     "fvcore==0.1.5.post20221221",
     "iopath==0.1.10",
-    "detectron2-cdo==0.5",
 )
 """What is not installed: plain files of these are imported."""
+
+DETECTRON2 = "sal-detectron2==0.7.2"
+"""detectron2's main branch of 2024. The wheel is for one Python; its plain files are for all."""
+
+_FOR_ANY = (
+    *("--python-version", "3.10", "--implementation", "cp", "--abi", "none"),
+    *("--platform", "any", "--only-binary", ":all:"),
+)
 
 STUBS = (
     *("mmdet", "mmpretrain", "mmyolo", "mmpose", "mmselfsup", "mmrazor", "mmagic", "mmdet3d"),
@@ -55,7 +62,7 @@ _GIVEN = (
     "mmselfsup.utils.misc:get_model",
 )
 
-_PLAIN = ("detectron2/", "fvcore/", "iopath/")
+_PLAIN = ("fvcore/", "iopath/")
 
 
 def _pip(*arguments: str) -> None:
@@ -67,13 +74,14 @@ def fetch(directory: Path) -> None:
     """Download what is missing into ``directory``: ``lib`` can be imported, ``src`` is unpacked."""
     library, source = directory / "lib", directory / "src"
     done = directory / "sisters"
-    wanted = " ".join((*INSTALLED, *UNPACKED))
+    wanted = " ".join((*INSTALLED, *UNPACKED, DETECTRON2))
     if done.is_file() and done.read_text() == wanted:
         return
     source.mkdir(parents=True, exist_ok=True)
     _pip("install", "-q", "--no-deps", "--upgrade", "--target", str(library), *INSTALLED)
-    options = ["--no-deps", "--no-build-isolation", "-q", "-d", str(directory)]
-    _pip("download", *options, *UNPACKED)
+    options = ["--no-deps", "-q", "-d", str(directory)]
+    _pip("download", *options, "--no-build-isolation", *UNPACKED)
+    _pip("download", *options, *_FOR_ANY, DETECTRON2)
     for archive in directory.iterdir():
         if archive.suffix == ".whl":
             with zipfile.ZipFile(archive) as opened:

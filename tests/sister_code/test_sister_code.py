@@ -1,7 +1,8 @@
 """Hooks of mmengine, mmdet 3.x and detectron2 do here what they do in their own trainers.
 
 ``make old-code`` downloads the libraries from PyPI. Their hooks are run, from their own files, in
-an adapter in a ``lightning.Trainer``; of detectron2 our own hooks too, and what it has from fvcore.
+an adapter in a ``lightning.Trainer``; of detectron2 our own hooks too, and what it has from fvcore,
+and scripts with its DefaultTrainer.
 Rates, weights, metrics, scalars, log lines and files must be those recorded under the library.
 """
 
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_default_trainer
 import run_detectron2
+import run_events
 import run_fvcore
 import run_mmengine
 import run_projects
@@ -24,13 +27,19 @@ from support.golden import assert_close
 pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden" / "dialects.json"
 HOSTED = [*run_mmengine.CASES, *run_detectron2.CASES, *run_projects.CASES]
-OURS = [*run_detectron2.CASES, *run_fvcore.CASES]
+OURS = [
+    *run_detectron2.CASES,
+    *run_default_trainer.CASES,
+    *run_events.CASES,
+    *run_fvcore.CASES,
+]
+NAMED = [*run_detectron2.CASES, *run_default_trainer.CASES]
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
     try:
-        return {way: run(way) for way in ("trainer", "ours")}
+        return {way: run(way) for way in ("named", "trainer", "ours")}
     except subprocess.CalledProcessError as error:
         if "pip" in error.cmd:
             pytest.skip("PyPI cannot be reached")
@@ -39,7 +48,11 @@ def results() -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("way", "case"),
-    [*(("trainer", case) for case in HOSTED), *(("ours", case) for case in OURS)],
+    [
+        *(("named", case) for case in NAMED),
+        *(("trainer", case) for case in HOSTED),
+        *(("ours", case) for case in OURS),
+    ],
 )
 def test_the_hook_does_what_it_does_there(way: str, case: str, results: dict[str, Any]) -> None:
     want, found = json.loads(GOLDEN.read_text())["cases"][case], results[way][case]

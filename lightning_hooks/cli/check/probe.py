@@ -67,14 +67,14 @@ class Probe:
         rest = "part" if scripts or len(project.files) > 1 else "start"
         levels = dict.fromkeys(project.files, rest) | dict.fromkeys(scripts, "start")
         for path in [*scripts, *project.files]:
-            files = {getattr(one, "__file__", None) for one in list(sys.modules.values())}
+            files = {getattr(one, "__file__", None) for one in sys.modules.copy().values()}
             if str(path) not in {*files, *self._skipped}:
                 yield path, levels[path]
                 self._attempt(self._load, path, levels[path])
         if project.config:
             yield project.config, "start"
             self._attempt(self._read_config, project.config, "start")
-        for module in list(sys.modules.values()):
+        for module in sys.modules.copy().values():
             path = Path(str(getattr(module, "__file__", None)))
             if path.suffix == ".py" and project.has(path):
                 self.modules.setdefault(path, module)

@@ -45,7 +45,15 @@ def run_steps(
         iterations: The numbers of the iterations.
         iteration: Function that runs the iteration of a number.
         options: Arguments of the ``lightning.Trainer``.
+
+    Raises:
+        ValueError: for ``precision="16-mixed"``, whose gradients must be scaled.
     """
+    if options.get("precision") in ("16-mixed", 16, "16"):
+        raise ValueError(
+            "lightning_options must not have precision='16-mixed': the steps are the trainer's, "
+            "and AMPTrainer, or SOLVER.AMP.ENABLED=True, scales the gradients"
+        )
     module = _StepModule(owner, iteration)
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     arguments: dict[str, Any] = {

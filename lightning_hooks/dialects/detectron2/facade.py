@@ -84,14 +84,31 @@ class TrainerFacade(facade.TrainerFacade):
             "in before_step and after_step of a hook"
         )
 
+    def reset_data_loader(self, data_loader_builder: Any) -> None:
+        """Refuse: the loader is Lightning's.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "trainer.reset_data_loader() cannot be called, since Lightning loads the batches: "
+            "write train_dataloader() in the module or a DataModule, and "
+            "Trainer(reload_dataloaders_every_n_epochs=1) to make it anew"
+        )
+
     def _write_metrics(
-        self, loss_dict: Mapping[str, Any], data_time: float, prefix: str = ""
+        self,
+        loss_dict: Mapping[str, Any],
+        data_time: float,
+        prefix: str = "",
+        iter: int | None = None,
     ) -> None:
         """Store losses with their sum, and the time of loading, as detectron2's trainer does."""
-        self.storage.feed({"data_time": data_time, "rank_data_time": data_time})
-        self.storage.feed({f"{prefix}total_loss": sum(loss_dict.values())})
+        scalars = {"data_time": data_time, "rank_data_time": data_time}
+        scalars[f"{prefix}total_loss"] = sum(loss_dict.values())
         if len(loss_dict) > 1:
-            self.storage.feed(loss_dict)
+            scalars.update(loss_dict)
+        self.storage.feed(scalars, iter)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the iteration and the states of the hooks and the optimizer."""

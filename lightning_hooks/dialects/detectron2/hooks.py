@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.dialects.detectron2 import profiling
@@ -65,7 +66,24 @@ class AutogradProfiler(hooks.AutogradProfiler, HookBase):
 
 
 class EvalHook(hooks.EvalHook, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`."""
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`.
+
+    Args:
+        eval_period: Number of iterations between two evaluations; 0: only at the end.
+        eval_function: Function without arguments; returns a dict of numbers, or nothing.
+        eval_after_train: Whether there is an evaluation after the last iteration.
+    """
+
+    def __init__(
+        self, eval_period: int, eval_function: Callable[[], Any], eval_after_train: bool = True
+    ) -> None:
+        super().__init__(eval_period, eval_function)
+        self._eval_after_train = eval_after_train
+
+    def after_train(self) -> None:
+        """Evaluate the result of a complete run."""
+        if self._eval_after_train:
+            super().after_train()
 
 
 class PreciseBN(precise_bn.PreciseBN, HookBase):

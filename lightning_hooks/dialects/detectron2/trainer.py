@@ -1,27 +1,28 @@
-"""detectron2's ``TrainerBase`` and ``SimpleTrainer``, with Lightning as the engine."""
+"""detectron2's ``TrainerBase``, with Lightning as the engine."""
 
 from __future__ import annotations
 
 import logging
-import math
-import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from lightning_hooks.dialects.detect import refuse_fast_reid
 from lightning_hooks.dialects.detectron2.engine import run_steps
-from lightning_hooks.dialects.detectron2.storage import EventStorage, get_event_storage
-from lightning_hooks.dialects.steps.storage.rank_means import RankMeans
+from lightning_hooks.dialects.detectron2.storage import EventStorage
+from lightning_hooks.dialects.steps.storage import library
 from lightning_hooks.utils.default_logger import default_logger
 
-__all__ = ["SimpleTrainer", "TrainerBase"]
+__all__ = ["TrainerBase"]
 
 
 class TrainerBase:
     """A loop of steps with hooks: subclasses define ``run_step``.
+
+    While it trains, ``get_event_storage()`` returns its storage, detectron2's own function too if
+    the library is loaded.
 
     Note:
         Departures from detectron2: the iterations run in a ``lightning.Trainer``, one batch each;
@@ -74,7 +75,8 @@ class TrainerBase:
         """
         self.iter = self.start_iter = start_iter
         self.max_iter = max_iter
-        with EventStorage(start_iter) as self.storage:
+        modules = library.storage_modules(("detectron2",), [self, *self._hooks])
+        with EventStorage(start_iter) as self.storage, library.entered(self.storage, modules):
             try:
                 self.before_train()
                 if start_iter < max_iter:
@@ -140,105 +142,3 @@ class TrainerBase:
                 self.logger.warning("the state of the hook %r is not used: there is no such", key)
             else:
                 owner.load_state_dict(value)
-
-
-class SimpleTrainer(TrainerBase):
-    """Trains one model with one optimizer on one loader, a step for each batch.
-
-    Args:
-        model: Returns its losses by name, or one loss.
-        data_loader: Iterable of the model's inputs, with a batch for each iteration.
-        optimizer: The optimizer.
-        gather_metric_period: Number of iterations between two that store losses.
-        zero_grad_before_forward: Whether gradients are cleared before the model runs.
-    """
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        data_loader: Iterable[Any],
-        optimizer: torch.optim.Optimizer,
-        gather_metric_period: int = 1,
-        zero_grad_before_forward: bool = False,
-    ) -> None:
-        super().__init__()
-        model.train()
-        self.model = model
-        self.data_loader = data_loader
-        self.optimizer = optimizer
-        self.gather_metric_period = gather_metric_period
-        self.zero_grad_before_forward = zero_grad_before_forward
-        self._data_loader_iter_obj: Iterator[Any] | None = None
-
-    @property
-    def _data_loader_iter(self) -> Iterator[Any]:
-        """The iterator of the batches; it is made at the first one."""
-        if self._data_loader_iter_obj is None:
-            self._data_loader_iter_obj = iter(self.data_loader)
-        return self._data_loader_iter_obj
-
-    @_data_loader_iter.setter
-    def _data_loader_iter(self, value: Iterator[Any]) -> None:
-        self._data_loader_iter_obj = value
-
-    def run_step(self) -> None:
-        """Load a batch, run the model, go backward, step the optimizer."""
-        if not self.model.training:
-            raise AssertionError(f"[{type(self).__name__}] the model is in eval mode")
-        began = time.perf_counter()
-        data = next(self._data_loader_iter)
-        data_time = time.perf_counter() - began
-        if self.zero_grad_before_forward:
-            self.optimizer.zero_grad()
-        loss_dict = self.model(data)
-        if isinstance(loss_dict, torch.Tensor):
-            loss_dict = {"total_loss": loss_dict}
-        if not self.zero_grad_before_forward:
-            self.optimizer.zero_grad()
-        sum(loss_dict.values()).backward()
-        self.after_backward()
-        self._write_metrics(loss_dict, data_time)
-        self.optimizer.step()
-
-    def _write_metrics(
-        self, loss_dict: Mapping[str, torch.Tensor], data_time: float, prefix: str = ""
-    ) -> None:
-        if (self.iter + 1) % self.gather_metric_period == 0:
-            self.write_metrics(loss_dict, data_time, self.iter, prefix)
-
-    @staticmethod
-    def write_metrics(
-        loss_dict: Mapping[str, torch.Tensor],
-        data_time: float,
-        cur_iter: int | None = None,
-        prefix: str = "",
-    ) -> None:
-        """Store the losses, averaged over the ranks, their sum and the time of loading.
-
-        Raises:
-            FloatingPointError: if a loss is infinite or NaN.
-        """
-        losses = {name: loss.detach() for name, loss in loss_dict.items()}
-        device = next((loss.device for loss in losses.values()), torch.device("cpu"))
-        means = {name: float(value) for name, value in RankMeans(device)(losses).items()}
-        storage = get_event_storage()
-        now = storage.iter if cur_iter is None else cur_iter
-        storage.put_scalars(cur_iter=now, rank_data_time=data_time, data_time=data_time)
-        total = sum(means.values())
-        if not math.isfinite(total):
-            raise FloatingPointError(
-                f"Loss became infinite or NaN at iteration={now}!\nloss_dict = {means}"
-            )
-        storage.put_scalar(f"{prefix}total_loss", total, cur_iter=now)
-        if len(means) > 1:
-            for name, value in means.items():
-                storage.put_scalar(name, value, cur_iter=now)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state, with the optimizer's."""
-        return {**super().state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the state, with the optimizer's."""
-        super().load_state_dict(state_dict)
-        self.optimizer.load_state_dict(state_dict["optimizer"])

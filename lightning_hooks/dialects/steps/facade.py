@@ -12,8 +12,7 @@ from lightning_hooks.dialects.detect import EPOCH_POINTS
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.hosting import Hosted
-from lightning_hooks.dialects.steps.storage import EventStorage
-from lightning_hooks.dialects.steps.storage.library import STACK, storage_modules
+from lightning_hooks.dialects.steps.storage import EventStorage, library
 from lightning_hooks.dialects.steps.storage.rank_means import RankMeans
 from lightning_hooks.engine.lightning_api import logged_values
 
@@ -49,7 +48,9 @@ class StepFacade(Facade):
         self.start_epoch = runner.epoch
         self.inner_iter = 0
         self.step_outputs: dict[str, Any] = {}
-        self._library = storage_modules(self.packages, self._hooks_and_writers())
+        self._library = library.storage_modules(
+            self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
+        )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
         self._seen: dict[str, torch.Tensor] = {}
         self._rank_means = RankMeans(self.device)
@@ -84,10 +85,6 @@ class StepFacade(Facade):
 
     # -- events ----------------------------------------------------------------------------
 
-    def _hooks_and_writers(self) -> list[Any]:
-        hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
-        return hooks + [one for hook in hooks for one in getattr(hook, "_writers", None) or ()]
-
     def new_storage(self, start_iter: int) -> EventStorage:
         """Make the storage of the run."""
         return self.storage_class(start_iter)
@@ -103,8 +100,7 @@ class StepFacade(Facade):
                     *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
                 )
         self.storage.__enter__()
-        for module in self._library:
-            vars(module)[STACK].append(self.storage)
+        library.enter(self.storage, self._library)
 
     def enter_point(self, point: str) -> None:
         """Make the storage the innermost one, for writers."""
@@ -156,9 +152,7 @@ class StepFacade(Facade):
         """Leave the storage."""
         if not self.ended:
             self.storage.__exit__()
-        for module in self._library:
-            stack = vars(module)[STACK]
-            stack[:] = [storage for storage in stack if storage is not self.storage]
+        library.leave(self.storage, self._library)
         super().end()
 
     def fail(self) -> None:

@@ -74,13 +74,14 @@ class EventStorage:
         for name, value in scalars.items():
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
-    def feed(self, scalars: Mapping[str, Any]) -> None:
+    def feed(self, scalars: Mapping[str, Any], cur_iter: int | None = None) -> None:
         """Add values to several scalars, with the smoothing hints that these already have."""
         for name, value in scalars.items():
             self.put_scalar(
                 name,
                 value,
                 smoothing_hint=self._smoothing_hints.get(self._current_prefix + name, True),
+                cur_iter=cur_iter,
             )
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-__all__ = ["STACK", "gives_iterations", "storage_modules"]
+__all__ = ["enter", "entered", "gives_iterations", "leave", "storage_modules"]
 
-STACK = "_CURRENT_STORAGE_STACK"
+_STACK = "_CURRENT_STORAGE_STACK"
 """The name of the stack in the modules of detectron2, cvpods, Pet, and copies of theirs."""
+
+
+def enter(storage: Any, modules: Iterable[ModuleType]) -> None:
+    """Make a storage the innermost one of the modules."""
+    for module in modules:
+        vars(module)[_STACK].append(storage)
+
+
+def leave(storage: Any, modules: Iterable[ModuleType]) -> None:
+    """Remove a storage from the stacks of the modules."""
+    for module in modules:
+        stack = vars(module)[_STACK]
+        stack[:] = [other for other in stack if other is not storage]
+
+
+@contextlib.contextmanager
+def entered(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
+    """Make a storage the innermost one of the modules in the block."""
+    enter(storage, modules)
+    try:
+        yield
+    finally:
+        leave(storage, modules)
 
 
 def storage_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:
@@ -18,15 +42,17 @@ def storage_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[Mod
 
     Args:
         packages: Names of the library's packages.
-        objects: Hooks and writers; the packages of their classes are searched too, since projects
-            have copies of the library.
+        objects: Hooks and others; the packages of their classes and of their writers' are searched
+            too, since projects have copies of the library.
     """
-    classes = {base for one in objects for base in type(one).__mro__}
+    given = list(objects)
+    given += [writer for one in given for writer in getattr(one, "_writers", None) or ()]
+    classes = {base for one in given for base in type(one).__mro__}
     roots = {*packages, *(cls.__module__.partition(".")[0] for cls in classes)}
     roots -= {"builtins", "lightning_hooks"}
     found: dict[int, ModuleType] = {}
-    for name, module in list(sys.modules.items()):
-        stack = vars(module).get(STACK) if name.partition(".")[0] in roots else None
+    for name, module in sys.modules.copy().items():  # other threads import
+        stack = vars(module).get(_STACK) if name.partition(".")[0] in roots else None
         # others may have imported it from the module of the storage
         if isinstance(stack, list) and (id(stack) not in found or "EventStorage" in vars(module)):
             found[id(stack)] = module

@@ -1,4 +1,4 @@
-"""``RankMeans``: the means of a step's scalars over the ranks, as detectron2 stores them."""
+"""A step's scalars over the ranks, as detectron2 stores them: means, and the largest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = ["RankMeans"]
+__all__ = ["RankMeans", "rank_maximum"]
 
 
 class RankMeans:
@@ -29,7 +29,7 @@ class RankMeans:
     @torch.no_grad()
     def __call__(self, scalars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the scalars, with means if there are several ranks."""
-        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        if not _has_ranks():
             return dict(scalars)
         if self._names is None:
             self._names = _all_names(scalars)
@@ -42,6 +42,20 @@ class RankMeans:
         dist.all_reduce(sums_counts)
         means = dict(zip(self._names, (sums_counts[0] / sums_counts[1]).unbind(), strict=True))
         return {name: means.get(name, value) for name, value in scalars.items()}
+
+
+def rank_maximum(value: float, device: torch.device) -> float:
+    """Return the largest of the ranks' values."""
+    if not _has_ranks():
+        return value
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    largest = torch.tensor(value, dtype=dtype, device=device)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest.item()
+
+
+def _has_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _all_names(scalars: Mapping[str, Any]) -> list[str]:
