@@ -239,6 +239,114 @@ def test_what_a_hook_assigns_without_effect_is_named(
     assert [m for m in caplog.messages if f"train_loop.{name} = 3" in m]
 
 
+@pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize("name", ["max_epochs", "max_iters", "iter", "val_loop", "_train_loop"])
+def test_what_the_runner_computes_cannot_be_assigned_as_in_mmengine(
+    tmp_path: Path, name: str, by_epoch: bool
+) -> None:
+    class Sets(Hook):
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            setattr(runner, name, 1)
+
+    message = f"runner.{name} cannot be assigned: it is computed from the Trainer"
+    if name.startswith("max"):
+        message += f"; write runner.train_loop._{name} = 1"
+    with pytest.raises(AttributeError, match=re.escape(message)) as caught:
+        fit(tmp_path, Sets(), **({} if by_epoch else {**BY_ITER, "max_steps": 2}))
+    assert caught.value.__notes__ == ["in hook Sets.before_train_iter (epoch 0, iter 0)"]
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_what_the_error_suggests_ends_the_run(tmp_path: Path, by_epoch: bool) -> None:
+    class Sets(Hook):
+        def before_train(self, runner: Any) -> None:
+            name = "_max_epochs" if by_epoch else "_max_iters"
+            setattr(runner.train_loop, name, 1)
+
+    trainer = fit(tmp_path, Sets(), **({} if by_epoch else {**BY_ITER, "max_steps": 2}))
+    assert trainer.global_step == (3 if by_epoch else 1)
+
+
+def test_what_mmengines_runner_stores_can_be_assigned(tmp_path: Path) -> None:
+    class Sets(Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.visualizer, runner.cfg = "board", {"lr": 1}
+            runner.best = 0.5
+
+        def after_run(self, runner: Any) -> None:
+            self.seen = runner.visualizer, runner.cfg, runner.best
+
+    hook = Sets()
+    fit(tmp_path, hook, max_epochs=1)
+    assert hook.seen == ("board", {"lr": 1}, 0.5)
+
+
+# -- several loaders, and fewer batches than they have ---------------------------------------
+
+
+class ByLoader(TinyModule):
+    """Logs a loss for each loader."""
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log("val_loss", self.loss(batch), batch_size=len(batch[0]))
+
+
+class RunsAgain(Hook):
+    """Runs the validation again at one of its points; notes the batches and the metrics."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+        self.batches: list[int] = []
+        self.again: dict[str, float] = {}
+
+    def before_val_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+        self.batches.append(batch_idx)
+
+    def after_val_iter(self, runner: Any, **kwargs: Any) -> None:
+        self.run("after_val_iter", runner)
+
+    def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
+        self.run("after_val_epoch", runner)
+        self.metrics = metrics
+
+    def run(self, point: str, runner: Any) -> None:
+        if point == self.point:
+            self.point = ""
+            self.again = runner.val_loop.run()
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize("point", ["after_val_iter", "after_val_epoch"])
+@pytest.mark.parametrize(
+    ("val", "limit", "count"), [(3, 1.0, 3), (3, 2, 2), ([3, 2], 1.0, 5), ([3, 2], 1, 2)]
+)
+def test_a_second_pass_has_the_batches_and_metrics_of_the_first(
+    tmp_path: Path, point: str, val: Any, limit: Any, count: int, by_epoch: bool
+) -> None:
+    hook = RunsAgain(point)
+    length = {"max_epochs": 1} if by_epoch else {**BY_ITER, "max_steps": 2}
+    fit(tmp_path, hook, module=ByLoader, val=val, limit_val_batches=limit, **length)
+    assert len(hook.batches) == 2 * count
+    assert sorted(hook.again) == sorted(hook.metrics)
+    assert len(hook.again) == (2 if isinstance(val, list) else 1)
+    assert hook.again == pytest.approx(hook.metrics)
+
+
+def test_one_of_several_loaders_must_be_named(tmp_path: Path) -> None:
+    class One(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            loop = runner.val_loop
+            for idx, batch in enumerate(loop.dataloader[1]):
+                loop.run_iter(idx, batch, dataloader_idx=1)
+            self.metrics = loop.evaluator.evaluate(2)
+            loop.run_iter(0, batch)
+
+    hook = One()
+    with pytest.raises(ValueError, match=r"the Trainer has 2 loaders, mmengine one; write val_loo"):
+        fit(tmp_path, hook, module=ByLoader, val=[1, 2], max_epochs=1)
+    assert list(hook.metrics) == ["val_loss/dataloader_idx_1"]
+
+
 # -- a model that is assigned in testing -----------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,7 +12,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
-from lightning_hooks.dialects.mmengine.message_hub import MessageHub
+from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
 from lightning_hooks.dialects.mmengine.optim import (
     OptimWrapper,
     OptimWrapperDict,
@@ -21,8 +20,8 @@ from lightning_hooks.dialects.mmengine.optim import (
     load_states_of,
     states_of,
 )
-from lightning_hooks.dialects.mmengine.runtime_info import RuntimeInfo
-from lightning_hooks.dialects.mmengine.train_flags import TrainFlags
+from lightning_hooks.dialects.mmengine.runtime_info import EmptyConfig, RuntimeInfo
+from lightning_hooks.dialects.mmengine.train_flags import BORDERS, TrainFlags
 from lightning_hooks.storage import files, torch_files
 
 __all__ = ["RunnerFacade"]
@@ -38,9 +37,7 @@ class RunnerFacade(Facade):
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
-        self.train_loop = self._train_loop = TrainLoop(self)
-        self._val_loop = ValLoop(self)
-        self.test_loop = self._test_loop = TestLoop(self)
+        self._loops = TrainLoop(self), ValLoop(self), TestLoop(self)
         self.message_hub = MessageHub()
         self._visualizer = Visualizer(runner)
         self._info: RuntimeInfo | None = None
@@ -49,7 +46,40 @@ class RunnerFacade(Facade):
         self.metrics: dict[str, float] = {}
         """The results of the last validation or test."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute, except those that are computed, in mmengine's runner too.
+
+        Raises:
+            AttributeError: for such a one.
+        """
+        own = getattr(type(self), name, None)
+        if name in _GIVEN:
+            setattr(self._runner, name, value)
+        elif name in _COMPUTED or (isinstance(own, property) and own.fset is None):
+            message = f"runner.{name} cannot be assigned: it is computed from the Trainer"
+            if name in ("max_epochs", "max_iters"):
+                message += f"; write runner.train_loop._{name} = {value!r}"
+            raise AttributeError(message)
+        else:
+            object.__setattr__(self, name, value)
+
     # -- attributes ------------------------------------------------------------------------
+
+    @property
+    def train_loop(self) -> TrainLoop:
+        """The loop of training."""
+        return self._loops[0]
+
+    @property
+    def _val_loop(self) -> ValLoop:
+        return self._loops[1]
+
+    @property
+    def test_loop(self) -> TestLoop:
+        """The loop of a test."""
+        return self._loops[2]
+
+    _train_loop, _test_loop = train_loop, test_loop
 
     @property
     def epoch(self) -> int:
@@ -150,7 +180,7 @@ class RunnerFacade(Facade):
     def cfg(self) -> Any:
         """The config of ``HookAdapter(attributes=...)``, else an empty one."""
         cfg = self._user_attribute("cfg")
-        return _EmptyConfig() if cfg is None else cfg
+        return EmptyConfig() if cfg is None else cfg
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -211,11 +241,11 @@ class RunnerFacade(Facade):
         bases = [base for one in self.hosted_hooks() for base in type(one.foreign_hook).__mro__]
         has_hook = any(base.__name__ == "RuntimeInfoHook" for base in bases)
         self._info = None if has_hook else RuntimeInfo(self)
-        _library_hubs()[self.message_hub.instance_name] = self.message_hub
+        library_hubs()[self.message_hub.instance_name] = self.message_hub
 
     def end(self) -> None:
         """Remove the message hub from the library's."""
-        _library_hubs().pop(self.message_hub.instance_name, None)
+        library_hubs().pop(self.message_hub.instance_name, None)
         super().end()
 
     def prepare(self, point: str) -> None:
@@ -226,7 +256,7 @@ class RunnerFacade(Facade):
 
     def calling(self, point: str) -> AbstractContextManager[None]:
         """Show a hook at the border of a pass the model in mmengine's mode."""
-        return self._flags.shown() if point in _BORDERS else super().calling(point)
+        return self._flags.shown() if point in BORDERS else super().calling(point)
 
     def write_info(self, point: str) -> None:
         """Write the runtime info of a point, where no hook does."""
@@ -257,22 +287,11 @@ class RunnerFacade(Facade):
     at_after_test_epoch = at_after_val_epoch
 
 
-_BORDERS = frozenset(
-    f"{when}_{what}"
-    for when in ("before", "after")
-    for what in ("train", "train_epoch", "val", "val_epoch", "test", "test_epoch", "run")
+_GIVEN = ("cfg", "log_processor", "param_schedulers", "visualizer")
+"""Attributes that a hook may assign, as ``HookAdapter(attributes=...)`` gives them."""
+
+_COMPUTED = (
+    *("max_iters", "work_dir", "model_name", "timestamp", "launcher", "rank", "world_size"),
+    *("deterministic", "val_begin", "val_evaluator", "test_evaluator"),
 )
-"""The points around passes, and not in them."""
-
-
-class _EmptyConfig(dict[str, Any]):
-    """A config without entries."""
-
-    pretty_text = ""
-    filename = None
-
-
-def _library_hubs() -> dict[str, Any]:
-    module: Any = sys.modules.get("mmengine.logging.message_hub")
-    hubs: Any = getattr(getattr(module, "MessageHub", None), "_instance_dict", None)
-    return hubs if isinstance(hubs, dict) else {}
+"""Further properties of mmengine's runner."""

@@ -186,17 +186,31 @@ class _EvaluationLoop(_Loop):
         """Number of batches of a pass."""
         return int(sum(getattr(self._runner.trainer, f"num_{self.stage}_batches")))
 
-    def run_iter(self, idx: int, data_batch: Any) -> None:
-        """Run a batch in a pass besides Lightning's, with the points of its step."""
+    def run_iter(self, idx: int, data_batch: Any, dataloader_idx: int | None = None) -> None:
+        """Run a batch in a pass besides Lightning's, with the points of its step.
+
+        Args:
+            idx: Number of the batch.
+            data_batch: The batch.
+            dataloader_idx: Number of its loader, if the Trainer has several; mmengine has one.
+
+        Raises:
+            ValueError: if it is needed and missing.
+        """
         runner, stage = self._runner, self.stage
-        if self._pass is None:
-            self._pass = ExtraPass(runner.trainer, stage)
+        self._pass = self._pass or ExtraPass(runner.trainer, stage)
+        if dataloader_idx is None and self._pass.loaders() > 1:
+            raise ValueError(
+                f"{stage}_loop.run_iter: the Trainer has {self._pass.loaders()} loaders, mmengine "
+                f"one; write {stage}_loop.run(), or run_iter(idx, batch, dataloader_idx)"
+            )
         step = {"val": "validation_step", "test": "test_step"}[stage]
         takes_idx = takes_batch_idx(getattr(type(runner.module), step))
         with self._in_stage(), _set(runner, data_batch=data_batch, _stale_inner_iter=idx):
             self._facade.call_hook(f"before_{stage}_iter")
             with _set(runner, calls_hooks=False):  # it is a step, and no hook's call of the model
-                runner.take_result(self._pass.step(data_batch, idx, takes_idx))
+                result = self._pass.step(data_batch, idx, takes_idx, dataloader_idx)
+                runner.take_result(result)
             self._facade.call_hook(f"after_{stage}_iter")
 
     def finish(self) -> dict[str, float]:
@@ -214,9 +228,9 @@ class _EvaluationLoop(_Loop):
                 facade.prepare(point)
                 facade.call_hook(point)
             self._runner.module.eval()
-            self._pass = None
-            for idx, batch in enumerate(self.dataloader):
-                self.run_iter(idx, batch)
+            self._pass = ExtraPass(self._runner.trainer, stage)
+            for batch, idx, dataloader_idx in self._pass.batches():
+                self.run_iter(idx, batch, dataloader_idx)
             facade.metrics = metrics = self.finish()
             for point in (f"after_{stage}_epoch", f"after_{stage}"):
                 facade.write_info(point)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from lightning_hooks.dialects.steps import history
 from lightning_hooks.dialects.steps.history import read_pending
 
-__all__ = ["HistoryBuffer", "MessageHub"]
+__all__ = ["HistoryBuffer", "MessageHub", "library_hubs"]
 
 
 class HistoryBuffer(history.HistoryBuffer):
@@ -135,3 +136,10 @@ class MessageHub:
             for value, count in zip(values, counts, strict=True):
                 history.update(value, count)
         self.runtime_info.update(state.get("runtime_info", {}))
+
+
+def library_hubs() -> dict[str, Any]:
+    """Return the hubs of mmengine by name; empty if it is not loaded."""
+    module: Any = sys.modules.get("mmengine.logging.message_hub")
+    hubs: Any = getattr(getattr(module, "MessageHub", None), "_instance_dict", None)
+    return hubs if isinstance(hubs, dict) else {}

@@ -9,7 +9,7 @@ import torch
 from lightning_hooks.dialects.facade import scalars_of
 from lightning_hooks.engine.lightning_api import logged_values
 
-__all__ = ["RuntimeInfo"]
+__all__ = ["EmptyConfig", "RuntimeInfo"]
 
 
 class RuntimeInfo:
@@ -105,3 +105,10 @@ class RuntimeInfo:
     def _write_results(self, stage: str) -> None:
         for name, value in self._runner.metrics.items():
             self._hub.update_scalar(f"{stage}/{name}", value)
+
+
+class EmptyConfig(dict[str, Any]):
+    """A config without entries."""
+
+    pretty_text = ""
+    filename = None

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["TrainFlags"]
+__all__ = ["BORDERS", "TrainFlags"]
 
 
 _SWITCHES = {
@@ -57,3 +57,11 @@ class TrainFlags:
         finally:
             for part, training in flags.items():
                 part.training = training
+
+
+BORDERS = frozenset(
+    f"{when}_{what}"
+    for when in ("before", "after")
+    for what in ("train", "train_epoch", "val", "val_epoch", "test", "test_epoch", "run")
+)
+"""The points around passes, and not in them."""

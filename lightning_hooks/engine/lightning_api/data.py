@@ -130,12 +130,12 @@ def renew_iterator(trainer: L.Trainer) -> None:
     iter(fetcher)
 
 
-def prepare_batch(trainer: L.Trainer, batch: Any) -> Any:
+def prepare_batch(trainer: L.Trainer, batch: Any, dataloader_idx: int = 0) -> Any:
     """Return a batch as a step gets it: converted, transferred, in the module's own ways."""
     module: Any = trainer.lightning_module
     batch = trainer.precision_plugin.convert_input(batch)
-    batch = module._on_before_batch_transfer(batch, dataloader_idx=0)
-    return trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+    batch = module._on_before_batch_transfer(batch, dataloader_idx=dataloader_idx)
+    return trainer.strategy.batch_to_device(batch, dataloader_idx=dataloader_idx)
 
 
 def train_data(trainer: L.Trainer) -> Any:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
 from lightning.pytorch.trainer.states import RunningStage
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
 
 from lightning_hooks.engine.lightning_api.data import prepare_batch
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means
@@ -35,15 +38,42 @@ class ExtraPass:
         self._stage = stage
         self._results = _ResultCollection(training=False)
 
-    def step(self, batch: Any, batch_idx: int, takes_batch_idx: bool = True) -> Any:
+    def loaders(self) -> int:
+        """Return the number of loaders whose batches come one after another."""
+        loop = evaluation_loop(self._trainer)
+        if loop._combined_loader is None:
+            loop.setup_data()
+        return loop.num_dataloaders if loop._is_sequential else 1
+
+    def batches(self) -> Iterator[tuple[Any, int, int | None]]:
+        """Yield the batches of a pass, each with its number and that of its loader if of several.
+
+        They are as many as in Lightning's own pass, which may be going on.
+        """
+        several, loop = self.loaders() > 1, evaluation_loop(self._trainer)
+        loaders = CombinedLoader(loop._combined_loader.iterables, loop._combined_loader._mode)
+        loaders.limits = loop.max_batches
+        batches = iter(loaders)
+        for batch, batch_idx, dataloader_idx in itertools.islice(batches, sized_len(loaders)):
+            yield batch, batch_idx, dataloader_idx if several else None
+
+    def step(
+        self,
+        batch: Any,
+        batch_idx: int,
+        takes_batch_idx: bool = True,
+        dataloader_idx: int | None = None,
+    ) -> Any:
         """Run the step of a batch, as it comes from a loader; return its result."""
-        trainer = self._trainer
+        trainer, results = self._trainer, self._results
         with self._logging(_STEPS[self._stage]), torch.no_grad():
-            batch = self._results.batch = prepare_batch(trainer, batch)
-            arguments = (batch, batch_idx) if takes_batch_idx else (batch,)
-            step = getattr(trainer.strategy, _STEPS[self._stage])
-            result = step(*arguments)
-        self._results.batch = None
+            batch = results.batch = prepare_batch(trainer, batch, dataloader_idx or 0)
+            results.dataloader_idx = dataloader_idx
+            arguments = [batch, batch_idx] if takes_batch_idx else [batch]
+            if dataloader_idx is not None:
+                arguments.append(dataloader_idx)
+            result = getattr(trainer.strategy, _STEPS[self._stage])(*arguments)
+        results.batch = results.dataloader_idx = None
         return result
 
     def finish(self) -> dict[str, float]:
