@@ -14,7 +14,7 @@ from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
+from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer, with_default
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import check_arguments
@@ -56,6 +56,12 @@ class LightningWriter(Writer):
         if run is None and not made:
             raise ValueError("there is no logger: those of the run were objects of its program")
         return cls([*given, *made], [*(given if are_ours else ()), *made])
+
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments with a folder for each logger that takes one."""
+        loggers = arguments.get("loggers") or ()
+        return {**arguments, "loggers": [_with_folder(each, folder) for each in loggers]}
 
     def log(self, record: Record) -> None:
         """Log the numbers of a step to each logger once, also in a second attempt."""
@@ -196,7 +202,7 @@ class LightningLoggerHook(TrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the dicts of loggers that are made by the writer."""
         made = [each for each in self._current if isinstance(each, dict)]
-        return {"loggers": [{**_folder(each, runner), **each} for each in made]}
+        return LightningWriter.placed({"loggers": made}, runner.work_dir)
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return nothing: a logger itself goes on with its run."""
@@ -245,6 +251,6 @@ def _checked(logger: Any) -> Any:
     return config
 
 
-def _folder(config: Mapping[str, Any], runner: Any) -> dict[str, Any]:
+def _with_folder(config: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
     parameters = inspect.signature(logger_class(config["type"])).parameters
-    return {"save_dir": runner.work_dir} if "save_dir" in parameters else {}
+    return with_default(config, "save_dir", folder) if "save_dir" in parameters else config

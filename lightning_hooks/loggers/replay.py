@@ -5,10 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.loggers.delivery.destination import (
+    check_loggers,
+    check_paths,
+    check_server,
+    taken_settings,
+    work_dir_of,
+)
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool_file import (
     discard,
@@ -16,6 +22,7 @@ from lightning_hooks.loggers.delivery.spool_file import (
     read_spool,
     write_ack,
 )
+from lightning_hooks.loggers.delivery.unsent import is_shared
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.inputs import with_credentials
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
@@ -112,8 +119,9 @@ def replay(
         The number of records sent.
 
     Raises:
-        ValueError: if the file is no spool, the backend is unknown, or files would be written
-            outside of ``within``.
+        ValueError: if the file is no spool, the backend is unknown, files would be written outside
+            of ``within``, secrets of the environment would go to a server that it does not name, or
+            a logger is in no installed package.
         BlockingIOError: without ``to``, if the run of the spool goes on, or another process sends
             it.
         Exception: whatever the client raises.
@@ -126,16 +134,12 @@ def replay(
         if to is None:
             if head.get("writer") not in WRITERS:
                 raise ValueError(f"to must be the name of a backend for {path}, which names none")
-            stored = {**head.get("arguments", {}), **head["resume"]}
-            if head["writer"] == "tensorboard" and stored.get("log_dir") is None:
-                stored["log_dir"] = os.path.join(_work_dir(path), "tf_logs")  # not the current one
-            check_paths({k: v for k, v in stored.items() if k not in arguments}, path, within)
-            if stored.get("after", 0) is None:  # points that are there by now are left out
-                stored["after"] = 0
-            arguments = {**with_credentials(stored), **arguments}
+            arguments = _stored_arguments(path, head, arguments, within)
         writer = open_writer(head["writer"] if to is None else to, **arguments)
         try:
             with tolerant():
+                if to is None and any(record.images for record in records) and not is_shared(path):
+                    check_paths({"dir": writer.places()}, path, within)
                 _send(writer, records, on_sent)
         except BaseException:
             writer.close(failed=True)
@@ -150,44 +154,19 @@ def replay(
         return len(records)
 
 
-def _work_dir(spool: str) -> str:
-    folder = os.path.dirname(os.path.realpath(spool))
-    return os.path.dirname(folder) if os.path.basename(folder) == "spool" else folder
-
-
-_FILES = "uri", "artifacts", "dir", "folder", "log_dir", "log_to_filename", "save_dir"
-"""Arguments of writers that name files."""
-
-
-def check_paths(arguments: Any, spool: str, within: str | None = None, name: str = "") -> None:
-    """Check that the arguments in a spool name no file outside of a folder.
-
-    Args:
-        arguments: The arguments.
-        spool: The spool.
-        within: The folder; by default the work dir that the spool lies in.
-        name: The name of ``arguments``, if they are the value of one.
-
-    Raises:
-        ValueError: if they do.
-    """
-    if isinstance(arguments, Mapping):
-        for key, value in arguments.items():
-            check_paths(value, spool, within, str(key))
-    elif isinstance(arguments, list):
-        for value in arguments:
-            check_paths(value, spool, within, name)
-    elif isinstance(arguments, str):
-        path = re.sub(r"^(file://|sqlite:///)", "", arguments)
-        is_path = path != arguments or os.path.isabs(path)
-        if not (is_path or (name in _FILES and "://" not in path)):
-            return
-        folder = os.path.realpath(within or _work_dir(spool))
-        if os.path.commonpath([folder, os.path.realpath(path)]) != folder:
-            raise ValueError(
-                f"{spool} has files written to {path}, outside of {folder}; if that is right, "
-                f"name a folder above it: within=..., or --within"
-            )
+def _stored_arguments(
+    path: str, head: Mapping[str, Any], given: Mapping[str, Any], within: str | None
+) -> dict[str, Any]:
+    """Return the arguments that open a spool's own run, with those that the user has given."""
+    stored = taken_settings({**head.get("arguments", {}), **head["resume"]})
+    check_server({name: value for name, value in stored.items() if name not in given}, path)
+    check_loggers(stored, path)
+    if not is_shared(path):
+        stored = writer_class(head["writer"]).placed(stored, work_dir_of(path))
+        check_paths({k: v for k, v in stored.items() if k not in given}, path, within)
+    if stored.get("after", 0) is None:  # points that are there by now are left out
+        stored["after"] = 0
+    return {**with_credentials(stored), **given}
 
 
 def _send(

@@ -19,6 +19,10 @@ HELD_BY = {
         "storage/test_odd_files.py::test_a_file_that_is_no_checkpoint_is_refused_by_what_it_is"
     ),
     "Checksums detect damage": "storage/test_payloads.py::test_nothing_runs",
+    "Of a tracker's run": (
+        "loggers/delivery/test_strangers.py"
+        "::test_a_stranger_s_checkpoint_names_no_folder_and_no_server"
+    ),
     "A name in it that leads out": (
         "storage/test_hostile_lists.py::test_no_name_in_a_list_deletes_what_is_not_ours"
     ),
@@ -42,8 +46,21 @@ HELD_BY = {
         "loggers/delivery/test_hostile_spools.py::test_a_spool_with_damaged_lines_is_sent_and_kept"
     ),
     "It writes files only": (
-        "loggers/delivery/test_hostile_spools.py"
+        "loggers/delivery/test_strangers.py"
         "::test_a_stranger_s_spool_writes_no_file_outside_of_its_folder"
+    ),
+    "A link there": (
+        "loggers/delivery/test_strangers.py::test_a_link_in_a_stranger_s_folder_leads_nowhere"
+    ),
+    "Secrets in the environment": (
+        "loggers/delivery/test_strangers.py::test_no_secret_goes_to_a_stranger_s_server"
+    ),
+    "Settings of W&B's": (
+        "loggers/delivery/test_strangers.py"
+        "::test_settings_that_name_programs_proxies_and_sources_are_not_taken"
+    ),
+    "Loggers are made": (
+        "loggers/delivery/test_strangers.py::test_no_module_beside_a_stranger_s_spool_is_imported"
     ),
     "Only the user can": (
         "loggers/delivery/test_hostile_spools.py::test_only_the_user_can_read_a_spool"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -25,6 +26,22 @@ __all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
 
 RESUME = "allow", "never"
 """Whether a run that was restored from a checkpoint continues its run in the backend."""
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
+
+
+def _is_no_id(value: Any) -> bool:
+    return False
+
+
+_IDS: Mapping[str, Callable[[Any], bool]] = {
+    "run_id": _is_name,
+    "task_id": _is_name,
+    "resume": lambda value: value is True,
+}
+"""Arguments of writers that a checkpoint may have, and their checks."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +66,21 @@ class TrackedRun:
     ) -> TrackedRun:
         """Return the run of a checkpoint's entry; a new one without entry, or if that is wanted.
 
+        A checkpoint may be a stranger's: only ids are taken from it, no folder and no server.
+
         >>> TrackedRun.restored({"key": "1f", "opened": {"run_id": "a"}}, "allow", 8)
         TrackedRun(key='1f', opened={'run_id': 'a'}, after=8, apart=False)
         >>> TrackedRun.restored({"key": "1f"}, "never", 8).apart
         True
         """
-        if not entry or "key" not in entry:
+        if not entry or not _is_name(entry.get("key")):
             return cls()
         if resume == "never":
             return cls(apart=True)
-        return cls(entry["key"], entry.get("opened", {}), after, entry.get("apart", False))
+        opened = entry.get("opened")
+        found = opened if isinstance(opened, Mapping) else {}
+        taken = {k: v for k, v in found.items() if _IDS.get(k, _is_no_id)(v)}
+        return cls(entry["key"], taken, after, entry.get("apart") is True)
 
     def entry(self, opened: Mapping[str, Any]) -> dict[str, Any]:
         """Return the entry of a checkpoint, in types that any loader reads.

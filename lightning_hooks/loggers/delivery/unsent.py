@@ -14,7 +14,7 @@ from typing import Any
 from lightning_hooks.loggers.delivery.spool_file import count_rest, exclusive
 from lightning_hooks.storage.files import is_local, join
 
-__all__ = ["replay_command", "shared_folder", "spool_path", "unsent_records"]
+__all__ = ["is_shared", "replay_command", "shared_folder", "spool_path", "unsent_records"]
 
 
 def shared_folder() -> str:
@@ -31,6 +31,11 @@ def shared_folder() -> str:
     if is_ours and not (user and found.st_mode & 0o077):
         return folder
     return tempfile.mkdtemp(prefix="lightning_hooks-")
+
+
+def is_shared(path: str) -> bool:
+    """Whether a file is a spool in the shared folder, which only the user's programs can write."""
+    return os.path.dirname(os.path.dirname(os.path.realpath(path))) == shared_folder()
 
 
 def spool_path(runner: Any, backend: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
 
-__all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step"]
+__all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step", "with_default"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -64,6 +64,18 @@ class Writer:
         """
         raise NotImplementedError(f"{cls.__name__} must define connect(*, run=None, ...)")
 
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments of ``connect`` that name a place for the client's files.
+
+        A client whose files have no place may write to the current folder.
+
+        Args:
+            arguments: Those of ``connect``; what they name stays.
+            folder: The folder for the files of a run.
+        """
+        return dict(arguments)
+
     def write(self, records: Sequence[Record]) -> None:
         """Store records; after an exception the whole batch comes again."""
         for record in records:
@@ -112,6 +124,10 @@ class Writer:
     def flush(self) -> None:
         """Make sure that stored values survive a kill of this process."""
 
+    def places(self) -> list[str]:
+        """Return where images go, if the backend itself has named the place."""
+        return []
+
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store files of the run: paths on this machine, each with its name in the backend."""
 
@@ -151,6 +167,15 @@ class PointWriter(Writer):
         for index in range(stored if seq == record.seq else 0, len(points)):
             self.add(*points[index], record)
             self._stored = (record.seq, index + 1)
+
+
+def with_default(arguments: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return arguments in which one has a value.
+
+    >>> with_default({"folder": None}, "folder", "work"), with_default({"a": 1}, "a", 2)
+    ({'folder': 'work'}, {'a': 1})
+    """
+    return {**arguments, name: value if arguments.get(name) is None else arguments[name]}
 
 
 def repeating_no_step(connect: Callable[[], Writer]) -> Writer:

@@ -14,7 +14,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_clearml
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -78,6 +78,13 @@ class ClearMLWriter(PointWriter):
         if after is not None and offline:
             writer.keep_stored(in_clearml(writer.run.get_offline_mode_folder()), after)
         return writer
+
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments with a folder for an offline task."""
+        if not arguments.get("offline"):
+            return dict(arguments)
+        return with_default(arguments, "folder", os.path.join(os.path.abspath(folder), "clearml"))
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Report a number or an image."""

@@ -12,15 +12,18 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_dvclive
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, Paths, check_run
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
-from lightning_hooks.storage.files import is_local
+from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_path
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
+
+
+_WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "monitor_system": False, "dvcyaml": None}
 
 
 class DvcliveWriter(PointWriter):
@@ -59,6 +62,12 @@ class DvcliveWriter(PointWriter):
         if after is not None:
             writer.keep_stored(in_dvclive(os.path.join(writer.run.plots_dir, "metrics")), after)
         return writer
+
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments with a folder for the files; none of them is in a repository."""
+        options = {**_WITHOUT_GIT, **(arguments.get("options") or {})}
+        return {**arguments, "options": with_default(options, "dir", join(folder, "dvclive"))}
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""
@@ -182,19 +191,14 @@ class DvcliveLoggerHook(TrackerHook):
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return a folder in the work dir, with nothing that needs git."""
-        defaults = {
-            "save_dvc_exp": False,
-            "report": None,
-            "monitor_system": False,
-            "dvcyaml": None,
-            "resume": runner.iter > 0 and not self._tracked.apart,
-        }
-        if is_local(runner.work_dir):
-            defaults["dir"] = os.path.join(runner.work_dir, "dvclive")
-        options = {**defaults, **self.live_options}
-        if self._tracked.apart and "dir" in options:
-            options["dir"] += f"-{self._tracked.key}"
-        return {"options": options}
+        resume = runner.iter > 0 and not self._tracked.apart
+        options = {"resume": resume, **self.live_options}
+        if not is_local(runner.work_dir):
+            return {"options": {**_WITHOUT_GIT, **options}}
+        target = DvcliveWriter.placed({"options": options}, runner.work_dir)
+        if self._tracked.apart:
+            target["options"]["dir"] += f"-{self._tracked.key}"
+        return target
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the last step at the checkpoint; the folder is the run."""

@@ -117,15 +117,9 @@ class MlflowLoggerHook(TrackerHook):
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
         target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
         if self._uses_file(runner):
-            folder = os.path.abspath(work_dir)
-            os.makedirs(folder, exist_ok=True)
-            target["uri"] = f"sqlite:///{folder}/mlflow.db"
-            # without a location MLflow puts artifacts into the current folder
-            target["artifacts"] = f"file://{folder}/mlartifacts"
-            name = name or os.path.basename(folder) or "lightning_hooks"
-        else:
-            target["uri"] = self.mlflow.get_tracking_uri()
-        return {**target, "experiment": name}
+            os.makedirs(work_dir, exist_ok=True)
+            return MlflowWriter.placed({**target, "experiment": name}, work_dir)
+        return {**target, "uri": self.mlflow.get_tracking_uri(), "experiment": name}
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the run's id, and the tag by which it is found without."""

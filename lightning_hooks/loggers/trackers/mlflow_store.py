@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_mlflow
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import Writer, with_default
 from lightning_hooks.loggers.trackers.inputs import Names, metric_key
 from lightning_hooks.loggers.trackers.packages import environment
 from lightning_hooks.storage.files import atomic_path
@@ -25,7 +25,6 @@ MLFLOW_TAG = "lightning_hooks.run"
 """The tag by which a run is found whose id is not known."""
 
 SQLITE = "sqlite:///"
-
 
 # a dead server costs ten seconds then, not the client's own four minutes; and none of the
 # training's random numbers, from which a jitter would be drawn
@@ -104,6 +103,17 @@ class MlflowWriter(Writer):
                 writer.go_on(after)
             return writer
 
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments with an SQLite file, and a folder beside it for its artifacts."""
+        folder = os.path.abspath(folder)
+        placed = with_default(arguments, "uri", f"{SQLITE}{folder}/mlflow.db")
+        if placed["uri"].startswith(SQLITE):
+            placed = with_default(placed, "artifacts", f"file://{folder}/mlartifacts")
+            name = os.path.basename(folder) or "lightning_hooks"
+            placed = with_default(placed, "experiment", name)
+        return placed
+
     def go_on(self, after: int) -> None:
         """Find what the run has after a checkpoint: it is not stored twice."""
         if self._owned:
@@ -151,6 +161,10 @@ class MlflowWriter(Writer):
         texts = [p for p in texts if p.key not in changed]
         for batch in _batches(texts, _MAX_BATCH[1]):
             self.client.log_batch(self.run, params=batch)
+
+    def places(self) -> list[str]:
+        """Return the location of the run's artifacts."""
+        return [str(self.client.get_run(self.run).info.artifact_uri)]
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store files as artifacts."""

@@ -15,7 +15,7 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -91,6 +91,11 @@ class NeptuneWriter(PointWriter):
                     note += f"none answers ({type(error).__name__}: {error}); the run is offline"
             run = run or neptune.init_run(**{**init, "mode": "offline"})
         return cls(run, with_step=with_step, note=note)
+
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments with a folder for the offline files."""
+        return with_default(arguments, "folder", os.path.join(folder, ".neptune"))
 
     def log(self, record: Record) -> None:
         """Append a point to each series."""

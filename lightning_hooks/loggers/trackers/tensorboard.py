@@ -12,7 +12,7 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage.files import join
@@ -47,6 +47,11 @@ class TensorboardWriter(PointWriter):
         if run is not None:
             return cls(run, owned=False)
         return cls(SummaryWriter(log_dir, purge_step=purge_step))
+
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments with a folder for the event file."""
+        return with_default(arguments, "log_dir", join(folder, "tf_logs"))
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a number, a text or an image."""
@@ -142,8 +147,7 @@ class TensorboardLoggerHook(TrackerHook):
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
-        default = join(runner.work_dir, "tf_logs")
-        target: dict[str, Any] = {"log_dir": default if self.log_dir is None else self.log_dir}
+        target = TensorboardWriter.placed({"log_dir": self.log_dir}, runner.work_dir)
         if self._tracked.apart:
             target["log_dir"] = join(target["log_dir"], self._tracked.key)
         if runner.iter > 0:

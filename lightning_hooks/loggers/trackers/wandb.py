@@ -12,7 +12,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import Writer, with_default
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
@@ -84,6 +84,14 @@ class WandbWriter(Writer):
         if owned and after is not None and run.offline:
             writer.keep_stored(in_wandb(earlier), after)
         return writer
+
+    @classmethod
+    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Return arguments with a folder for the files, unless the environment names one."""
+        init = arguments.get("init") or {}
+        if "WANDB_DIR" not in os.environ:
+            init = with_default(init, "dir", folder)
+        return {**arguments, "init": init}
 
     def log(self, record: Record) -> None:
         """Log a row, or the next values of one."""
