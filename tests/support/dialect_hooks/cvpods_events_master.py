@@ -5,47 +5,20 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
-import numpy as np
+from support.library_storage import library_storage
 
-_CURRENT_STORAGE_STACK = []
-
-
-def get_event_storage():
-    assert len(_CURRENT_STORAGE_STACK), "no storage"
-    return _CURRENT_STORAGE_STACK[-1]
+_CURRENT_STORAGE_STACK, get_event_storage, Storage = library_storage()
 
 
-class EventStorage:
+class EventStorage(Storage):
     """Scalars by name, with the iterations of their last values."""
-
-    def __init__(self, start_iter=0):
-        self._iter, self._history, self._hints = start_iter, {}, {}
-
-    def put_scalar(self, name, value, smoothing_hint=True):
-        self._history.setdefault(name, []).append((float(value), self._iter))
-        self._hints[name] = smoothing_hint
-
-    @property
-    def iter(self):
-        return self._iter
 
     def latest(self):
         return {name: values[-1] for name, values in self._history.items()}
 
     def latest_with_smoothing_hint(self, window_size=20):
-        return {name: self._smoothed(name, window_size) for name in self._history}
-
-    def _smoothed(self, name, window_size):
-        value, when = self._history[name][-1]
-        values = [value for value, _ in self._history[name]]
-        return (float(np.median(values[-window_size:])) if self._hints[name] else value), when
-
-    def __enter__(self):
-        _CURRENT_STORAGE_STACK.append(self)
-        return self
-
-    def __exit__(self, *error):
-        _CURRENT_STORAGE_STACK.pop()
+        smoothed = super().latest_with_smoothing_hint(window_size)
+        return {name: (value, self._history[name][-1][1]) for name, value in smoothed.items()}
 
 
 class JSONWriter:

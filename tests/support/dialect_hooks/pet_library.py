@@ -8,49 +8,22 @@ from __future__ import annotations
 import json
 import time
 
-import numpy as np
 import torch
 
-_CURRENT_STORAGE_STACK = []
+from support.library_storage import library_storage
+
+_CURRENT_STORAGE_STACK, get_event_storage, Storage = library_storage()
 
 
-def get_event_storage():
-    assert len(_CURRENT_STORAGE_STACK), "no storage"
-    return _CURRENT_STORAGE_STACK[-1]
-
-
-class EventStorage:
+class EventStorage(Storage):
     """Scalars by name."""
-
-    def __init__(self, start_iter=0):
-        self.iter, self._history, self._hints = start_iter, {}, {}
-
-    def put_scalar(self, name, value, smoothing_hint=True):
-        self._history.setdefault(name, []).append(float(value))
-        self._hints[name] = smoothing_hint
 
     def put_scalars(self, smoothing_hint=True, **values):
         for name, value in values.items():
             self.put_scalar(name, value, smoothing_hint)
 
-    def latest(self):
-        return {name: values[-1] for name, values in self._history.items()}
-
-    def latest_with_smoothing_hint(self, window_size=20):
-        medians = {name: float(np.median(v[-window_size:])) for name, v in self._history.items()}
-        return {
-            name: medians[name] if self._hints[name] else v for name, v in self.latest().items()
-        }
-
     def step(self):
         self.iter += 1
-
-    def __enter__(self):
-        _CURRENT_STORAGE_STACK.append(self)
-        return self
-
-    def __exit__(self, *error):
-        _CURRENT_STORAGE_STACK.pop()
 
 
 class EventWriter:
