@@ -159,6 +159,7 @@ def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
         resumed = FROM_MMCV / f"{name}.pth"
         if side == "mmcv":
             shutil.copyfile(first, resumed)
+        found["load"] = runs.train("loaded", "--cfg-options", f"load_from={resumed}")
     found["resume"] = runs.train("resumed", "--resume-from", str(resumed))
     if project.auto:
         Path("auto").mkdir()

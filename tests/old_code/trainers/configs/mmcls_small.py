@@ -48,3 +48,4 @@ evaluation = dict(interval=1, metric="accuracy", metric_options=dict(topk=(1,)),
 runner = dict(max_epochs=2)
 lr_config = dict(policy="step", step=[1])
 log_config = dict(interval=1)
+workflow = [("train", 1), ("val", 1)]
