@@ -17,6 +17,7 @@ from torch import nn
 CASES: dict[str, dict[str, Any]] = {
     "detectron2.DefaultTrainer": {},
     "detectron2.DefaultTrainer, resumed": dict(resumed_to=8),
+    "detectron2.DefaultTrainer, resumed from its files": dict(resumed_to=8, begun_there=True),
     "detectron2.DefaultTrainer, scaled": dict(SOLVER=dict(REFERENCE_WORLD_SIZE=2)),
     "detectron2.DefaultTrainer, two data sets": dict(DATASETS=dict(TEST=["near", "far"])),
     "detectron2.DefaultTrainer, two processes": dict(  # ours has the BatchNorm of both ranks
@@ -126,8 +127,10 @@ def script(base: type, place: Place) -> Any:
 
 def _train(base: type, case: dict[str, Any], place: Place, hooks: list[Any]) -> None:
     case = dict(case)
-    longer = case.pop("resumed_to", None)
-    trainer = script(base, place)(config(str(place.folder), case))
+    longer, begun_there = case.pop("resumed_to", None), case.pop("begun_there", False)
+    loaded = "detectron2.engine.defaults" in sys.modules
+    first = sys.modules["detectron2.engine.defaults"].DefaultTrainer if loaded else base
+    trainer = script(first if begun_there else base, place)(config(str(place.folder), case))
     trainer.register_hooks(hooks)
     trainer.resume_or_load(resume=False)
     trainer.train()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ CASES: dict[str, dict[str, Any]] = {
     "Runner, another loader": dict(train_cfg=EPOCHS, hooks=[dict(type="OtherLoader")]),
     "Runner, own iteration": dict(train_cfg={"type": "LargeLoop", "max_epochs": 2}),
     "Runner, own loop": dict(train_cfg={"type": "OwnLoop", "max_epochs": 2}),
+    "Runner, as its page shows": dict(train_cfg=EPOCHS, start="script"),
+    "Runner, by its config": dict(train_cfg=EPOCHS, start="config"),
     "Runner, two processes": dict(train_cfg=EPOCHS, processes=2, points=20),
     "Runner, two processes, by iterations": dict(train_cfg=ITERATIONS, processes=2),
 }
@@ -190,11 +193,14 @@ def _run(runner_class: Any, name: str, case: dict[str, Any], folder: str) -> dic
         case |= dict(launcher="pytorch", model_wrapper_cfg=wrapper)
         first, second = in_two(lambda rank: _run(runner_class, name, case, folder))
         return {**first, "second": second["points"]}
-    longer = case.pop("resumed_to", None)
+    longer, start = case.pop("resumed_to", None), case.pop("start", "class")
 
     def run(case: dict[str, Any], which: str, **more: Any) -> Any:
         named = f"{name} {which}".replace(" ", "_").replace(",", "")
-        runner = runner_class.from_cfg(config(folder, **case, experiment_name=named, **more))
+        cfg = config(folder, **case, experiment_name=named, **more)
+        if start != "class" and runner_class.__module__.startswith("lightning_hooks"):
+            return {"script": _script_of_page, "config": _config_of_page}[start](cfg)
+        runner = runner_class.from_cfg(cfg)
         runner.train()
         return runner
 
@@ -213,6 +219,31 @@ def _run(runner_class: Any, name: str, case: dict[str, Any], folder: str) -> dic
         "rows": [{k: v for k, v in row.items() if not k.endswith("time")} for row in rows],
         "files": sorted(path.name for path in Path(folder).glob("*.pth")),
     }
+
+
+def _blocks() -> list[str]:
+    page = Path(__file__).parents[2] / "docs" / "dialects" / "mmengine.md"
+    return re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def _script_of_page(cfg: Any) -> Any:
+    """Train as the first lines of the page do."""
+    names = {"cfg": cfg}
+    exec(_blocks()[0], names)
+    return names["runner"]
+
+
+def _config_of_page(cfg: Any) -> Any:
+    """Train as a ``tools/train.py`` does, with the lines for the config in its file."""
+    from mmengine.config import Config
+    from mmengine.registry import RUNNERS
+
+    path = Path(cfg.work_dir) / "config.py"
+    path.write_text(f"{cfg.pretty_text}\n{_blocks()[1]}")
+    runner = RUNNERS.build(Config.fromfile(path))
+    assert type(runner).__module__.startswith("lightning_hooks")
+    runner.train()
+    return runner
 
 
 def under_library(name: str, case: dict[str, Any], folder: str) -> dict[str, Any]:
