@@ -213,3 +213,24 @@ def test_versions_runners_and_missing_names_are_told(project: Path) -> None:
     assert found["runners"] == ("lab/rest.py", 4, "Own has its own train, which runs as written")
     gone = "numpy.bool8 is gone, but is there under"
     assert found["numpy and Python"] == ("lab/rest.py", 6, f"{gone} -m lightning_hooks.standin")
+
+
+def test_what_a_runner_of_the_project_has_its_hooks_may_read(project: Path) -> None:
+    write(
+        project,
+        {
+            "lab/runners.py": """
+                from mmcv.runner import EpochBasedRunner, Hook
+                class Own(EpochBasedRunner):
+                    def train(self, data_loaders, **kwargs):
+                        self.data_loaders = data_loaders
+                    def search_subnet(self): pass
+                class Search(Hook):
+                    def after_run(self, runner):
+                        runner.search_subnet()
+                        return runner.data_loaders, runner.data_loadres
+            """
+        },
+    )
+    (attention,) = [one.what for one in check("lab").findings if one.topic == "hooks"]
+    assert attention.startswith("reads runner.data_loadres")

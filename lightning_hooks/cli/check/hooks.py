@@ -18,6 +18,7 @@ from lightning_hooks.dialects.detect import MMCV, is_of_fast_reid
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["Hooks", "attributes"]
 
@@ -39,8 +40,8 @@ class Hooks:
     """Judges the hooks in the files of a project.
 
     Args:
-        modules: The imported files; an attribute that a hook in one sets on the runner, those in
-            others may read.
+        modules: The imported files; an attribute that a hook in one sets on the runner, or that a
+            runner of the project has, those in others may read.
         registered: The classes in registries of hooks.
     """
 
@@ -63,7 +64,7 @@ class Hooks:
             for cls in self._files
             for attribute, _, kind in self._uses(cls)
             if kind == "write"
-        }
+        }.union(*(self._brought(cls) for cls in self._files if issubclass(cls, Runner)))
 
     def judge(self, files: Collection[Path]) -> Iterator[HookReport | Finding]:
         """Yield a report and the findings for each hook in some of the files."""
@@ -87,6 +88,11 @@ class Hooks:
             return True
         points = [method for name, method in vars(cls).items() if name in MMCV]
         return not {*bases} - {"ABC", "Protocol", "Generic"} and any(map(_arguments, points))
+
+    def _brought(self, runner: type) -> set[str]:
+        """Return the attributes that a runner of the project has or sets on itself."""
+        parts = [one.parts for one in self._names(runner) if one.kind == "write"]
+        return {*vars(runner), *(one[1] for one in parts if one[0] == "self" and len(one) == 2)}
 
     def _names(self, cls: type) -> list[Name]:
         return [one for one in read(self._files[cls]).names if one.owner == cls.__name__]
