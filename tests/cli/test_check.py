@@ -246,6 +246,63 @@ def test_dialects_are_told(name: str, dialect: str, checked: Report) -> None:
 
 
 LIBRARIES = {
+    "detectron2": (
+        """
+        from detectron2.engine import AMPTrainer, HookBase, hooks
+        from detectron2.utils.events import CommonMetricPrinter, has_event_storage
+        from detectron2.engine.hooks import TorchMemoryStats, TorchProfiler
+
+
+        class Writes(hooks.PeriodicWriter): ...
+
+
+        class B(HookBase):
+            def before_step(self):
+                self.trainer.iter = self.trainer.start_iter
+                self.trainer._trainer._data_loader_iter
+
+            def after_backward(self):
+                self.trainer.run_step()
+                self.trainer._write_metrics({}, 0.0)
+
+            def after_step(self):
+                self.trainer.storage._latest_scalars
+                self.trainer.storage.histories().get("loss")
+                self.trainer.state_dict()
+                self.trainer.grad_scaler
+                self.trainer.storage.put_scaler("a", 1)
+        """,
+        {
+            1: "AMPTrainer, HookBase; from lightning_hooks.dialects import detectron2 as hooks",
+            2: "detectron2 import CommonMetricPrinter, has_event_storage",
+            3: "detectron2 import TorchMemoryStats, TorchProfiler",
+            22: "attributes={'grad_scaler': ...}",
+            23: "did you mean 'put_scalar'",
+        },
+    ),
+    "mmengine": (
+        """
+        from mmengine.hooks import Hook
+
+
+        class B(Hook):
+            def before_train_epoch(self, runner):
+                runner.train_loop.dataloader = runner.train_dataloader
+                runner._train_loop.stop_training = True
+
+            def after_val_epoch(self, runner, metrics=None):
+                runner.val_loop.run_iter(0, runner.data_batch)
+                runner.val_loop.evaluator.evaluate(runner.val_loop.total_length)
+                runner.message_hub.get_scalar("val/loss")
+                runner.val_loop.runiter(0, 1)
+                runner.nowhere
+        """,
+        {
+            1: "from lightning_hooks.dialects.mmengine import Hook",
+            13: "did you mean 'run_iter'",
+            14: "attributes={'nowhere': ...}",
+        },
+    ),
     "cvpods": (
         """
         from cvpods.engine import HookBase, default_setup

@@ -65,7 +65,8 @@ class _AbsentModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(_dialect(self.__name__), name, None)
+        dialect = _dialect(self.__name__)
+        found = dialect if name == "hooks" else getattr(dialect, name, None)
         return found or _AbsentType(name, (), {"is_absent": True})
 
 
@@ -107,13 +108,18 @@ def correction(module: str, names: Sequence[str] = ()) -> str:
     'from lightning_hooks.dialects.cvpods import HookBase'
     >>> correction("cvpods.engine", ["HookBase", "default_setup"])
     'from lightning_hooks.dialects.cvpods import HookBase; default_setup needs cvpods itself'
+    >>> correction("detectron2.engine", ["hooks"])
+    'from lightning_hooks.dialects import detectron2 as hooks'
     """
     root, dialect = module.partition(".")[0], _dialect(module)
     here = [name for name in names if dialect and name in dialect.__all__]
-    lost = [name for name in names if name and name not in here]
-    if not here and (root not in PACKAGES or root in ON_PYPI):
+    modules = [name for name in names if dialect and name == "hooks"]
+    lost = [name for name in names if name and name not in (*here, *modules)]
+    if not (here or modules) and (root not in PACKAGES or root in ON_PYPI):
         return f"pip install {DISTRIBUTIONS.get(root, root)}"
     write = [f"from {dialect.__name__} import {', '.join(here)}"] if here else []
+    if modules:
+        write.append(f"from {dialects.__name__} import {PACKAGES[root]} as hooks")
     if lost:
         write.append(f"{', '.join(lost)} needs {root} itself")
     return "; ".join(write) or f"{root} itself"

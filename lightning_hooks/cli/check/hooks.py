@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 import re
+import typing
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["Hooks", "attributes"]
+__all__ = ["Hooks", "attributes", "inner_attributes"]
 
 RUNNERS = {"runner", "trainer", "trainner"}
 """Names that hooks give the runner."""
@@ -106,6 +108,13 @@ class Hooks:
             if len(parts) > 1 and parts[0] in (RUNNERS if parts != name.parts else runners):
                 yield parts[1], name.line, name.kind if len(parts) == 2 else "read"
 
+    def _inner_uses(self, cls: type) -> Iterator[tuple[str, str, int]]:
+        """Yield what a class reads of an attribute of the runner: both names, and the line."""
+        for name in self._names(cls):
+            parts = name.parts[name.parts[:1] == ("self",) :]
+            if len(parts) > 2 and parts[0] in RUNNERS and name.kind not in ("write", "ask"):
+                yield parts[1], parts[2], name.line
+
     def _findings(self, cls: type, dialect: str) -> Iterator[tuple[int, str, str, str]]:
         name, bases = cls.__name__, {base.__name__ for base in cls.__mro__}
         if dialect == TORCH:
@@ -137,6 +146,13 @@ class Hooks:
                 what = f"reads {runner}.{attribute}, which neither the runner nor a hook here has"
                 write = f"HookAdapter([{name}(...)], attributes={{{attribute!r}: ...}})"
                 yield line, what, write, "note"
+        for owner, attribute, line in self._inner_uses(cls):
+            here = inner_attributes(dialect).get(owner)
+            if here is not None and attribute not in here and attribute[:2] != "__":
+                of = f"{RUNNER_OF.get(dialect, 'trainer')}.{owner}"
+                what = f"reads {of}.{attribute}, which {of} does not have here"
+                public = [one for one in here if one[:1] != "_"]
+                yield line, what, f"something else; {suggest(attribute, public)}", "note"
         for method in filter(inspect.isfunction, vars(cls).values()):
             found = self._of_method(cls, method, dialect)
             if found is not None:
@@ -223,8 +239,26 @@ def attributes(dialect: str) -> frozenset[str]:
         IterRunner,
         *([DIALECTS[dialect].facade] if dialect in DIALECTS else []),
     ]
+    return frozenset().union(*map(_names_of, owners))
+
+
+def _names_of(owner: type) -> frozenset[str]:
+    """Return the attributes of a class's objects."""
     names: set[str] = set()
-    for cls in {base for owner in owners for base in owner.__mro__ if base is not object}:
+    for cls in owner.__mro__[:-1]:
         names |= {*vars(cls), *getattr(cls, "__annotations__", {})}
         names |= {*re.findall(r"\bself\.(\w+)(?:: [^=]+)? = ", inspect.getsource(cls))}
     return frozenset(names)
+
+
+@functools.cache
+def inner_attributes(dialect: str) -> dict[str, frozenset[str]]:
+    """Return the attributes of the event storage, or of the loops, that a dialect's runner has."""
+    facade = DIALECTS[dialect].facade if dialect in DIALECTS else object
+    classes = {"storage": getattr(facade, "storage_class", None)}
+    for name in ("train_loop", "_train_loop", "val_loop", "_val_loop", "test_loop", "_test_loop"):
+        if hasattr(facade, name):
+            hint = typing.get_type_hints(getattr(facade, name).fget)["return"]
+            classes[name] = next(iter(typing.get_args(hint)), hint)
+    names = {name: _names_of(cls) for name, cls in classes.items() if cls is not None}
+    return {name: frozenset(one for one in own if one[:2] != "__") for name, own in names.items()}
