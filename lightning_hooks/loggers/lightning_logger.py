@@ -32,6 +32,7 @@ class LightningWriter(Writer):
     """
 
     name = "lightning"
+    chunk = 8
 
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))

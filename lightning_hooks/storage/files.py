@@ -16,7 +16,6 @@ import filelock
 import fsspec
 
 __all__ = [
-    "acquire",
     "atomic_path",
     "atomic_write",
     "exclusive",
@@ -29,7 +28,6 @@ __all__ = [
     "make_directory",
     "modified",
     "read_bytes",
-    "release",
     "remove",
     "require_writable",
     "size_of",
@@ -217,7 +215,7 @@ POLL_INTERVAL = 0.005
 """Seconds from one look at another process's lock to the next."""
 
 
-def acquire(file: int | IO[Any], *, wait: bool = False) -> bool | None:
+def _acquire(descriptor: int, *, wait: bool) -> bool | None:
     """Lock an open file until it is closed or the process ends; return whether it is locked.
 
     The answer is False if another process holds the lock, and None where there are no locks, as
@@ -225,25 +223,18 @@ def acquire(file: int | IO[Any], *, wait: bool = False) -> bool | None:
     and only what is open for writing can be locked, so that a directory cannot.
 
     Args:
-        file: The file or its descriptor.
+        descriptor: The file.
         wait: Whether to wait for another process's lock.
     """
-    descriptor = file if isinstance(file, int) else file.fileno()
     try:
         return filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)
     except OSError:
         return None
 
 
-def release(file: int | IO[Any]) -> None:
-    """Unlock an open file; closing it is not enough where a forked worker has it open too."""
-    with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
-        filelock.unlock_descriptor(file if isinstance(file, int) else file.fileno())
-
-
 @contextlib.contextmanager
 def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterator[bool | None]:
-    """Lock a file or directory inside the block; yield what :func:`acquire` returns.
+    """Lock a file or directory inside the block; yield what :func:`_acquire` returns.
 
     On Windows a directory cannot be opened, and a locked file not be written: there a file
     ``<path>.lock``, or ``.lock`` in the directory, is locked, and deleted afterwards.
@@ -257,14 +248,15 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
     if sys.platform == "win32":
         beside = os.path.join(path, ".lock") if os.path.isdir(path) else f"{path}.lock"
     descriptor = os.open(beside or path, os.O_RDWR | os.O_CREAT if beside else flags, 0o666)
-    is_locked = acquire(descriptor, wait=wait)
+    is_locked = _acquire(descriptor, wait=wait)
     try:
         yield is_locked
     finally:
-        if is_locked:
-            release(descriptor)
+        if is_locked:  # closing is not enough where a forked worker has the file open too
+            with contextlib.suppress(OSError):
+                filelock.unlock_descriptor(descriptor)
         os.close(descriptor)
-        if beside:
+        if beside and is_locked is not False:
             with contextlib.suppress(OSError):  # another process has it open
                 os.unlink(beside)
 

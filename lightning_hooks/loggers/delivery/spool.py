@@ -14,7 +14,7 @@ from typing import IO, Any
 from lightning_hooks.loggers.delivery.lines import seal
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.spool_file import create, discard, lines_of, write_ack
-from lightning_hooks.storage.files import acquire, release
+from lightning_hooks.storage.files import locked
 
 __all__ = ["Spool"]
 
@@ -48,6 +48,7 @@ class Spool:
         """The number of the next record."""
         self._file: IO[bytes] | None = None
         self._reader: IO[bytes] | None = None
+        self._lock = contextlib.ExitStack()
         self._first = self._start = self._end = self._read_to = 0
         self._memory: deque[Record] = deque()
         self._in_flight: list[tuple[Record, int]] = []  # with their ends in the file
@@ -56,7 +57,8 @@ class Spool:
             os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
             self.path, self._file = _open_new(path)
             self.refused_path = f"{self.path.removesuffix('.jsonl')}.refused.jsonl"
-            acquire(self._file)
+            # whoever looks for unsent records holds the lock for a moment
+            self._lock.enter_context(locked(self.path, os.O_RDWR))
             with contextlib.suppress(FileNotFoundError):  # of a file that is no more
                 os.unlink(f"{self.path}.ack")
             self._reader = open(self.path, "rb", buffering=0)  # noqa: SIM115 - until close()
@@ -161,8 +163,7 @@ class Spool:
     def close(self, keep: bool) -> None:
         """Close the file, and remove it unless it is kept."""
         made = self._file is not None
-        if self._file is not None:
-            release(self._file)
+        self._lock.close()
         for file in (self._file, self._reader):
             if file is not None:
                 file.close()

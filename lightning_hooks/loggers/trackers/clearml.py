@@ -33,6 +33,7 @@ class ClearMLWriter(PointWriter):
     """A task of ClearML's; the client writes values every few seconds."""
 
     name = "clearml"
+    chunk = 8
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)

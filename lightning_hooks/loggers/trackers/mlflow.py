@@ -114,7 +114,7 @@ class MlflowLoggerHook(TrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         """Return an sqlite file in the work dir, unless another store is configured."""
         work_dir = runner.work_dir
-        name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+        name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
         target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
         if self._uses_file(runner):
             os.makedirs(work_dir, exist_ok=True)

@@ -35,6 +35,7 @@ class WandbWriter(Writer):
     """
 
     name = "wandb"
+    chunk = 8
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)

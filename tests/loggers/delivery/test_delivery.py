@@ -26,8 +26,10 @@ from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
 from lightning_hooks.loggers.delivery.spool import Spool
 from lightning_hooks.loggers.delivery.spool_file import read_spool
-from lightning_hooks.loggers.replay import read, replay
+from lightning_hooks.loggers.delivery.unsent import unsent_records
+from lightning_hooks.loggers.replay import WRITERS, read, replay, writer_class
 from lightning_hooks.loggers.tags import peak_memory
+from lightning_hooks.storage import files
 from support import forks, training
 from support.device_reads import Reads
 from support.logs.kept import KeepHook, Kept, broken
@@ -259,6 +261,42 @@ def test_the_run_is_known_before_the_first_record_is_there(tmp_path: Path) -> No
     assert read(str(path), rest=True)[0]["resume"] == {"run_id": "a"}
 
 
+class Few(Kept):
+    """A backend that would store a record twice."""
+
+    chunk = 8
+
+
+def test_after_a_kill_at_most_a_chunk_is_sent_twice(tmp_path: Path) -> None:
+    killed, seen = threading.Event(), threading.Event()
+
+    def kill(writer: Kept) -> None:
+        if writer.calls == 21:  # the process ends here
+            seen.set()
+            killed.wait(10)
+
+    spool = fill(tmp_path / "s.jsonl", 30)
+    few = Few(kill)
+    sender = Sender(Few, lambda: few, spool)
+    sender.close(60.0)
+    assert seen.wait(10)
+    taken = [record.seq for record in few.records]
+    _, rest, _ = read_spool(spool.path, rest=True)
+    killed.set()
+    sender.wait()
+    spool.close(keep=False)
+    assert (taken, [record.seq for record in rest]) == ([*range(20)], [*range(16, 30)])
+
+
+# what such a backend does with a second one: the table of docs/families/writers.md
+LEAVES_OUT = {"mlflow", "visdom", "dvclive"}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_backend_that_does_not_leave_out_what_it_has_gets_few_records_twice(name: str) -> None:
+    assert writer_class(name).chunk <= 8 or name in LEAVES_OUT
+
+
 def test_a_backend_that_takes_nothing_is_given_up_and_the_spool_keeps_all(
     tmp_path: Path,
 ) -> None:
@@ -463,6 +501,23 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
     assert capsys.readouterr().out == f"{count} records sent\n"
     assert count >= len(copy.records)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_a_spool_in_use_is_not_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, windows: bool
+) -> None:
+    """Also with a lock on a file beside it, as on Windows."""
+    if windows:
+        monkeypatch.setattr(files, "sys", SimpleNamespace(platform="win32"))
+    spool = fill(tmp_path / "spool/s.jsonl")
+    for _ in range(2):  # the first attempt does not take the lock away
+        with pytest.raises(BlockingIOError, match=r"s\.jsonl is in use: its run goes on"):
+            replay(spool.path)
+        assert unsent_records(str(tmp_path / "spool"), "tensorboard") == {}
+    spool.close(keep=True)
+    assert unsent_records(str(tmp_path / "spool"), "tensorboard") == {spool.path: 5}
+    assert os.listdir(tmp_path / "spool") == ["s.jsonl"]
 
 
 def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
