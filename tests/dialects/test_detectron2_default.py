@@ -253,6 +253,11 @@ def test_lightnings_own_scaling_is_refused() -> None:
 # -- strangers' trainers -------------------------------------------------------------------------
 
 
+def test_the_hooks_are_in_a_module_too_as_in_its_engine() -> None:
+    names = {"HookBase", "BestCheckpointer", "EvalHook", "PeriodicWriter", "TorchMemoryStats"}
+    assert {name for name in names if getattr(d2.hooks, name) is getattr(d2, name)} == names
+
+
 def test_a_loader_that_is_built_anew() -> None:
     trainer = simple(d2.SimpleTrainer, [], async_write_metrics=True)
     trainer.train(0, 2)

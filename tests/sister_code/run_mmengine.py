@@ -29,6 +29,7 @@ class Case:
         samples: Whether the data come in another order each epoch.
         schedules: Schedulers of mmengine, by class name with arguments.
         grows: Whether the batches grow with the model's scale.
+        workers: Whether a worker that stays loads the data, others while objects are pasted.
     """
 
     hooks: tuple[tuple[str, dict[str, Any]], ...]
@@ -38,6 +39,7 @@ class Case:
     samples: bool = False
     schedules: tuple[tuple[str, dict[str, Any]], ...] = ()
     grows: bool = False
+    workers: bool = False
 
 
 def one(name: str, **arguments: Any) -> tuple[tuple[str, dict[str, Any]], ...]:
@@ -215,6 +217,10 @@ CASES = {
     "mmdet3d.DisableObjectSampleHook": Case(
         of("mmdet3d.disable_object_sample_hook:DisableObjectSampleHook", disable_after_epoch=1)
     ),
+    "mmdet3d.DisableObjectSampleHook, workers": Case(
+        of("mmdet3d.disable_object_sample_hook:DisableObjectSampleHook", disable_after_epoch=1),
+        workers=True,
+    ),
     "mmdet.YOLOXModeSwitchHook": Case(
         mmdet("yolox_mode_switch_hook", "YOLOXModeSwitchHook", num_last_epochs=1)
     ),
@@ -258,6 +264,22 @@ def hooks_of(case: Case) -> list[Any]:
     return [*growing(case), *made]
 
 
+class Pasting(torch.utils.data.Dataset[Any]):
+    """Data that are others while objects are pasted into them."""
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.dataset, self.skipped, self.pipeline = data, data.dataset, [], ["old"]
+        self.metainfo = data.metainfo
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Any:
+        (pasting,) = self.dataset.pipeline.transforms
+        x, y = self.data[index]
+        return (x if pasting.disabled else x.abs()), y
+
+
 def batches_of(case: Case) -> Any:
     """Return the loader of the training, with what hooks find in its data."""
     made = loader(4, samples=case.samples)
@@ -265,6 +287,10 @@ def batches_of(case: Case) -> Any:
     pasting = import_module("mmdet3d.datasets.transforms").ObjectSample()
     pasting.disabled = False
     data.dataset.pipeline.transforms = [pasting]
+    if case.workers:
+        return torch.utils.data.DataLoader(
+            Pasting(data), 4, num_workers=1, persistent_workers=True, multiprocessing_context="fork"
+        )
     if not case.grows:
         return made
     data.scale = 0

@@ -17,6 +17,7 @@ A hook's ``state_dict()`` is saved in every checkpoint of Lightning's.
 
 from __future__ import annotations
 
+from lightning_hooks.dialects.detectron2 import hooks as hooks
 from lightning_hooks.dialects.detectron2.default_trainer import DefaultTrainer as DefaultTrainer
 from lightning_hooks.dialects.detectron2.evaluation import DatasetEvaluator as DatasetEvaluator
 from lightning_hooks.dialects.detectron2.evaluation import (
@@ -80,6 +81,7 @@ __all__ = [
     "VisdomWriter",
     "get_event_storage",
     "has_event_storage",
+    "hooks",
     "inference_on_dataset",
 ]
 
