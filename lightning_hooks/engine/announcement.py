@@ -10,7 +10,7 @@ import lightning as L
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.usage_errors import POINTS, misspelt_points
 
-__all__ = ["announce"]
+__all__ = ["announce", "announce_misspelt"]
 
 
 def announce(runner: Any) -> None:
@@ -32,9 +32,18 @@ def announce(runner: Any) -> None:
         writers = [hook for hook in hooks if getattr(hook, "writes_files", False)]
         names = ", ".join(dict.fromkeys(map(class_name, writers))) or "runner.save_checkpoint()"
         logger.info("fast_dev_run: nothing is written by %s", names)
-    for hook in hooks:
+    announce_misspelt(runner)
+
+
+def announce_misspelt(runner: Any) -> None:
+    """Log the methods of hooks whose names look like misspelt points.
+
+    Args:
+        runner: The runner that begins.
+    """
+    for hook in runner.hooks:
         written = getattr(hook, "foreign_hook", hook)
         points = getattr(hook, "known_points", POINTS)
         for name, point in misspelt_points(written, points):
             message = "%s.%s() is called at no point; did you mean %s()?"
-            logger.warning(message, class_name(hook), name, point)
+            runner.logger.warning(message, class_name(hook), name, point)

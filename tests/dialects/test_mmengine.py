@@ -210,6 +210,22 @@ def test_a_test_has_its_points(tmp_path: Path, stage: str, fitted: bool) -> None
     assert hook.calls[-1] == ("after_run", 2, 6)
 
 
+@pytest.mark.parametrize("fitted", [False, True])
+@pytest.mark.parametrize("stage", ["test", "val"])
+def test_a_misspelt_point_is_named_in_a_test_too(
+    tmp_path: Path, stage: str, fitted: bool, caplog: Any
+) -> None:
+    def misspelt(self: Any, runner: Any, batch_idx: int, **kwargs: Any) -> None: ...
+
+    hook = type("MyHook", (Trace,), {f"after_{stage}_iters": misspelt})()
+    trainer, module = make_trainer(tmp_path, HookAdapter([hook])), Own()
+    if fitted:
+        trainer.fit(module, make_loader(3))
+    (trainer.test if stage == "test" else trainer.validate)(module, make_loader(2), verbose=False)
+    line = f"MyHook.after_{stage}_iters() is called at no point; did you mean after_{stage}_iter()?"
+    assert caplog.messages.count(line) == 1
+
+
 def test_the_hub_of_a_fit_has_the_results_of_its_test(tmp_path: Path) -> None:
     class Keeps(Hook):
         def before_run(self, runner: Any) -> None:

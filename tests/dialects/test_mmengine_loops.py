@@ -226,17 +226,18 @@ def test_what_a_loop_does_not_have_is_named(tmp_path: Path) -> None:
         fit(tmp_path, Asks())
 
 
-@pytest.mark.parametrize("name", ["_epoch", "_iter", "val_begin", "dynamic_intervals"])
+@pytest.mark.parametrize("loop", ["train_loop", "val_loop"])
+@pytest.mark.parametrize("name", ["_epoch", "_iter", "val_begin", "dynamic_intervals", "fp16"])
 def test_what_a_hook_assigns_without_effect_is_named(
-    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, name: str, loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Sets(Hook):
         def before_train(self, runner: Any) -> None:
-            setattr(runner.train_loop, name, 3)
+            setattr(getattr(runner, loop), name, 3)
 
     with caplog.at_level(logging.WARNING):
         fit(tmp_path, Sets())
-    assert [m for m in caplog.messages if f"train_loop.{name} = 3" in m]
+    assert [m for m in caplog.messages if f"{loop}.{name} = 3" in m]
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])
@@ -279,6 +280,28 @@ def test_what_mmengines_runner_stores_can_be_assigned(tmp_path: Path) -> None:
     hook = Sets()
     fit(tmp_path, hook, max_epochs=1)
     assert hook.seen == ("board", {"lr": 1}, 0.5)
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize(
+    ("loop", "name", "write"),
+    [
+        ("train_loop", "max_epochs", "; write _max_epochs = 1"),
+        ("train_loop", "max_iters", "; write _max_iters = 1"),
+        ("val_loop", "evaluator", ""),
+        ("val_loop", "dataloader", ""),
+    ],
+)
+def test_what_a_loop_has_from_lightning_cannot_be_assigned(
+    tmp_path: Path, loop: str, name: str, write: str, by_epoch: bool
+) -> None:
+    class Sets(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            setattr(getattr(runner, loop), name, 1)
+
+    message = f"{loop}.{name} = 1: Lightning's own loop runs the batches{write}"
+    with pytest.raises(AttributeError, match=f"^{message}\n"):
+        fit(tmp_path, Sets(), **({} if by_epoch else {**BY_ITER, "max_steps": 2}))
 
 
 # -- several loaders, and fewer batches than they have ---------------------------------------

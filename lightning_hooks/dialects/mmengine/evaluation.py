@@ -10,6 +10,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade
+from lightning_hooks.engine.announcement import announce_misspelt
 from lightning_hooks.engine.driver.driver import Driver
 
 __all__ = ["Evaluation"]
@@ -79,6 +80,8 @@ class Evaluation(Callback):
         runner = Driver.of(trainer, stage).prepare(trainer, pl_module)
         runner.mode = stage
         self._model = runner.model
+        if self._dialect.name not in runner.dialect_facades:  # no fit has named them
+            announce_misspelt(runner)
         self._facade = self._dialect.facade_for_evaluation(runner)
         self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
 

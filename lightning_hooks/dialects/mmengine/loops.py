@@ -29,6 +29,25 @@ class _Loop:
         """The library's own class, if it is loaded, for ``isinstance(runner.train_loop, ...)``."""
         return getattr(sys.modules.get("mmengine.runner"), self._library_name, type(self))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; what Lightning gives cannot be assigned.
+
+        Raises:
+            AttributeError: for such a one.
+        """
+        own = getattr(type(self), name, None)
+        assigned = f"{type(self).__name__[:-4].lower()}_loop.{name} = {value!r}"
+        if isinstance(own, property) and own.fset is None:
+            write = f"; write _{name} = {value!r}" if hasattr(type(self), f"_{name}") else ""
+            raise AttributeError(f"{assigned}: Lightning's own loop runs the batches{write}")
+        if name in _WITHOUT_EFFECT:
+            self._runner.logger.warning(
+                "%s, which a hook assigns, changes nothing here: Lightning counts, and validates "
+                "as the arguments of its Trainer are",
+                assigned,
+            )
+        object.__setattr__(self, name, value)
+
     def __getattr__(self, name: str) -> Any:
         kind = type(self).__name__
         public = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
@@ -38,8 +57,10 @@ class _Loop:
         )
 
 
-_WITHOUT_EFFECT = ("_epoch", "_iter", "val_begin", "dynamic_milestones", "dynamic_intervals")
-"""Attributes by which mmengine's training loops are steered, and Lightning's is not."""
+_WITHOUT_EFFECT = (
+    *("_epoch", "_iter", "val_begin", "dynamic_milestones", "dynamic_intervals", "fp16"),
+)
+"""Attributes by which mmengine's loops are steered, and Lightning's are not."""
 
 
 class TrainLoop(_Loop):
@@ -107,14 +128,8 @@ class TrainLoop(_Loop):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; ``dataloader_iterator`` is what the next batch comes from."""
-        if name in _WITHOUT_EFFECT:
-            self._runner.logger.warning(
-                "train_loop.%s = %r, which a hook assigns, changes nothing here: Lightning counts, "
-                "and validates as the arguments of its Trainer are",
-                *(name, value),
-            )
         if name != "dataloader_iterator":
-            object.__setattr__(self, name, value)
+            super().__setattr__(name, value)
             return
         loader = getattr(value, "_dataloader", None)
         if loader is None:
@@ -173,8 +188,13 @@ class _EvaluationLoop(_Loop):
 
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
-        self.evaluator = _Evaluator(self)
+        self._evaluator = _Evaluator(self)
         self._pass: ExtraPass | None = None
+
+    @property
+    def evaluator(self) -> _Evaluator:
+        """The numbers of a pass besides Lightning's."""
+        return self._evaluator
 
     @property
     def dataloader(self) -> Any:
