@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from lightning_hooks.dialects import detectron2 as d2
+from lightning_hooks.dialects.detectron2 import default_trainer
 from support.dialect_hooks.detectron2_script import DATA, Net, Trainer, Untested, by_hand, config
 from support.dialect_hooks.detectron2_style import Trace
 
@@ -158,6 +159,18 @@ def test_a_config_for_another_number_of_processes() -> None:
     cfg.SOLVER.IMS_PER_BATCH = 12
     with pytest.raises(ValueError, match=r"IMS_PER_BATCH=12 must be a multiple of .*=8"):
         d2.DefaultTrainer.auto_scale_workers(cfg, 16)
+
+
+def test_without_tensorboard_one_line_names_the_writer(
+    tmp_path: Path, caplog: Any, monkeypatch: Any
+) -> None:
+    trainer = Trainer(config(tmp_path))
+    kinds = [type(writer).__name__ for writer in trainer.build_writers()]
+    assert kinds == ["CommonMetricPrinter", "JSONWriter", "TensorboardXWriter"]
+    monkeypatch.setattr(default_trainer, "find_spec", lambda name: None)
+    with caplog.at_level("WARNING"):
+        assert len(trainer.build_writers()) == 2
+    assert "TensorboardXWriter is left out: tensorboard is not installed" in caplog.text
 
 
 def test_results_that_are_expected_are_named(tmp_path: Path, caplog: Any) -> None:

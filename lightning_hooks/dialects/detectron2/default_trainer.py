@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -198,6 +199,7 @@ class DefaultTrainer(TrainerBase):
         path = os.path.join(self.cfg.OUTPUT_DIR, "metrics.json")
         writers = [CommonMetricPrinter(self.max_iter), JSONWriter(path)]
         if find_spec("tensorboard") is None:
+            self.logger.warning("TensorboardXWriter is left out: tensorboard is not installed")
             return writers
         return [*writers, TensorboardXWriter(self.cfg.OUTPUT_DIR)]
 
@@ -244,7 +246,9 @@ def _in_ddp(model: torch.nn.Module) -> torch.nn.Module:
     """Return the model in DistributedDataParallel, as detectron2 makes it."""
     device = next(model.parameters()).device
     ids = None if device.type == "cpu" else [device.index or 0]
-    return DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*broadcast_buffers")  # its new name is not in torch 2.6
+        return DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
 
 
 def _undefined(cls: type, method: str) -> NotImplementedError:
