@@ -108,6 +108,23 @@ def test_an_attribute_that_is_not_there_is_named_with_what_to_write(
     assert hook.seen == 1
 
 
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
+@pytest.mark.parametrize("library", WITH_TRAINER)
+def test_an_attribute_that_is_computed_cannot_be_assigned(
+    library: str, by_epoch: bool, tmp_path: Path
+) -> None:
+    point = WITH_TRAINER[library]
+
+    def assigns(self: Any, *args: Any, **kwargs: Any) -> None:
+        (args[0] if args else self.trainer).epoch = 5
+
+    hook = type("MyHook", (BASES[library],), {point: assigns})()
+    message = f"of {library} see it, computes 'epoch' from the Trainer: it cannot be assigned, as 5"
+    with pytest.raises(AttributeError, match=message) as caught:
+        fit(tmp_path, hook, module=NoValidation, batches=1, by_epoch=by_epoch)
+    assert caught.value.__notes__ == [f"in hook MyHook.{point} (epoch 0, iter 0)"]
+
+
 def test_an_attribute_that_says_why_it_is_missing_is_heard(tmp_path: Path) -> None:
     class MyHook(d2.HookBase):
         def after_step(self) -> None:

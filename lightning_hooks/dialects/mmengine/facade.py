@@ -47,21 +47,18 @@ class RunnerFacade(Facade):
         """The results of the last validation or test."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, except those that are computed, in mmengine's runner too.
-
-        Raises:
-            AttributeError: for such a one.
-        """
-        own = getattr(type(self), name, None)
+        """Set an attribute, except those that are computed, in mmengine's runner too."""
         if name in _GIVEN:
             setattr(self._runner, name, value)
-        elif name in _COMPUTED or (isinstance(own, property) and own.fset is None):
-            message = f"runner.{name} cannot be assigned: it is computed from the Trainer"
-            if name in ("max_epochs", "max_iters"):
-                message += f"; write runner.train_loop._{name} = {value!r}"
-            raise AttributeError(message)
+        elif name in _COMPUTED:
+            raise AttributeError(self._cannot_be_assigned(name, value))
         else:
-            object.__setattr__(self, name, value)
+            super().__setattr__(name, value)
+
+    def _cannot_be_assigned(self, name: str, value: Any) -> str:
+        message = super()._cannot_be_assigned(name, value)
+        has_own = name in ("max_epochs", "max_iters")
+        return f"{message}; write runner.train_loop._{name} = {value!r}" if has_own else message
 
     # -- attributes ------------------------------------------------------------------------
 
