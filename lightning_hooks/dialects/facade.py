@@ -62,8 +62,8 @@ class Facade:
     def _cannot_be_assigned(self, name: str, value: Any) -> str:
         """Return the message for an attribute that a hook assigns and that is computed."""
         return (
-            f"the run, as hooks of {self._dialect.name} see it, computes {name!r} from the Trainer: "
-            f"it cannot be assigned, as {reprlib.repr(value)} here"
+            f"the run, as hooks of {self._dialect.name} see it, computes {name!r} from the "
+            f"Trainer: it cannot be assigned, as {reprlib.repr(value)} here"
         )
 
     def __reduce__(self) -> Any:
