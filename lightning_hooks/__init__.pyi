@@ -50,6 +50,7 @@ from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook as Optimizer
 from lightning_hooks.hooks.profiling.iter_timer import IterTimerHook as IterTimerHook
 from lightning_hooks.hooks.profiling.profiler import ProfilerHook as ProfilerHook
 from lightning_hooks.hooks.profiling.step_time import StepTimeHook as StepTimeHook
+from lightning_hooks.hooks.profiling.system_metrics import SystemMetricsHook as SystemMetricsHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook as LrUpdaterHook
@@ -85,6 +86,7 @@ from lightning_hooks.hooks.updaters.momentum_policies import (
     PolyMomentumUpdaterHook as PolyMomentumUpdaterHook,
     StepMomentumUpdaterHook as StepMomentumUpdaterHook,
 )
+from lightning_hooks.hooks.watch.watch import WatchHook as WatchHook
 from lightning_hooks.loggers.base import LoggerHook as LoggerHook
 from lightning_hooks.loggers.discontinued import (
     PaviLoggerHook as PaviLoggerHook,
@@ -96,6 +98,10 @@ from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearM
 from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
+from lightning_hooks.loggers.samples.from_steps import (
+    log_image as log_image,
+    log_table as log_table,
+)
 from lightning_hooks.loggers.trackers.tensorboard import (
     TensorboardLoggerHook as TensorboardLoggerHook,
 )

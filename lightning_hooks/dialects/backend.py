@@ -12,9 +12,9 @@ from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.unsent import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
-from lightning_hooks.loggers.values import as_image
 from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.samples import as_image
 
 __all__ = ["Backend"]
 

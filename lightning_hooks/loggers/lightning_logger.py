@@ -33,6 +33,7 @@ class LightningWriter(Writer):
 
     name = "lightning"
     chunk = 8
+    takes = ()
 
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))
@@ -66,7 +67,7 @@ class LightningWriter(Writer):
 
     def log(self, record: Record) -> None:
         """Log the numbers of a step to each logger once, also in a second attempt."""
-        if record.images and not self.note:
+        if record.images and not self.note:  # of a hook, in the log buffer
             self.note = f"Lightning's loggers get numbers; {', '.join(record.images)} is left out"
         seq, served = self._served
         for index, logger in enumerate(self.run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.inputs import with_credentials
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
 from lightning_hooks.loggers.trackers.packages import require, tolerant
+from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["WRITERS", "open_writer", "read", "replay", "writer_class"]
 
@@ -172,6 +174,12 @@ def _stored_arguments(
 def _send(
     writer: Writer, records: Sequence[Record], on_sent: Callable[[int, int], None] | None
 ) -> None:
+    refused = {kind for record in records for kind in writer.left_out(record)}
+    if refused:
+        text = f"{writer.name} cannot hold {' and '.join(sorted(refused))}: they are left out"
+        default_logger(0).warning(text)
+        without: dict[str, Any] = {kind: {} for kind in refused}
+        records = [dataclasses.replace(record, **without) for record in records]
     for start in range(0, len(records), writer.batch):
         writer.write([*map(writer.new_points, records[start : start + writer.batch])])
         if on_sent is not None:

@@ -23,9 +23,9 @@ from lightning_hooks.loggers.naming import OF_NO_STEP
 from lightning_hooks.loggers.tags import peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
 from lightning_hooks.loggers.upload import check_suffix, copy_files
-from lightning_hooks.loggers.values import is_image
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
+from lightning_hooks.utils.samples import is_image
 
 __all__ = ["TextLoggerHook"]
 

@@ -24,7 +24,7 @@ FLOORS = (
     ("engine.announcement", "engine.participant"),
     ("engine.hook_order", "engine.hook_states"),
     ("engine.hook_list",),
-    ("engine.lightning_api",),
+    ("engine.lightning_api", "engine.sample_log"),
     ("engine.runner",),
     ("engine.driver",),
     ("engine.hook", "engine"),

@@ -242,7 +242,7 @@ class Driver(DriverLifecycle):
         self._log_evaluation(trainer, pl_module, "test")
 
     def _log_evaluation(self, trainer: L.Trainer, module: L.LightningModule, mode: str) -> None:
-        runner = self._runner if self._has_runner else self.prepare(trainer, module)
+        runner = self.runner_for(trainer, module)
         batches = trainer.num_test_batches if mode == "test" else trainer.num_val_batches
         values = validation.val_metrics(trainer)
         metrics.log_values(runner, mode, values, int(sum(batches)))

@@ -71,6 +71,10 @@ class DriverLifecycle(Callback):
             raise RuntimeError("there is no runner before Trainer.fit()")
         return self._runner
 
+    def runner_for(self, trainer: L.Trainer, module: L.LightningModule) -> Runner:
+        """Return the runner, which an evaluation before the first fit makes."""
+        return self._runner if self._has_runner else self.prepare(trainer, module)
+
     @property
     def _has_runner(self) -> bool:
         return hasattr(self, "_runner")

@@ -53,7 +53,7 @@ def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int =
         batches: The number of batches, for ``"val"`` and ``"test"``.
     """
     hooks = [hook for hook in runner.hooks if callable(getattr(hook, "log_values", None))]
-    if not values or not hooks:
+    if not hooks or not (values or runner.waiting_samples):
         return
     before, runner.mode = runner.mode, mode
     runner.open_val_log()
@@ -65,6 +65,7 @@ def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int =
             with calling(hook, "log_values", runner):
                 hook.log_values(runner)
     finally:
+        runner.waiting_samples = ()
         runner.close_val_log()
         runner.mode = before
 

@@ -22,12 +22,13 @@ from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
 from lightning_hooks.engine.runner.optimizers import Optimizers
+from lightning_hooks.engine.sample_log import SampleLog
 from lightning_hooks.utils.arguments import check_object
 
 __all__ = ["Runner"]
 
 
-class Runner(Counters, Optimizers, MmcvCheckpoints):
+class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     """The state of a run under mmcv's names, derived from Lightning's.
 
     There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old

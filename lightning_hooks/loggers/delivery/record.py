@@ -14,10 +14,15 @@ import numpy as np
 
 from lightning_hooks.loggers.delivery.lines import seal, unseal
 from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.samples import Histogram, Table
 
-__all__ = ["Record", "from_line", "to_line"]
+__all__ = ["KINDS", "Record", "from_line", "to_line"]
+
+KINDS = "images", "tables", "histograms"
+"""The kinds of samples."""
 
 _LARGEST_IMAGE = 1 << 30  # bytes
+_MOST_CELLS = 4096  # of a histogram
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Record:
         images: Images by name, ``uint8`` arrays ``[C, H, W]``.
         texts: Texts by name.
         params: Hyper-parameters by name; they belong to the run, not to the step.
+        tables: Tables by name.
+        histograms: Histograms by name.
     """
 
     seq: int
@@ -41,6 +48,14 @@ class Record:
     images: Mapping[str, np.ndarray] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+
+    @property
+    def points(self) -> list[tuple[str, Any]]:
+        """All values of the step, each with its name."""
+        kinds = self.scalars, self.texts, self.images, self.tables, self.histograms
+        return [point for kind in kinds for point in kind.items()]
 
 
 def to_line(record: Record) -> bytes:
@@ -58,6 +73,9 @@ def to_line(record: Record) -> bytes:
         fields["texts"] = dict(record.texts)
     if record.params:
         fields["params"] = plain(record.params)
+    for kind in ("tables", "histograms"):
+        if found := getattr(record, kind):
+            fields[kind] = {name: vars(value) for name, value in found.items()}
     try:
         text = json.dumps(fields, allow_nan=False)
     except ValueError:  # strict JSON has no NaN and no infinity
@@ -84,6 +102,8 @@ def from_line(line: bytes) -> Record:
             {name: _unpack(image) for name, image in fields.get("images", {}).items()},
             {name: _text(value) for name, value in fields.get("texts", {}).items()},
             dict(fields.get("params", {}).items()),
+            {name: _table(**value) for name, value in fields.get("tables", {}).items()},
+            {name: _histogram(**value) for name, value in fields.get("histograms", {}).items()},
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"a line must hold a record, got {line[:80]!r}: {error}") from error
@@ -105,6 +125,25 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"no text: {value!r:.80}")
     return value
+
+
+def _table(columns: Any, rows: Any) -> Table:
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise ValueError(f"no row of a table with {len(columns)} columns: {row!r:.80}")
+        for cell in row:
+            if not (cell is None or isinstance(cell, (bool, int, float, str))):
+                raise TypeError(f"no cell of a table: {cell!r:.80}")
+    return Table(tuple(map(_text, columns)), tuple(map(tuple, rows)))
+
+
+def _histogram(low: Any, high: Any, counts: Any, left_out: Any) -> Histogram:
+    low, high, counts = float(low), float(high), tuple(map(_step, counts))
+    if not (math.isfinite(high - low) and low < high and 0 < len(counts) <= _MOST_CELLS):
+        raise ValueError(f"no histogram: {len(counts)} cells from {low} to {high}")
+    if min(counts) < 0:
+        raise ValueError(f"no counts of a histogram: {counts!r:.80}")
+    return Histogram(low, high, counts, _step(left_out))
 
 
 def _pack(image: np.ndarray) -> dict[str, Any]:

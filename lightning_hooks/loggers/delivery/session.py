@@ -98,12 +98,12 @@ class Session:
     def _take(self, records: Sequence[Record]) -> None:
         """Add what another process has logged, as of its time."""
         for record in records:
-            values = {name: getattr(record, name) for name in ("scalars", "images", "texts")}
-            self._spool.append(record.time, record.step, **values, params=record.params)
+            values = {k: v for k, v in vars(record).items() if k not in ("seq", "time", "step")}
+            self._spool.append(record.time, record.step, **values)
             self._taken.update((name, record.step) for name in record.scalars)
 
     def append(self, step: int, **values: Any) -> None:
-        """Add the values of a step: ``scalars``, ``texts``, ``images`` or ``params``."""
+        """Add the values of a step: ``scalars``, ``texts`` and other fields of a record."""
         if self._taken:
             found = values.get("scalars", {})
             values["scalars"] = {k: v for k, v in found.items() if (k, step) not in self._taken}

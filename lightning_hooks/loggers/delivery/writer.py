@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.record import KINDS, Record
 
 __all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step", "with_default"]
 
@@ -38,6 +38,9 @@ class Writer:
 
     note: str = ""
     """A message for the user: how the run was opened, or how something is stored."""
+
+    takes: Collection[str] = ("images",)
+    """The kinds of samples that the backend holds: images, tables, histograms."""
 
     batch: int = 1
     """The largest number of records that ``write`` gets at once."""
@@ -81,7 +84,7 @@ class Writer:
         for record in records:
             if record.params:
                 self.params(record.params)
-            if record.scalars or record.images or record.texts:
+            if record.points:
                 self.log(record)
 
     def log(self, record: Record) -> None:
@@ -117,6 +120,10 @@ class Writer:
             if record.step not in self.stored.get(self.stored_name(name), ())
         }
         return dataclasses.replace(record, scalars=scalars)
+
+    def left_out(self, record: Record) -> list[str]:
+        """Return the kinds of a record's samples that the backend does not hold."""
+        return [kind for kind in KINDS if getattr(record, kind) and kind not in self.takes]
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters of the run."""
@@ -157,12 +164,12 @@ class PointWriter(Writer):
     _stored = (-1, 0)  # the record's number, and how many of its values
 
     def add(self, name: str, value: Any, record: Record) -> None:
-        """Store one value of a record: a number, a text or an image."""
+        """Store one value of a record: a number, a text or a sample."""
         raise NotImplementedError(f"{type(self).__name__} must define add(name, value, record)")
 
     def log(self, record: Record) -> None:
         """Store the values of a step."""
-        points = [*record.scalars.items(), *record.texts.items(), *record.images.items()]
+        points = record.points
         seq, stored = self._stored
         for index in range(stored if seq == record.seq else 0, len(points)):
             self.add(*points[index], record)

@@ -12,13 +12,13 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
 from lightning_hooks.loggers.delivery.unsent import spool_path
-from lightning_hooks.loggers.delivery.writer import Writer, fail, repeating_no_step
+from lightning_hooks.loggers.delivery.writer import fail, repeating_no_step
 from lightning_hooks.loggers.naming import in_fit
+from lightning_hooks.loggers.samples.from_steps import LogsSamples
 from lightning_hooks.loggers.tags import by_group, peak_memory
 from lightning_hooks.loggers.trackers.inputs import (
     check_run,
@@ -39,7 +39,7 @@ from lightning_hooks.utils.plain_types import plain
 __all__ = ["TrackerHook"]
 
 
-class TrackerHook(LoggerHook):
+class TrackerHook(LogsSamples):
     """The base of loggers with a :class:`Writer`: set ``writer_class``, override ``target``.
 
     Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``; a thread brings
@@ -74,9 +74,6 @@ class TrackerHook(LoggerHook):
         trackers refuse). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels, of
         0 to 1 if they are floats. ``module.hparams`` are the run's hyper-parameters.
     """
-
-    writer_class: type[Writer]
-    """The writer for the backend."""
 
     package: str
     """The backend's package, and the extra that installs it."""

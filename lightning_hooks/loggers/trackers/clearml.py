@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.stored_steps import in_clearml
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
+from lightning_hooks.utils.samples import Histogram, Table
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
@@ -34,6 +36,7 @@ class ClearMLWriter(PointWriter):
 
     name = "clearml"
     chunk = 8
+    takes = KINDS
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
@@ -88,8 +91,18 @@ class ClearMLWriter(PointWriter):
         return with_default(arguments, "folder", os.path.join(os.path.abspath(folder), "clearml"))
 
     def add(self, name: str, value: Any, record: Record) -> None:
-        """Report a number or an image."""
-        if isinstance(value, np.ndarray):
+        """Report a number or a sample."""
+        if isinstance(value, Table):
+            rows = [[*value.columns], *map(list, value.rows)]
+            self.logger.report_table(name, name, iteration=record.step, table_plot=rows)
+        elif isinstance(value, Histogram):
+            middles = [(a + b) / 2 for a, b in itertools.pairwise(value.edges)]
+            self.logger.report_histogram(
+                *(name, name, [*value.counts]),
+                iteration=record.step,
+                xlabels=[f"{middle:.3g}" for middle in middles],
+            )
+        elif isinstance(value, np.ndarray):
             image = value.transpose(1, 2, 0).squeeze()
             self.logger.report_image(name, name, iteration=record.step, image=image)
         elif not math.isfinite(value):  # ClearML would store 0.0

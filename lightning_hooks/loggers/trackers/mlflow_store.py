@@ -15,6 +15,7 @@ from filelock import FileLock
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_mlflow
 from lightning_hooks.loggers.delivery.writer import Writer, with_default
+from lightning_hooks.loggers.samples.forms import mlflow_files
 from lightning_hooks.loggers.trackers.inputs import Names, metric_key
 from lightning_hooks.loggers.trackers.packages import environment
 from lightning_hooks.storage.files import atomic_path
@@ -46,6 +47,7 @@ class MlflowWriter(Writer):
     """
 
     name = "mlflow"
+    takes = ("images", "tables")
     batch = 256
 
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
@@ -136,14 +138,12 @@ class MlflowWriter(Writer):
         ]
         with environment(**_SHORT_WAITS):
             for record in records:
-                if record.params:
-                    self.params(record.params)
+                self.params(record.params)
             for batch in _batches(metrics, _MAX_BATCH[0]):
                 self.client.log_batch(self.run, metrics=batch)
             for record in records:
-                for name, image in record.images.items():  # again under the same name
-                    file = f"images/{self.stored_name(name)}/{record.step}.png"
-                    self.client.log_image(self.run, image.transpose(1, 2, 0), file)
+                for method, content, path in mlflow_files(record, self.stored_name):
+                    getattr(self.client, method)(self.run, content, path)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store parameters as text, as MLflow does."""

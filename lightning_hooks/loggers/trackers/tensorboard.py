@@ -10,13 +10,15 @@ import numpy as np
 
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
+from lightning_hooks.loggers.samples.forms import as_markdown, moments
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_path
+from lightning_hooks.utils.samples import Histogram, Table
 
 __all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag"]
 
@@ -26,6 +28,7 @@ class TensorboardWriter(PointWriter):
 
     name = "tensorboard"
     chunk = 8
+    takes = KINDS
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
@@ -54,13 +57,20 @@ class TensorboardWriter(PointWriter):
         return with_default(arguments, "log_dir", join(folder, "tf_logs"))
 
     def add(self, name: str, value: Any, record: Record) -> None:
-        """Add a number, a text or an image."""
+        """Add a number, a text, an image, a table as a text, or a histogram."""
         add = self.run.add_scalar
+        if isinstance(value, Table):
+            value = as_markdown(value)
         if isinstance(value, str):
             add = self.run.add_text
         elif isinstance(value, np.ndarray):
             add = self.run.add_image
-        add(self._names.of(name), value, record.step, walltime=record.time)
+        elif isinstance(value, Histogram):
+            add, value = self.run.add_histogram_raw, moments(value)
+        if isinstance(value, dict):
+            add(self._names.of(name), **value, global_step=record.step, walltime=record.time)
+        else:
+            add(self._names.of(name), value, record.step, walltime=record.time)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters for the tab HPARAMS."""

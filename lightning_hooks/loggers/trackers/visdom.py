@@ -11,6 +11,7 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_visdom
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.samples.forms import html_rows
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
@@ -27,6 +28,7 @@ class VisdomWriter(Writer):
 
     name = "visdom"
     batch = 256
+    takes = ("images", "tables")
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
@@ -90,9 +92,13 @@ class VisdomWriter(Writer):
             for name, image in record.images.items():
                 opts = {"title": name, "caption": f"iteration {record.step}"}
                 self._draw("image", f"{name} ", name, record.seq, img=image, opts=opts)
+            for name, table in record.tables.items():
+                caption = f"<caption>{name}, iteration {record.step}</caption>"
+                text = f"<table>{caption}{html_rows([table.columns, *table.rows])}"
+                self._draw("text", f"{name}  ", name, record.seq, text=text)
             if record.params:
-                rows = "".join(f"<tr><td>{k}<td>{v}" for k, v in record.params.items())
-                self._draw("text", "parameters ", "parameters", record.seq, text=f"<table>{rows}")
+                text = f"<table>{html_rows(record.params.items())}"
+                self._draw("text", "parameters ", "parameters", record.seq, text=text)
 
     def _draw(self, kind: str, key: str, win: str, seq: int, **what: Any) -> None:
         """Draw a record unless it is drawn already."""

@@ -9,10 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer, with_default
+from lightning_hooks.loggers.samples.forms import wandb_media
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
@@ -36,13 +37,14 @@ class WandbWriter(Writer):
 
     name = "wandb"
     chunk = 8
+    takes = KINDS
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
         self._with_step = with_step and owned
         self._commit = commit
         self._on_axis: set[str] = set()
-        self._image_names = Names(inner_path)
+        self._file_names = Names(inner_path)
 
     @classmethod
     def connect(
@@ -97,12 +99,7 @@ class WandbWriter(Writer):
     def log(self, record: Record) -> None:
         """Log a row, or the next values of one."""
         row: dict[str, Any] = {**record.scalars, **record.texts}
-        if record.images:
-            from wandb import Image
-
-            # [H, W, C], or [H, W] in grey
-            for name, image in record.images.items():  # each in a file of that name
-                row[self._image_names.of(name)] = Image(image.transpose(1, 2, 0).squeeze())
+        row.update(wandb_media(record, self._file_names.of))  # files have these names
         if self._with_step:
             self.run.log(row, step=record.step)
             return

@@ -13,6 +13,8 @@ CASES: dict[str, Case] = {
     "PreciseBNHook": ({"num_samples": 8}, {"num_samples": 0}),
     "ProfilerHook": ({"by_epoch": False, "profile_iters": 2}, {"profile_iters": 0}),
     "StepTimeHook": ({"interval": 2, "log": True}, {"warmup_iters": -1}),
+    "SystemMetricsHook": ({"interval": 0.01}, {"interval": 0}),
+    "WatchHook": ({"interval": 2}, {"log": "weights"}),
     "SyncBuffersHook": ({}, {"distributed": 1}),
     "CheckInvalidLossHook": ({"interval": 3}, {"interval": 0}),
     "BestCheckpointHook": ({"save_best": "val_loss"}, {"save_best": "speed"}),

@@ -1,0 +1,131 @@
+"""``SystemMetricsHook``: log the load of the machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.profiling.system_readings import SystemReader
+from lightning_hooks.utils.arguments import check_number
+
+__all__ = ["SystemMetricsHook"]
+
+
+@HOOKS.register_module()
+class SystemMetricsHook(Hook):
+    """Logs how busy and how full the machine is, read by a thread beside the training.
+
+    ===========================  ==========================================================
+    key                          value
+    ===========================  ==========================================================
+    ``system/cpu``               percent, of all cores together
+    ``system/memory``            percent of the machine's memory in use
+    ``system/process_memory``    MiB of this process, without those of loader workers
+    ``system/gpu``               percent of the time in which the GPU computes
+    ``system/gpu_memory``        percent of the GPU's memory in use, by all processes
+    ``system/gpu_power``         watts
+    ``system/gpu_temperature``   degrees Celsius
+    ===========================  ==========================================================
+
+    Each line of a logger has the averages of what was read in its iterations, and no such keys if
+    nothing was. The numbers are those of rank 0, its machine and its GPU. A GPU has numbers where
+    NVML and its package ``nvidia-ml-py`` are there; a value that it does not report is absent.
+
+    Args:
+        interval: Seconds from one reading to the next.
+
+    Raises:
+        ImportError: if psutil is not installed.
+        TypeError, ValueError: if ``interval`` is no number above 0.
+
+    Note:
+        mmcv has no such hook.
+    """
+
+    reads_step = False
+    _thread: _Readings | None = None
+
+    def __init__(self, interval: float = 10.0) -> None:
+        super().__init__()
+        check_number("interval", interval, 0)
+        if interval == 0:
+            raise ValueError("interval must be above 0, in seconds, got 0")
+        if importlib.util.find_spec("psutil") is None:
+            raise ImportError(
+                'SystemMetricsHook needs psutil: pip install "lightning_hooks[system]"',
+                name="psutil",
+            )
+        self.interval = interval
+
+    def before_run(self, runner: Any) -> None:
+        """Start the thread."""
+        self._stop()
+        if runner.rank == 0:
+            self._thread = _Readings(self.interval, runner.module.device, runner.logger)
+            self._thread.start()
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Pass what was read on to the loggers."""
+        if self._thread is not None:
+            while not self._thread.values.empty():
+                runner.log_buffer.update(self._thread.values.get())
+
+    def after_run(self, runner: Any) -> None:
+        """Stop the thread."""
+        self._stop()
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Stop the thread."""
+        self._stop()
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Stop the thread."""
+        self._stop()
+
+    def _stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the thread is left out: it belongs to the run
+        state = super().__getstate__()
+        return {k: v for k, v in state.items() if k != "_thread"}
+
+
+class _Readings(threading.Thread):
+    """Puts what it reads into a queue, until it is stopped."""
+
+    def __init__(self, interval: float, device: torch.device, logger: logging.Logger) -> None:
+        super().__init__(name="lightning_hooks-system", daemon=True)
+        self.values: SimpleQueue[dict[str, float]] = SimpleQueue()
+        self._interval, self._device, self._logger = interval, device, logger
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            reader = SystemReader(self._device)
+            if reader.problem:
+                self._logger.warning("SystemMetricsHook: %s", reader.problem)
+            while not self._ended.wait(self._interval):
+                found = reader.read()
+                self.values.put({f"system/{name}": value for name, value in found.items()})
+        except Exception as error:  # of the operating system: the training goes on without it
+            self._logger.warning(
+                "SystemMetricsHook: nothing more is read (%s: %s)", type(error).__name__, error
+            )
+
+    def stop(self) -> None:
+        """End the thread; one that hangs in a driver is left behind."""
+        self._ended.set()
+        self.join(timeout=1.0)

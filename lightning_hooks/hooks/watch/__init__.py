@@ -1,0 +1,1 @@
+"""Histograms of parameters and gradients."""

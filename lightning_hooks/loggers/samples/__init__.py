@@ -1,0 +1,1 @@
+"""Images, tables and histograms on their way to trackers."""

@@ -1,0 +1,184 @@
+"""Values that are no numbers: images, tables and histograms, checked as they are logged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_hooks.utils.plain_types import plain
+
+__all__ = [
+    "Histogram",
+    "Sample",
+    "Table",
+    "as_image",
+    "as_table",
+    "image_of",
+    "is_image",
+    "kind_of",
+]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values in cells of one width.
+
+    Args:
+        low: The least value.
+        high: The greatest value.
+        counts: The number of values in each cell.
+        left_out: The number of values that are NaN or infinite.
+    """
+
+    low: float
+    high: float
+    counts: tuple[int, ...]
+    left_out: int = 0
+
+    @property
+    def edges(self) -> list[float]:
+        """The borders of the cells, one more than there are cells.
+
+        >>> Histogram(0.0, 1.0, (3, 1)).edges
+        [0.0, 0.5, 1.0]
+        """
+        return [float(edge) for edge in np.linspace(self.low, self.high, len(self.counts) + 1)]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of plain values under named columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+Sample = np.ndarray | Table | Histogram
+
+
+def kind_of(sample: Sample) -> str:
+    """Return the kind of a sample: ``images``, ``tables`` or ``histograms``."""
+    return {Table: "tables", Histogram: "histograms"}.get(type(sample), "images")
+
+
+def is_image(value: Any) -> bool:
+    """Whether a value has the shape of an image: ``[C, H, W]`` with 1, 3 or 4 channels.
+
+    >>> is_image(torch.zeros(3, 8, 8)), is_image(torch.zeros(8, 8, 3)), is_image(0.5)
+    (True, False, False)
+    """
+    if not isinstance(value, (torch.Tensor, np.ndarray)) or value.ndim != 3:
+        return False
+    channels, height, width = value.shape
+    return channels in (1, 3, 4) and height * width > 1
+
+
+def as_image(value: torch.Tensor | np.ndarray) -> np.ndarray:
+    """Return an image as ``uint8``: floats are scaled from 0..1, integers are taken as 0..255.
+
+    >>> as_image(torch.tensor([[[0.0, 0.5, 1.0]]])).tolist()
+    [[[0, 128, 255]]]
+    """
+    if isinstance(value, torch.Tensor):
+        wide = value.detach().float() if value.is_floating_point() else value.detach()
+        array = wide.cpu().numpy()
+    else:
+        array = value
+    if array.dtype.kind == "f":
+        array = np.nan_to_num(array).clip(0, 1) * 255 + 0.5
+    elif array.dtype.kind == "b":
+        array = array.astype(np.uint8) * 255
+    return array.clip(0, 255).astype(np.uint8)
+
+
+def image_of(name: str, value: Any) -> np.ndarray:
+    """Return what a user has given as an image, as :func:`as_image` does.
+
+    Raises:
+        TypeError: if it is none; with what to write.
+
+    >>> image_of("sample", torch.zeros(4, 6)).shape
+    (1, 4, 6)
+    >>> image_of("sample", np.zeros((8, 6, 3)))
+    Traceback (most recent call last):
+    TypeError: the image 'sample' must be a tensor or array [C, H, W] with 1, 3 or 4 channels, or
+    [H, W], got shape (8, 6, 3); write image.transpose(2, 0, 1)
+    """
+    if isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim == 2:
+        value = value[None]
+    if is_image(value):
+        return as_image(value)
+    must = f"the image {name!r} must be a tensor or array [C, H, W] with 1, 3 or 4 channels"
+    if not isinstance(value, (torch.Tensor, np.ndarray)):
+        hint = (
+            "; write numpy.asarray(image).transpose(2, 0, 1)" if hasattr(value, "getbands") else ""
+        )
+        raise TypeError(f"{must}, or [H, W], got a {type(value).__name__}{hint}")
+    hint = ""
+    if value.ndim == 3 and value.shape[2] in (1, 3, 4):
+        swapped = "permute" if isinstance(value, torch.Tensor) else "transpose"
+        hint = f"; write image.{swapped}(2, 0, 1)"
+    elif value.ndim == 4:
+        hint = "; write images[0], or log each under a name of its own"
+    raise TypeError(f"{must}, or [H, W], got shape {tuple(value.shape)}{hint}")
+
+
+def as_table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]) -> Table:
+    """Return a table from a dict for each row, or a dict of columns.
+
+    A cell is a number, a bool, a text or None; a tensor of one number is that number, a number
+    that is not finite None, anything else its text.
+
+    Raises:
+        TypeError: if the rows are something else.
+        ValueError: if the columns have different lengths.
+
+    >>> as_table("wrong", [{"id": 1, "score": torch.tensor(0.5)}, {"id": 2}])
+    Table(columns=('id', 'score'), rows=((1, 0.5), (2, None)))
+    >>> as_table("wrong", {"id": torch.arange(2), "label": ["cat", "dog"]}).rows
+    ((0, 'cat'), (1, 'dog'))
+    """
+    if isinstance(rows, Mapping):
+        columns = {str(key): _cells(name, key, cells) for key, cells in rows.items()}
+        lengths = {key: len(cells) for key, cells in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the columns of table {name!r} must have one length, got {lengths}")
+        return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)))
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
+        raise TypeError(_must(name, rows))
+    found = list(rows)
+    for row in found:
+        if not isinstance(row, Mapping):
+            raise TypeError(_must(name, row))
+    keys = list(dict.fromkeys(key for row in found for key in row))
+    cells = (tuple(_cell(row.get(key)) for key in keys) for row in found)
+    return Table(tuple(map(str, keys)), tuple(cells))
+
+
+def _must(name: str, given: Any) -> str:
+    return (
+        f"the table {name!r} must be a dict of columns, such as {{'id': [1, 2]}}, or a list with a "
+        f"dict for each row, got {given!r:.80}"
+    )
+
+
+def _cells(name: str, key: Any, cells: Any) -> Sequence[Any]:
+    if isinstance(cells, torch.Tensor):
+        cells = cells.tolist()
+    if isinstance(cells, str) or not isinstance(cells, Iterable):
+        raise TypeError(_must(name, {key: cells}))
+    return [_cell(cell) for cell in cells]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (torch.Tensor, np.ndarray)) and value.ndim == 0:
+        value = value.item()
+    value = plain(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -1,0 +1,150 @@
+"""WatchHook: the histograms are those of numpy, at the steps that are due."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lightning_hooks import HookAdapter, LoggerHook, TextLoggerHook, WatchHook
+from lightning_hooks.hooks.watch.histograms import CELLS, histograms_of
+from lightning_hooks.utils.samples import Histogram
+from support.device_reads import Reads
+from support.training import NoValidation, make_loader, make_trainer
+
+
+class Kept(LoggerHook):
+    """A logger that keeps the histograms by step and name."""
+
+    takes = ("histograms",)
+
+    def __init__(self, by_epoch: bool = True) -> None:
+        super().__init__(by_epoch=by_epoch)
+        self.found: dict[int, dict[str, Histogram]] = {}
+
+    def log(self, runner: Any) -> None:
+        """Keep no numbers."""
+
+    def log_sample(self, runner: Any, name: str, sample: Any) -> None:
+        self.found.setdefault(self.get_iter(runner), {})[name] = sample
+
+
+class Watched(NoValidation):
+    """Notes its parameters and gradients as the optimizer gets them."""
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        values = {f"parameters/{n}": p.detach().clone() for n, p in self.named_parameters()}
+        values |= {f"gradients/{n}": p.grad.clone() for n, p in self.named_parameters()}  # type: ignore[union-attr]
+        self.__dict__.setdefault("seen", []).append(values)
+
+
+@pytest.mark.parametrize("adapted", [False, True], ids=["bare", "adapter"])
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iterations"])
+def test_the_histograms_are_those_of_the_steps(
+    tmp_path: Path, adapted: bool, by_epoch: bool
+) -> None:
+    kept, module = Kept(by_epoch), Watched()
+    hooks = [WatchHook(3), kept]
+    callbacks = [HookAdapter(hooks, by_epoch=by_epoch)] if adapted or not by_epoch else hooks
+    make_trainer(tmp_path, *callbacks, max_epochs=2).fit(module, make_loader())
+    assert [*kept.found] == [1, 4, 7]
+    for step, histograms in kept.found.items():
+        seen = module.seen[step - 1]  # type: ignore[attr-defined]
+        assert histograms.keys() == seen.keys()
+        for name, histogram in histograms.items():
+            values = seen[name].numpy()
+            assert (histogram.low, histogram.high) == (values.min(), values.max())
+            assert sum(histogram.counts) == values.size
+            counts, edges = np.histogram(values, CELLS)
+            assert histogram.edges == pytest.approx(edges, abs=1e-6)
+            assert np.abs(np.cumsum(counts) - np.cumsum(histogram.counts)).max() <= 1  # rounding
+
+
+@pytest.mark.parametrize("log", ["gradients", "parameters"])
+def test_one_kind_alone(tmp_path: Path, log: str) -> None:
+    kept = Kept()
+    make_trainer(tmp_path, WatchHook(log=log), kept).fit(NoValidation(), make_loader())
+    assert {name.partition("/")[0] for name in kept.found[1]} == {log}
+
+
+def test_the_next_step_is_taken_while_gradients_are_accumulated(tmp_path: Path) -> None:
+    kept = Kept()
+    trainer = make_trainer(tmp_path, WatchHook(4), kept, max_epochs=2, accumulate_grad_batches=3)
+    trainer.fit(NoValidation(), make_loader(6))
+    assert [*kept.found] == [3, 6, 9]
+
+
+def test_each_optimizer_has_the_histograms_of_its_own_step(tmp_path: Path) -> None:
+    class Two(NoValidation):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.critic = nn.Linear(2, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            generator, critic = self.optimizers()  # type: ignore[misc]
+            for optimizer in (generator, critic):
+                optimizer.zero_grad()
+                self.manual_backward(self.critic(self.net(batch[0])).mean())
+                optimizer.step()
+
+        def configure_optimizers(self) -> Any:
+            parts = self.net, self.critic
+            return [torch.optim.SGD(part.parameters(), lr=0.1) for part in parts]
+
+    kept = Kept()
+    make_trainer(tmp_path, WatchHook(2, "gradients"), kept).fit(Two(), make_loader())
+    names = {
+        f"gradients/{part}.{kind}" for part in ("net", "critic") for kind in ("weight", "bias")
+    }
+    assert {step: {*found} for step, found in kept.found.items()} == {1: names, 3: names}
+
+
+def test_without_a_logger_for_them_nothing_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr("lightning_hooks.hooks.watch.watch.histograms_of", counted.append)
+    trainer = make_trainer(tmp_path, WatchHook(1), TextLoggerHook())
+    trainer.fit(NoValidation(), make_loader())
+    (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warning == (
+        "no logger of this run holds histograms: they are not logged; W&B, TensorBoard and ClearML "
+        "hold them: WandbLoggerHook(), ..."
+    )
+    assert not counted
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_odd_values_are_counted(dtype: torch.dtype) -> None:
+    nan, inf = float("nan"), float("inf")
+    found = histograms_of(
+        {
+            "some": torch.tensor([nan, -inf, 1.0, 2.0, inf], dtype=dtype),
+            "none": torch.tensor([nan], dtype=dtype),
+            "empty": torch.empty(0, dtype=dtype),
+            "one": torch.full((3,), 2.0, dtype=dtype),
+        }
+    )
+    assert [*found] == ["some", "one"]
+    assert (found["some"].low, found["some"].high, found["some"].left_out) == (1.0, 2.0, 3)
+    assert (sum(found["some"].counts), sum(found["one"].counts)) == (2, 3)
+    assert (found["one"].low, found["one"].high) == (1.5, 2.5)
+
+
+def test_sparse_and_complex_gradients_are_counted() -> None:
+    sparse = torch.sparse_coo_tensor([[0, 2]], [1.0, 3.0], (4,), check_invariants=True)
+    found = histograms_of({"sparse": sparse, "complex": torch.tensor([1 + 2j])})
+    assert (found["sparse"].low, found["sparse"].high) == (1.0, 3.0)
+    assert (found["complex"].low, found["complex"].high) == (1.0, 2.0)
+
+
+def test_the_device_is_read_once_for_all_of_them() -> None:
+    tensors = {f"layer{index}": torch.randn(5) for index in range(20)}
+    with Reads() as reads:
+        histograms_of(tensors)
+    assert len(reads.found) == 1
