@@ -23,9 +23,11 @@ from lightning_hooks import (
     log_image,
     log_table,
 )
+from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.replay import read, replay
 from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.utils.samples import Histogram, Table
 from support.logs.trackers import (
     client_of,
     fit,
@@ -209,6 +211,34 @@ def test_a_spool_holds_plain_numbers_and_is_replayed(
     replay(spool_of(work), to="dvclive", options={"dir": str(work / "live"), "save_dvc_exp": False})
     assert warnings_in(caplog) == ["dvclive cannot hold histograms and tables: they are left out"]
     assert [*work.glob("live/plots/images/val/sample/*.png")]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tables": {"x": {"columns": ["a"], "rows": [[1, 2]]}}},
+        {"tables": {"x": {"columns": ["a"], "rows": [[{"a": 1}]]}}},
+        {"tables": {"x": {"columns": [1], "rows": []}}},
+        {"tables": {"x": {"columns": ["a"], "rows": 3}}},
+        {"histograms": {"x": {"low": 1, "high": 0, "counts": [1], "left_out": 0}}},
+        {"histograms": {"x": {"low": 0, "high": "inf", "counts": [1], "left_out": 0}}},
+        {"histograms": {"x": {"low": -1e308, "high": 1e308, "counts": [1], "left_out": 0}}},
+        {"histograms": {"x": {"low": 0, "high": 1, "counts": [-1], "left_out": 0}}},
+        {"histograms": {"x": {"low": 0, "high": 1, "counts": [1] * 5000, "left_out": 0}}},
+        {"histograms": {"x": {"low": 0, "high": 1, "counts": [1], "code": "print()"}}},
+    ],
+)
+def test_a_strangers_line_holds_a_sample_or_nothing(fields: dict[str, Any]) -> None:
+    line = json.dumps({"seq": 0, "time": 1.0, "step": 1, **fields})
+    with pytest.raises(ValueError, match="a line must hold a record"):
+        from_line(line.encode())
+
+
+def test_a_sample_comes_back_from_its_line() -> None:
+    tables = {"worst": Table(("id", "label"), ((1, "cat"), (2, None)))}
+    histograms = {"weights": Histogram(0.0, 1.0, (1, 2), left_out=3)}
+    record = Record(0, 1.0, 2, tables=tables, histograms=histograms)
+    assert from_line(to_line(record)) == record
 
 
 def test_who_cannot_hold_a_kind_is_named_once(work: Path, caplog: pytest.LogCaptureFixture) -> None:
