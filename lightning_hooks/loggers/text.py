@@ -181,7 +181,7 @@ class TextLoggerHook(LoggerHook):
     ) -> None:
         """Read the sizes of the files from the checkpoint, for ``before_run``."""
         if trainer.state.fn == TrainerFn.FITTING:
-            self._resumed = (checkpoint.get(resume.KEY) or {}).get("text_logs", {})
+            self._resumed = resume.entry_of(checkpoint).get("text_logs", {})
 
     def after_run(self, runner: Any) -> None:
         """Copy the text files to ``out_dir``."""

@@ -173,6 +173,13 @@ def test_aliases_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
         read_config(tmp_path / "laughs.yaml")
 
 
+def test_a_config_in_yaml_is_data(tmp_path: Path) -> None:
+    (tmp_path / "evil.yaml").write_text(f'a: !!python/object/apply:os.mkdir ["{tmp_path}/ran"]\n')
+    with pytest.raises(ValueError, match=r"evil\.yaml is damaged: could not determine a constr"):
+        read_config(tmp_path / "evil.yaml")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_the_error_of_a_config_that_is_code_keeps_its_type(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import nowhere_to_be_found\n")
     with pytest.raises(ModuleNotFoundError) as caught:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from support.paths import ROOT, TESTS
 
 HELD_BY = {
@@ -22,6 +24,10 @@ HELD_BY = {
     "Of a tracker's run": (
         "loggers/delivery/test_strangers.py"
         "::test_a_stranger_s_checkpoint_names_no_folder_and_no_server"
+    ),
+    "An item in it that has not": (
+        "loggers/delivery/test_strangers.py"
+        "::test_an_entry_of_a_checkpoint_that_has_not_our_form_is_refused"
     ),
     "A name in it that leads out": (
         "storage/test_hostile_lists.py::test_no_name_in_a_list_deletes_what_is_not_ours"
@@ -75,6 +81,30 @@ HELD_BY = {
 }
 """The beginning of each sentence, and the test."""
 
+OTHERS_HELD_BY = {
+    "Whatever they contain": "storage/test_bad_input_storage.py"
+    "::test_flipped_bits_in_a_checkpoint_that_no_list_knows",
+    "- **config files that end in `.py`**": "config/test_bad_input_config.py"
+    "::test_the_error_of_a_config_that_is_code_keeps_its_type",
+    "the modules that any config lists": (
+        "config/test_full_config.py::test_custom_imports_register_old_hooks"
+    ),
+    "YAML and JSON files are read": "config/test_bad_input_config.py::test_a_config_in_yaml_is_data",
+    "`python -m lightning_hooks.standin` also has": "standin/test_habits.py"
+    "::test_an_old_script_finds_what_was_dropped_and_a_line_names_each",
+    "- **a project that `lightning-hooks check` judges**": (
+        "cli/test_check_project.py::test_a_script_or_config_judges_what_it_loads"
+    ),
+    "- **paths that you give": "loggers/test_text.py::test_text_files_are_copied_after_the_run",
+    "- **files read by Python's pickle**": "storage/test_payloads.py::test_the_payload_would_fire",
+    "With the hook they are inspected first": "storage/test_payloads.py::test_nothing_runs",
+    "They create files inside": "storage/test_bad_input_paths.py"
+    "::test_metrics_of_any_name_are_logged_in_the_work_directory",
+    "a path outside of it is refused": "storage/test_bad_input_paths.py"
+    "::test_departure_a_template_that_leads_elsewhere_is_refused",
+}
+"""The same for words of the rest of the page: what is trusted, and names."""
+
 
 def sentences(bullet: str) -> list[str]:
     """Return the sentences of a bullet of the page, behind its title."""
@@ -94,3 +124,10 @@ def test_each_sentence_has_its_test() -> None:
         assert sentence.startswith(begin)
         file, _, name = test.partition("::")
         assert f"def {name}(" in (TESTS / file).read_text(encoding="utf-8"), test
+
+
+@pytest.mark.parametrize(("words", "test"), OTHERS_HELD_BY.items())
+def test_the_rest_of_the_page_too(words: str, test: str) -> None:
+    assert words in " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in (TESTS / file).read_text(encoding="utf-8"), test

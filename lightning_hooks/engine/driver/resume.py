@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -32,9 +32,59 @@ from lightning_hooks.storage import manifest
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.plain_types import plain_groups
 
-__all__ = ["KEY", "ResumeState", "adopt", "write"]
+__all__ = ["KEY", "ResumeState", "adopt", "entry_of", "write"]
 
 KEY = "lightning_hooks"
+
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("iter", "last_val_iter"), int),
+    **dict.fromkeys(("rng", "data", "hooks", "averages", "pending"), list),
+    **dict.fromkeys(("log_buffer", "text_logs", "trackers"), dict),
+}
+_MEMBERS = {
+    "rng": ("python", "numpy", "torch"),
+    "hooks": ("key", "class", "arguments"),
+    "averages": ("class", "arguments", "state_dict", "steps", "updates"),
+    "text_logs": ("size", "crc32"),
+    "log_buffer": ("values", "counts", "output", "ready"),
+}
+"""The keys of the dicts in an item of the entry."""
+
+
+def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our entry of a checkpoint, empty if there is none; it may be a stranger's file.
+
+    Args:
+        checkpoint: Lightning's dict.
+
+    Raises:
+        ValueError: if an item of the entry has not the form in which it is written.
+
+    >>> entry_of({"lightning_hooks": {"iter": "many"}})
+    Traceback (most recent call last):
+    ValueError: the checkpoint's 'lightning_hooks' is damaged: 'iter' must be an int, got 'many'
+    """
+    damaged = f"the checkpoint's {KEY!r} is damaged:"
+    entry = checkpoint.get(KEY, {})
+    if not isinstance(entry, dict):
+        raise ValueError(f"{damaged} it must be a dict, got {entry!r:.80}")
+    for name, kind in _TYPES.items():
+        value = entry.get(name, kind())
+        if type(value) is not kind:
+            article = "an" if kind is int else "a"
+            raise ValueError(
+                f"{damaged} {name!r} must be {article} {kind.__name__}, got {value!r:.80}"
+            )
+    for name, keys in _MEMBERS.items():
+        item = entry.get(name) or []
+        if isinstance(item, dict):
+            item = [item] if name == "log_buffer" else item.values()
+        for one in item:
+            if not (isinstance(one, dict) and set(keys) <= one.keys()):
+                raise ValueError(f"{damaged} {name!r} must have {', '.join(keys)}, got {one!r:.80}")
+    if not 0 <= entry.get("iter", 0) < 2**63:
+        raise ValueError(f"{damaged} 'iter' must be a number of iterations, got {entry['iter']}")
+    return entry
 
 
 def write(
@@ -114,7 +164,7 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         trainer: The Trainer that loads the checkpoint.
         checkpoint: Lightning's dict, changed.
     """
-    entry = checkpoint.get(KEY) or {}
+    entry = entry_of(checkpoint)
     hooks = hooks_of(trainer)
     warnings = adopt_states(checkpoint, entry.get("hooks"), hooks)
     if trainer.state.fn != TrainerFn.FITTING:
@@ -146,7 +196,7 @@ class ResumeState:
 
     def load(self, checkpoint: dict[str, Any]) -> None:
         """Keep the entry; the counters and optimizers do not exist yet."""
-        self._state = checkpoint.get(KEY)
+        self._state = entry_of(checkpoint) or None
         self._meta = dict(checkpoint.get("meta") or {})
         self._steps = checkpoint.get("global_step", 0)
 

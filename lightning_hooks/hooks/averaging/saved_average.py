@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.resume import KEY
+from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.engine.hook_states import Identity, pair
 from lightning_hooks.engine.lightning_api import weight_averaging
 from lightning_hooks.utils import dtensors
@@ -88,7 +88,7 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
         checkpoint: Lightning's dict.
         module: The module that loads it.
     """
-    entries = (checkpoint.get(KEY) or {}).get("averages")
+    entries = entry_of(checkpoint).get("averages")
     if entries is not None:
         return [_of_entry(entry, checkpoint, module) for entry in entries]
     if weight_averaging.has_average(checkpoint):
@@ -111,7 +111,7 @@ def find_averages(
     present = [Identity.of(hook) for hook in hooks]
     saved = read_averages(checkpoint, module)
     found = pair([one.of or present[0] for one in saved], present) if present else {}
-    entries = (checkpoint.get(KEY) or {}).get("averages")
+    entries = entry_of(checkpoint).get("averages")
     if entries:
         entries[:] = [one for i, one in enumerate(entries) if i not in found.values()]
     return [saved[found[i]] if i in found else None for i in range(len(present))]

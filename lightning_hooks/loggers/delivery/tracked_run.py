@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from lightning_hooks.engine.driver.resume import KEY
+from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool_file import (
     discard,
@@ -97,8 +97,14 @@ def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
     >>> runs_in({"lightning_hooks": {"trackers": {"mlflow": [{"key": "1f"}]}}}, "mlflow")
     [{'key': '1f'}]
     """
-    trackers = checkpoint.setdefault(KEY, {}).setdefault("trackers", {})
-    return trackers.setdefault(backend, [])  # type: ignore[no-any-return]
+    entry = checkpoint.setdefault(KEY, {})
+    entry_of(checkpoint)
+    runs = entry.setdefault("trackers", {}).setdefault(backend, [])
+    if not (isinstance(runs, list) and all(isinstance(run, dict) for run in runs)):
+        raise ValueError(
+            f"the checkpoint's {KEY!r} is damaged: 'trackers' has no runs: {runs!r:.80}"
+        )
+    return runs
 
 
 @dataclass(frozen=True)

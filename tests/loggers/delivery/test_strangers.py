@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks import DvcliveLoggerHook
+from lightning_hooks import DvcliveLoggerHook, EMAHook, TextLoggerHook
 from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.destination import check_paths, check_server, taken_settings
 from lightning_hooks.loggers.delivery.spool import Spool
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.replay import replay, writer_class
 from support import training
-from support.logs.kept import Kept
+from support.logs.kept import KeepHook, Kept
 
 
 def spool_of(work: Path, writer: str, **arguments: Any) -> str:
@@ -264,6 +264,7 @@ def test_a_stranger_s_checkpoint_names_no_folder_and_no_server() -> None:
         assert run.key != key
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_from_a_stranger_s_checkpoint_deletes_nothing_elsewhere(
     tmp_path: Path,
 ) -> None:
@@ -283,3 +284,48 @@ def test_a_run_that_resumes_from_a_stranger_s_checkpoint_deletes_nothing_elsewhe
     training.fit(tmp_path, DvcliveLoggerHook(), ckpt_path=saved, max_epochs=2, **options)
     assert victim.read_text() == "mine"
     assert (tmp_path / "work/dvclive/metrics.json").exists()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint of a run with a text log, an average and a tracker."""
+    folder = tmp_path_factory.mktemp("saved")
+    hooks = [TextLoggerHook(interval=2), EMAHook(), KeepHook()]
+    trainer = training.fit(folder, *hooks, work_dir=str(folder / "work"), val=2)
+    trainer.save_checkpoint(folder / "x.ckpt")
+    return folder / "x.ckpt"
+
+
+ODD = [
+    (None, 5),
+    (None, []),
+    ("iter", "x"),
+    ("iter", -1),
+    ("log_buffer", {"a": 5}),
+    ("rng", [5]),
+    ("data", None),
+    ("hooks", [{"key": "x"}]),
+    ("averages", 5),
+    ("text_logs", {"a": None}),
+    ("trackers", []),
+    ("trackers", {"kept": 5}),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ODD, ids=repr)
+def test_an_entry_of_a_checkpoint_that_has_not_our_form_is_refused(
+    saved: Path, tmp_path: Path, name: str | None, value: Any
+) -> None:
+    checkpoint = torch.load(saved, weights_only=True)
+    if name is None:
+        checkpoint["lightning_hooks"] = value
+    else:
+        checkpoint["lightning_hooks"][name] = value
+    torch.save(checkpoint, tmp_path / "odd.ckpt")
+    hooks = [TextLoggerHook(interval=2), EMAHook(), KeepHook()]
+    with pytest.raises(ValueError, match=f"'lightning_hooks' is damaged: .*{name or 'a dict'}"):
+        training.fit(
+            *(tmp_path, *hooks),
+            **{"work_dir": str(tmp_path / "work"), "val": 2, "max_epochs": 2},
+            ckpt_path=tmp_path / "odd.ckpt",
+        )
