@@ -89,7 +89,7 @@ OTHERS_HELD_BY = {
     "the modules that any config lists": (
         "config/test_full_config.py::test_custom_imports_register_old_hooks"
     ),
-    "YAML and JSON files are read": "config/test_bad_input_config.py::test_a_config_in_yaml_is_data",
+    "YAML and JSON files": "config/test_bad_input_config.py::test_a_config_in_yaml_is_data",
     "`python -m lightning_hooks.standin` also has": "standin/test_habits.py"
     "::test_an_old_script_finds_what_was_dropped_and_a_line_names_each",
     "- **a project that `lightning-hooks check` judges**": (
