@@ -28,6 +28,7 @@ from benchmarks.measure import Bench, Ratio, show
 
 NAMES = (
     "dispatch",
+    "whole",
     "defaults",
     "instructions",
     "parts",

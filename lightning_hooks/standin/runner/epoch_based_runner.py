@@ -48,19 +48,19 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         check_workflow(data_loaders, workflow)
         self._set_limit("max_epochs", max_epochs)
         limit = f"{self._max_epochs} epochs"
+        training = [
+            x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
+        ]
+        if training:
+            self._max_iters = self._max_epochs * len(training[0])
         if self.loops_itself:
             loop = functools.partial(self._loop, data_loaders, workflow, kwargs)
             self._fit(workflow, limit, loop)
             return
-        training = [
-            x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
-        ]
         self._steps = self._plan(list(zip(workflow, data_loaders, strict=True)))
         self._step_kwargs = kwargs
         self._loader_before_run = self._data_loader
         self.data_loader = (training or data_loaders)[0]
-        if training:
-            self._max_iters = self._max_epochs * len(training[0])
         self._fit(workflow, limit, self.go_on)
 
     # -- a loop of a subclass's own ----------------------------------------------------------
