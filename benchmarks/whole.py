@@ -269,9 +269,7 @@ def run(rounds: int = 30) -> list[Bench]:
     torch.set_num_threads(1)
     benches = []
     for size in SIZES:
-        turns = {
-            name: functools.partial(measure, train, size) for name, train in cases().items()
-        }
+        turns = {name: functools.partial(measure, train, size) for name, train in cases().items()}
         bench = Bench(f"A whole step of {size.name}", "us per step", in_turns(turns, rounds))
         over_bare, over_mmcv = size.goals
         bench.compare_cases(NATIVE, BARE, over_bare)

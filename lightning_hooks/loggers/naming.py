@@ -39,7 +39,9 @@ class NamedValues(Hook):
             return int(runner.epoch) + 1
         # mmcv has counted the epoch by now; within an epoch it is not counted yet
         trainer = getattr(runner, "trainer", None)
-        return int(runner.epoch if trainer is None else trainer.current_epoch + in_fit(runner))
+        if trainer is None or getattr(runner, "loops_itself", False):
+            return int(runner.epoch)
+        return int(trainer.current_epoch) + in_fit(runner)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; with ``inner_iter`` its number in the epoch.

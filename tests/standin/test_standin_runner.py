@@ -169,8 +169,74 @@ def test_lightning_is_the_engine_and_takes_arguments(tmp_path: Path) -> None:
     runner.run(loaders(2, 1), [("train", 1), ("val", 1)])
     assert seen == ["train", "train", "val"]
     assert runner.trainer.global_step == 2
-    with pytest.raises(ValueError, match="trainer_kwargs must not have max_epochs"):
-        make("EpochBasedRunner", 1, tmp_path, trainer_kwargs=dict(max_epochs=3))
+    with pytest.raises(ValueError, match="trainer_kwargs must not have logger, max_epochs"):
+        make("EpochBasedRunner", 1, tmp_path, trainer_kwargs=dict(max_epochs=3, logger=True))
+
+
+def test_native_hooks_get_the_events_of_the_loop(tmp_path: Path) -> None:
+    from mmcv.runner import Hook
+
+    weights: list[float] = []
+
+    class Look(Hook):
+        def before_val_iter(self, runner: Any) -> None:
+            weights.append(runner.model.weight.item())
+
+        after_run = before_val_iter
+
+    runner = make("EpochBasedRunner", 1, tmp_path)
+    runner.register_optimizer_hook(dict(grad_clip=None))
+    runner.register_hook(lightning_hooks.ExpMomentumEMAHook(momentum=0.5))
+    runner.register_hook(Look(), "LOWEST")
+    runner.run(loaders(3, 1), [("train", 1), ("val", 1)])
+    averaged, raw = weights
+    assert raw == pytest.approx(0.7)
+    assert averaged > raw + 1e-4
+
+
+@pytest.mark.parametrize("kind", ["EpochBasedRunner", "IterBasedRunner"])
+def test_a_hook_may_end_the_run_after_an_iteration(kind: str, tmp_path: Path) -> None:
+    from mmcv.runner import Hook
+
+    class Stop(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            runner.should_stop = runner.iter == 1
+
+    runner = make(kind, 5, tmp_path)
+    runner.register_hook(Stop())
+    runner.run(loaders(3), [("train", 1)])
+    assert runner.iter == 2
+
+
+def test_a_workflow_may_name_a_method_of_a_subclass(tmp_path: Path) -> None:
+    from mmcv.runner import EpochBasedRunner
+
+    class Own(EpochBasedRunner):
+        def twice(self, data_loader: Any, **kwargs: Any) -> None:
+            self.train([*data_loader] * 2, **kwargs)
+
+    runner = Own(Idle(), work_dir=str(tmp_path), logger=silent_logger(), max_epochs=2)
+    runner.run(loaders(3), [("twice", 1)])
+    assert (runner.epoch, runner.iter, runner.max_iters) == (2, 12, 12)
+
+
+def test_a_subclass_that_trains_in_its_own_way_knows_its_length_at_once(tmp_path: Path) -> None:
+    from mmcv.runner import EpochBasedRunner, Hook
+
+    lengths = []
+
+    class Own(EpochBasedRunner):
+        def train(self, data_loader: Any, **kwargs: Any) -> None:
+            super().train(data_loader, **kwargs)
+
+    class Look(Hook):
+        def before_run(self, runner: Any) -> None:
+            lengths.append(runner.max_iters)
+
+    runner = Own(Idle(), work_dir=str(tmp_path), logger=silent_logger(), max_epochs=2)
+    runner.register_hook(Look())
+    runner.run(loaders(3), [("train", 1)])
+    assert lengths == [6]
 
 
 def test_hooks_see_the_very_model_and_what_is_set_on_the_runner(tmp_path: Path) -> None:

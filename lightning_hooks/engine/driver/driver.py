@@ -270,6 +270,20 @@ class Driver(DriverLifecycle):
             self._calls.at_border("after_run")
         self._in_run = False
 
+    # -- for a runner that loops itself -------------------------------------------------------
+
+    def call_in_batch(self, point: str) -> None:
+        """Call a point of a batch."""
+        self._calls.in_batch(point)
+        if point == "after_train_iter" and (
+            self._runner._stop_requested or self._calls.settles_every_batch
+        ):
+            self._calls.settle_stop()
+
+    def restore(self) -> None:
+        """Undo what hooks have changed for themselves at the border of an epoch."""
+        self._calls.restore()
+
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return the outputs of a step with a loss whose backward goes through the strategy."""
         return self._ownership.with_strategy_loss(outputs)

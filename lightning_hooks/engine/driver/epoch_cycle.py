@@ -90,7 +90,6 @@ class EpochCycle:
 
     def _close_epoch(self) -> None:
         runner = self._runner
-        runner.end_epoch()
         metrics.publish_averages(runner)  # before the loggers forget the epoch
         self._calls.at_border("after_train_epoch")
         metrics.publish_results(runner)
@@ -110,8 +109,7 @@ class EpochCycle:
             validation.evaluate_as_before(trainer)
         elif self.in_epoch:
             metrics.publish_averages(runner)
-        if not runner.validates_again:  # else it is that of the validation before, as in mmcv
-            runner._inner_iter = progress.batch_idx(trainer)
+        runner._inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
         runner.open_val_log()
         self._calls.at_border("before_val_epoch")

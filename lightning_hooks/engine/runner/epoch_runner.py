@@ -21,9 +21,6 @@ class EpochRunner(Runner):
         """Count the epoch as done if the validation that closed it was running."""
         self._closed_epoch = self.trainer.current_epoch if closed else None
 
-    def end_epoch(self) -> None:
-        """Do nothing; the stand-in's runner ends its loader here, before ``after_train_epoch``."""
-
     @property
     def epoch(self) -> int:
         """Epochs done; within an epoch, those before it."""

@@ -65,9 +65,6 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     adopts_new_groups: bool = True
     """Whether schedules set parameter groups that are added during the run; in mmcv none does."""
 
-    validates_again: bool = False
-    """Whether no training epoch was run since the last validation; Lightning's has none such."""
-
     guards_model: bool = True
     """Whether what hooks run of the model leaves no trace."""
 

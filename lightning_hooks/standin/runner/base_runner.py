@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from abc import ABCMeta
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import lightning as L
@@ -18,7 +18,7 @@ from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.standin.runner.engine import Engine, RunnerModule, make_trainer
-from lightning_hooks.standin.runner.own_loop import OwnLoop
+from lightning_hooks.standin.runner.inside_a_fit import InsideAFit
 from lightning_hooks.standin.runner.register_hooks import HookRegistration
 from lightning_hooks.standin.runner.runner_checkpoints import RunnerCheckpoints
 from lightning_hooks.standin.runner.seed import get_host_info
@@ -42,12 +42,13 @@ class _Twins(ABCMeta):
         return subclass if subclass is vars(cls).get("stands_for") else super().register(subclass)
 
 
-class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins):
+class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twins):
     """The base of the stand-in's runners: mmcv's interface, trained by Lightning.
 
-    ``run`` fits ``runner.trainer``, a ``lightning.Trainer`` made in the constructor; hooks get
-    this runner. A subclass may override ``run_iter``; one that overrides ``train``, ``val`` or
-    ``run`` runs a loop of its own inside the fit.
+    ``run`` fits ``runner.trainer``, a ``lightning.Trainer`` made in the constructor, and runs
+    mmcv's loop inside of this fit; hooks get this runner. Subclasses may override ``run``,
+    ``train``, ``val`` and ``run_iter``. Callbacks in ``trainer_kwargs`` get the events of batches,
+    training epochs and validations.
 
     Args:
         model: The model, in a wrapper or not; ``runner.model`` is this object itself.
@@ -73,6 +74,7 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
     """
 
     stands_for: ClassVar[Any] = Runner
+    loops_itself = True
     writes_mmcv_files = True
     fills_log_buffer = True
     adopts_new_groups = False
@@ -82,7 +84,6 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
     _max_iters: Any = None
     _data_loader: Any = None
     _given_optimizer: Any = None
-    _step_kwargs: Mapping[str, Any] = {}
     _workflow_and_limit: Any = None
     inner_iter_before_run: int = 0
 
@@ -142,14 +143,6 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
     def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
         return self.model.val_step(data_batch, self.optimizer, **kwargs)
 
-    def batches(self) -> Iterator[Any]:
-        """Yield the training batches of one of Lightning's epochs."""
-        raise NotImplementedError(f"{type(self).__name__} must define batches()")
-
-    def number_of_batches(self) -> int:
-        """Return the number of batches that :meth:`batches` yields."""
-        raise NotImplementedError(f"{type(self).__name__} must define number_of_batches()")
-
     def _set_limit(self, name: str, value: int | None) -> None:
         """Set the length of the run from an argument of ``run``, which mmcv deprecates."""
         if value is not None:
@@ -162,20 +155,27 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
         if getattr(self, f"_{name}") is None:
             raise AssertionError(f"{name} must be specified during instantiation")
 
-    def _fit(
-        self, workflow: Sequence[tuple[str, int]], limit: str, loop: Callable[[], object]
-    ) -> None:
+    def _fit(self, workflow: Any, limit: str, loop: Callable[[], object], batches: int) -> None:
         self._workflow_and_limit = workflow, limit
-        self._engine.fit(loop if self.loops_itself else None)
+        self._engine.fit(loop, batches)
         wait_for_threads()
 
     def _run_batch(self, batch: Any, mode: str, **kwargs: Any) -> None:
-        """Run an iteration of a loop of a subclass's own."""
+        """Run an iteration between its two points."""
+        event = "on_train_batch" if mode == "train" else "on_validation_batch"
         self.data_batch = batch
         self.call_hook(f"before_{mode}_iter")
+        self._engine.call_event(f"{event}_start", batch, self.inner_iter)
         self.run_iter(batch, train_mode=mode == "train", **kwargs)
         self.call_hook(f"after_{mode}_iter")
+        self._engine.call_event(f"{event}_end", self.outputs, batch, self.inner_iter)
         del self.data_batch
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call a method of every hook that has it."""
+        if not self._engine.call_in_batch(fn_name):
+            super().call_hook(fn_name)
+            self._engine.end_of_border()
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
@@ -244,11 +244,8 @@ class BaseRunner(OwnLoop, HookRegistration, RunnerCheckpoints, metaclass=_Twins)
 
     @_iter.setter
     def _iter(self, value: int) -> None:
-        if self.trainer.training and not self.loops_itself:
-            self._iter_shift = value - self._counts.completed
-        else:  # resumed before the run, which starts from Lightning's count; or counted by a loop
-            progress.set_batches(self.trainer, value)
-            self._iter_shift = 0
+        progress.set_batches(self.trainer, value)
+        self._iter_shift = 0
 
     _rank = property(lambda self: self.rank)
     _world_size = property(lambda self: self.world_size)

@@ -1,12 +1,11 @@
-"""Drive a ``lightning.Trainer`` through a workflow of mmcv's."""
+"""Make the ``lightning.Trainer`` of a runner, and run the runner's loop inside one fit of it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import lightning as L
@@ -15,17 +14,27 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.driver.ownership import is_ours
-from lightning_hooks.engine.lightning_api import data, progress, validation
+from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments
 from lightning_hooks.train_step import TrainStepModule
 
-__all__ = ["Batches", "Engine", "LastValues", "RunnerModule", "check_workflow", "make_trainer"]
+__all__ = ["Engine", "LastValues", "RunnerModule", "check_workflow", "make_trainer"]
 
-RUNNER_SETS = ("max_epochs", "max_steps", "min_epochs", "min_steps", "accumulate_grad_batches")
-"""Arguments of the Trainer that the runner sets."""
+OF_THE_LOOP = {
+    *("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "fast_dev_run"),
+    *("limit_train_batches", "limit_val_batches", "overfit_batches", "val_check_interval"),
+    *("check_val_every_n_epoch", "reload_dataloaders_every_n_epochs", "accumulate_grad_batches"),
+    *("gradient_clip_val", "gradient_clip_algorithm", "logger", "log_every_n_steps"),
+    *("enable_progress_bar", "enable_checkpointing", "profiler", "barebones"),
+}
+"""Arguments of the Trainer for Lightning's own loop: the runner has one, and hooks do the rest."""
+
+POINTS_OF_BATCHES = frozenset(
+    f"{when}_{mode}_iter" for when in ("before", "after") for mode in ("train", "val")
+)
 
 
 class LastValues(LogBuffer):
@@ -36,8 +45,8 @@ class LastValues(LogBuffer):
         return self.means(dict.fromkeys(self.val_history, n))
 
 
-def check_workflow(data_loaders: Any, workflow: Any) -> None:
-    """Raise an error unless there is a loader for each ``("train" or "val", count)``."""
+def check_workflow(runner: Any, data_loaders: Any, workflow: Any) -> None:
+    """Raise an error unless there is a loader for each ``(method of the runner, count)``."""
     if not isinstance(data_loaders, list):
         raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
     if not (isinstance(workflow, list) and all(isinstance(w, tuple) for w in workflow)):
@@ -50,17 +59,14 @@ def check_workflow(data_loaders: Any, workflow: Any) -> None:
     for mode, _ in workflow:
         if not isinstance(mode, str):
             raise TypeError(f"mode in workflow must be a str, but got {type(mode)}")
-        if mode not in ("train", "val"):
-            raise ValueError(
-                f'runner has no method named "{mode}" to run an epoch; '
-                'the stand-in has "train" and "val"'
-            )
+        if not hasattr(runner, mode):
+            raise ValueError(f'runner has no method named "{mode}" to run an epoch')
 
 
 def make_trainer(
     model: torch.nn.Module, work_dir: str | None, engine: Engine, options: dict[str, Any]
 ) -> L.Trainer:
-    """Make the Trainer of a runner: quiet, endless, on the model's device.
+    """Make the Trainer of a runner: quiet, on the model's device.
 
     Args:
         model: The model; in a process group, all ranks train together.
@@ -69,13 +75,13 @@ def make_trainer(
         options: Further arguments, which override these.
 
     Raises:
-        ValueError: for an argument that the runner sets itself.
+        ValueError: for an argument of Lightning's own loop.
     """
-    taken = [name for name in RUNNER_SETS if name in options]
+    taken = sorted(OF_THE_LOOP.intersection(options))
     if taken:
         raise ValueError(
-            f"trainer_kwargs must not have {', '.join(taken)}: the runner's max_epochs or "
-            "max_iters, and its hooks, set the length of the run and how gradients accumulate"
+            f"trainer_kwargs must not have {', '.join(taken)}: the runner's loop and its hooks set "
+            "the length of the run, accumulate and clip gradients, log and save"
         )
     arguments = {
         "max_epochs": -1,
@@ -107,10 +113,10 @@ def _device_arguments(model: torch.nn.Module) -> dict[str, Any]:
 
 
 class RunnerModule(TrainStepModule):
-    """The LightningModule of a runner: a step calls the runner's ``run_iter``.
+    """The LightningModule of a runner, whose loop calls the model itself.
 
     Args:
-        runner: The runner, kept as a weak reference.
+        runner: The runner.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -121,66 +127,6 @@ class RunnerModule(TrainStepModule):
         self._optimizers = dict(optimizer) if named else {"": optimizer}
         self.optimizer_names = list(self._optimizers) if named else None
         self.automatic_optimization = False
-        self._runner = weakref.ref(runner)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Run the runner's training iteration."""
-        runner: Any = self._runner()
-        runner.run_iter(batch, train_mode=True, **runner._step_kwargs)
-        return runner.outputs
-
-    def validation_step(self, batch: Any, batch_idx: int) -> Any:
-        """Run the runner's validation iteration."""
-        runner: Any = self._runner()
-        runner.run_iter(batch, train_mode=False)
-        return runner.outputs
-
-    def transfer_batch_to_device(
-        self, batch: Any, device: torch.device, dataloader_idx: int
-    ) -> Any:
-        """Leave the batch to the model's wrapper, as mmcv does."""
-        return batch
-
-
-class Batches:
-    """The training loader for Lightning: one epoch yields the runner's batches.
-
-    It is no DataLoader, so that Lightning does not replace samplers. The runner's loader is first
-    iterated at the first batch, after hooks have prepared their data.
-    """
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-
-    def __len__(self) -> int:
-        return int(self._runner.number_of_batches())
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self._runner.batches()
-
-
-class Portion:
-    """The loader of one validation: a whole loader, or ``number`` batches of an iterator."""
-
-    def __init__(self, runner: Any, number: int | None = None) -> None:
-        self._runner = runner
-        self._number = number
-        self._rest: Iterator[Any] = iter(())
-
-    def __len__(self) -> int:
-        return len(self._runner.data_loader) if self._number is None else self._number
-
-    def __iter__(self) -> Iterator[Any]:
-        loader = self._runner.data_loader
-        if self._number is None:
-            self._rest = iter(loader)
-            yield from self._rest
-        for _ in range(self._number or 0):
-            yield next(loader)
-
-    def finish(self) -> None:
-        """Exhaust the loader, as a ``for`` loop does."""
-        next(self._rest, None)
 
 
 class Engine(JoinsTrainer):
@@ -192,7 +138,8 @@ class Engine(JoinsTrainer):
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
-        self._loop: Callable[[], object] | None = None
+        self._loop: Callable[[], object] = list
+        self._driver: Any = None  # of the run
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """Return the runner's hooks with their priorities."""
@@ -204,54 +151,86 @@ class Engine(JoinsTrainer):
         has_foreign = any(not is_ours(hook) for hook in self._runner.hooks)
         return RunnerOptions(runner=self._runner, owns_backward=True if has_foreign else None)
 
-    def fit(self, loop: Callable[[], object] | None = None) -> None:
-        """Run the whole workflow, or a loop of the runner's own."""
+    def fit(self, loop: Callable[[], object], batches: int = 1) -> None:
+        """Run a loop of the runner's inside a fit.
+
+        Args:
+            loop: What runs.
+            batches: Number of batches of an epoch.
+        """
         runner, self._loop = self._runner, loop
         runner.inner_iter_before_run = runner.inner_iter
         runner.adopt_optimizer()
         devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
         with warnings.catch_warnings():
-            # validation alone needs no optimizer; the workflow runs the validations
+            # validation alone needs no optimizer; the loop validates by itself
             warnings.filterwarnings("ignore", ".*configure_optimizers.*returned `None`")
             warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
-            batches = Batches(runner) if loop is None else range(1)  # a loop has its own
-            runner.trainer.fit(runner.module, train_dataloaders=batches)
+            runner.trainer.fit(runner.module, train_dataloaders=range(max(batches, 1)))
         if devices and devices[0][1].type != "cpu":  # Lightning has moved it to the CPU
             unwrap(runner.model).to(devices[0][1])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Run the part of the workflow before the first training epoch; or the runner's loop."""
-        if self._loop is None:
-            self._runner.begin_workflow()
-            return
-        with progress.counting_steps(trainer):
-            self._loop()
+        """Run the loop, in the place of Lightning's."""
+        self._driver = Driver.of(trainer)
+        try:
+            with progress.counting_steps(trainer):
+                self._loop()
+        finally:
+            self._driver = None
         trainer.should_stop = True
+
+    def check_runs(self) -> None:
+        """Raise NotImplementedError outside of a run."""
+        if self._driver is None:
+            raise NotImplementedError(
+                "the stand-in's runners train and validate in run(data_loaders, workflow), not by "
+                "train(loader) and val(loader)"
+            )
+
+    def set_length(self, batches: int) -> None:
+        """Show hooks an epoch of so many batches."""
+        data.set_train_length(self._runner.trainer, batches)
+
+    def call_in_batch(self, point: str) -> bool:
+        """Call a point of a batch, in a run; return whether it is one."""
+        in_batch = self._driver is not None and point in POINTS_OF_BATCHES
+        if in_batch:
+            self._driver.call_in_batch(point)
+        return in_batch
+
+    def end_of_border(self) -> None:
+        """Train with the optimizer that a hook has assigned at the border of an epoch."""
+        if self._driver is not None:
+            self._driver.restore()
+
+    def call_event(self, event: str, *arguments: Any) -> None:
+        """Call an event of batches and epochs at the Trainer's callbacks, as Lightning's loop does.
+
+        Among them are the native hooks; those that have nothing to do at an event have none.
+        """
+        trainer, module = self._runner.trainer, self._runner.module
+        for callback in trainer.callbacks:
+            call = getattr(callback, event)
+            if callable(call) and callback is not self and callback is not self._driver:
+                call(trainer, module, *arguments)
+
+    @contextlib.contextmanager
+    def validation(self) -> Iterator[None]:
+        """Call a validation's events around the block."""
+        trainer = self._runner.trainer
+        trainer.validating = True
+        self.call_event("on_validation_start")
+        self.call_event("on_validation_epoch_start")
+        yield
+        self.call_event("on_validation_epoch_end")
+        self.call_event("on_validation_end")
+        trainer.training = True
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return a step's outputs with a loss whose backward goes through the strategy."""
-        return Driver.of(self._runner.trainer).with_strategy_loss(outputs)
+        return self._driver.with_strategy_loss(outputs) if self._driver else outputs
 
-    def precision(self) -> AbstractContextManager[None]:
+    def precision(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of the Trainer's precision for a step."""
         return self._runner.trainer.precision_plugin.train_step_context()  # type: ignore[no-any-return]
-
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Iterate the loader that hooks may have replaced."""
-        if trainer.limit_train_batches == 1.0:
-            data.set_train_length(trainer, self._runner.number_of_batches())
-        data.renew_iterator(trainer)
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Run the part of the workflow before the next training epoch."""
-        if not trainer.should_stop:
-            self._runner.go_on()
-
-    def validate(self, number: int | None = None) -> None:
-        """Validate with Lightning on the runner's loader: all of it, or ``number`` batches."""
-        runner = self._runner
-        runner.model.eval()  # the wrapper too: Lightning switches the model inside only
-        portion = Portion(runner, number)
-        validation.run_validation(runner.trainer, portion)
-        portion.finish()
-        runner.model.eval()  # as mmcv leaves it

@@ -29,10 +29,6 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     stands_for: ClassVar[Any] = EpochRunner
     log_buffer_class = LastValues
-    _steps: Iterator[tuple[str, Any]] = iter(())
-    _rest: Iterator[Any] = iter(())
-    _taken = 0
-    _loader_before_run: Any = None
 
     def run(
         self, data_loaders: Any, workflow: Any, max_epochs: int | None = None, **kwargs: Any
@@ -45,108 +41,67 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
             max_epochs: Deprecated: pass it to the constructor.
             **kwargs: Arguments for ``train_step``.
         """
-        check_workflow(data_loaders, workflow)
+        check_workflow(self, data_loaders, workflow)
         self._set_limit("max_epochs", max_epochs)
-        limit = f"{self._max_epochs} epochs"
-        training = [
-            x for x, (mode, _) in zip(data_loaders, workflow, strict=True) if mode == "train"
-        ]
-        if training:
-            self._max_iters = self._max_epochs * len(training[0])
-        if self.loops_itself:
-            loop = functools.partial(self._loop, data_loaders, workflow, kwargs)
-            self._fit(workflow, limit, loop)
-            return
-        self._steps = self._plan(list(zip(workflow, data_loaders, strict=True)))
-        self._step_kwargs = kwargs
-        self._loader_before_run = self._data_loader
-        self.data_loader = (training or data_loaders)[0]
-        self._fit(workflow, limit, self.go_on)
+        parts = list(zip(workflow, data_loaders, strict=True))
+        lengths = [len(loader) for (mode, _), loader in parts if mode == "train"]
+        if lengths:
+            self._max_iters = self._max_epochs * lengths[0]
+        loop = functools.partial(self._run_epochs, parts, kwargs)
+        self._fit(workflow, f"{self._max_epochs} epochs", loop, lengths[0] if lengths else 1)
 
-    # -- a loop of a subclass's own ----------------------------------------------------------
-
-    def _loop(self, loaders: Any, workflow: Any, kwargs: Any) -> None:
+    def _run_epochs(self, parts: list[tuple[tuple[str, int], Any]], kwargs: Any) -> None:
         self.call_hook("before_run")
-        for mode, loader in self._plan(list(zip(workflow, loaders, strict=True))):
+        for mode, loader in self._plan(parts):
             getattr(self, mode)(loader, **kwargs)
         self.call_hook("after_run")
 
-    def train(self, data_loader: Any, **kwargs: Any) -> None:
-        """Train for an epoch, where a subclass has a loop of its own."""
-        self.check_loops_itself()
-        self.model.train()
-        self.mode, self.data_loader = "train", data_loader
-        self._max_iters = self._max_epochs * len(data_loader)
-        self.call_hook("before_train_epoch")
-        for self._inner_iter, batch in enumerate(data_loader):
-            self._run_batch(batch, "train", **kwargs)
-            self._iter += 1
-        self.call_hook("after_train_epoch")
-        self._epoch += 1
-
-    @torch.no_grad()
-    def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """Validate once, where a subclass has a loop of its own."""
-        self.check_loops_itself()
-        self.model.eval()
-        self.mode, self.data_loader = "val", data_loader
-        self.call_hook("before_val_epoch")
-        for self._inner_iter, batch in enumerate(data_loader):
-            self._run_batch(batch, "val")
-        self.call_hook("after_val_epoch")
-
-    # -- Lightning's loop --------------------------------------------------------------------
-
-    def announce(self) -> None:
-        """Log the run; restore for ``before_run`` the loader set before ``run()``."""
-        super().announce()
-        if self._loader_before_run is not None:
-            self.data_loader, self._loader_before_run = self._loader_before_run, None
-
     def _plan(self, parts: list[tuple[tuple[str, int], Any]]) -> Iterator[tuple[str, Any]]:
         """Yield mode and loader of each epoch, until all training epochs are done."""
-        trains = any(mode == "train" for (mode, _), _ in parts)
-        while self.epoch < self._max_epochs:
+        trains = any(mode != "val" for (mode, _), _ in parts)
+        while self.epoch < self._max_epochs and not self.should_stop:
             for (mode, times), loader in parts:
                 for _ in range(times):
-                    if mode == "train" and self.epoch >= self._max_epochs:
+                    done = mode == "train" and self.epoch >= self._max_epochs
+                    if done or self.should_stop:
                         break
                     yield mode, loader
             if not trains:
                 return
 
-    def go_on(self) -> None:
-        """Run the validations of the workflow up to the next training epoch or the end."""
-        self.validates_again = False
-        for mode, loader in self._steps:
-            self.data_loader = loader
-            if mode == "train":
-                self.model.train()  # the wrapper too: Lightning switches the model inside only
-                self._max_iters = self._max_epochs * len(loader)
-                return
-            self._engine.validate()
-            self.validates_again = True
-        self.trainer.should_stop = True
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        """Train for an epoch."""
+        self._engine.check_runs()
+        self.model.train()
+        self.mode, self.data_loader = "train", data_loader
+        self._max_iters = self._max_epochs * len(data_loader)
+        self._engine.set_length(len(data_loader))
+        self.call_hook("before_train_epoch")
+        self._engine.call_event("on_train_epoch_start")
+        for index, batch in enumerate(self.data_loader):  # a hook may have set another
+            self._inner_iter = index
+            self._run_batch(batch, "train", **kwargs)
+            self._iter += 1
+            if self.should_stop:
+                break
+        self.call_hook("after_train_epoch")
+        self._engine.call_event("on_train_epoch_end")
+        self._epoch += 1
 
-    begin_workflow = go_on
-
-    def batches(self) -> Iterator[Any]:
-        """Yield the batches of the epoch."""
-        self._rest = iter(self.data_loader)
-        self._taken = 0
-        for batch in self._rest:
-            self._taken += 1
-            yield batch
-
-    def end_epoch(self) -> None:
-        """Exhaust the loader, as a ``for`` loop does: samplers may draw a last time."""
-        if self._taken == self.number_of_batches():
-            next(self._rest, None)
-        self._rest = iter(())
-
-    def number_of_batches(self) -> int:
-        """Return the number of batches."""
-        return len(self.data_loader)
+    @torch.no_grad()
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        """Validate once."""
+        self._engine.check_runs()
+        self.model.eval()
+        self.mode, self.data_loader = "val", data_loader
+        self.open_val_log()
+        self.call_hook("before_val_epoch")
+        with self._engine.validation():
+            for index, batch in enumerate(self.data_loader):
+                self._inner_iter = index
+                self._run_batch(batch, "val")
+            self.call_hook("after_val_epoch")
+        self.close_val_log()
 
 
 @RUNNERS.register_module()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -62,7 +62,6 @@ class IterBasedRunner(BaseRunner, IterRunner):
     stands_for: ClassVar[Any] = IterRunner
     log_buffer_class = LastValues
     _epoch: int = 0
-    _parts: list[tuple[tuple[str, int], Any]]
 
     def run(
         self, data_loaders: Any, workflow: Any, max_iters: int | None = None, **kwargs: Any
@@ -76,40 +75,44 @@ class IterBasedRunner(BaseRunner, IterRunner):
             max_iters: Deprecated: pass it to the constructor.
             **kwargs: Arguments for ``train_step``.
         """
-        check_workflow(data_loaders, workflow)
+        check_workflow(self, data_loaders, workflow)
         self._set_limit("max_iters", max_iters)
-        self._parts = list(zip(workflow, data_loaders, strict=True))
-        self._step_kwargs = kwargs
-        loop = functools.partial(self._loop, kwargs)
-        self._fit(workflow, f"{self._max_iters} iters", loop)
+        parts = list(zip(workflow, data_loaders, strict=True))
+        loop = functools.partial(self._run_iterations, parts, kwargs)
+        self._fit(workflow, f"{self._max_iters} iters", loop, self._max_iters)
 
-    # -- a loop of a subclass's own ----------------------------------------------------------
-
-    def _loop(self, kwargs: Any) -> None:
+    def _run_iterations(self, parts: list[tuple[tuple[str, int], Any]], kwargs: Any) -> None:
         self.call_hook("before_run")
-        self.begin_run()
+        endless = [(part, IterLoader(loader)) for part, loader in parts]
+        trains = any(mode != "val" for (mode, _), _ in parts)
         self.call_hook("before_epoch")
-        while self.iter < self._max_iters:
-            for (mode, times), loader in self._parts:
+        while self.iter < self._max_iters and not self.should_stop:
+            for (mode, times), loader in endless:
                 self._inner_iter = 0
                 for _ in range(times):
-                    if mode == "train" and self.iter >= self._max_iters:
+                    done = mode == "train" and self.iter >= self._max_iters
+                    if done or self.should_stop:
                         break
                     getattr(self, mode)(loader, **kwargs)
+            if not trains:
+                break
         self.call_hook("after_epoch")
         self.call_hook("after_run")
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
-        """Train for an iteration, where a subclass has a loop of its own."""
-        self.check_loops_itself()
-        self._run_batch(self._next_batch(data_loader), "train", **kwargs)
+        """Train for an iteration."""
+        self._engine.check_runs()
+        self.model.train()
+        self.mode, self.data_loader = "train", data_loader
+        self._epoch = data_loader.epoch
+        self._run_batch(next(data_loader), "train", **kwargs)
         self._inner_iter += 1
         self._iter += 1
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """Validate for an iteration, where a subclass has a loop of its own."""
-        self.check_loops_itself()
+        """Validate for an iteration."""
+        self._engine.check_runs()
         self.model.eval()
         self.mode, self.data_loader = "val", data_loader
         self._run_batch(next(data_loader), "val", **kwargs)
@@ -121,57 +124,6 @@ class IterBasedRunner(BaseRunner, IterRunner):
         """Do nothing: as in mmcv, a validation's values are averaged into the next lines."""
         self.train_log = self.log_buffer
 
-    def begin_run(self) -> None:
-        """Make the endless loaders, after ``before_run`` and before ``before_epoch``."""
-        self._parts = [(part, IterLoader(loader)) for part, loader in self._parts]
-
-    def begin_batch(self, batch_idx: int) -> None:
-        """Do nothing: the workflow counts."""
-
-    def end_run(self) -> None:
-        """Do nothing: the workflow counts."""
-
-    def ends_with_batch(self) -> bool:
-        """Return False: the workflow ends the run."""
-        return False
-
-    # -- the workflow ------------------------------------------------------------------------
-
-    def begin_workflow(self) -> None:
-        """Do nothing: the batches follow the workflow."""
-
-    go_on = begin_workflow
-
-    def number_of_batches(self) -> int:
-        """Return an upper bound: the workflow ends the run."""
-        return max(int(self._max_iters) - self.iter, 0) + 1
-
-    def batches(self) -> Iterator[Any]:
-        """Yield the training batches of the workflow; run its validations in between."""
-        trains = any(mode == "train" for (mode, _), _ in self._parts)
-        while self.iter < self._max_iters:
-            for (mode, times), loader in self._parts:
-                self._inner_iter = 0
-                if mode == "val":
-                    self.data_loader = loader
-                    self._engine.validate(times)
-                    self._inner_iter = times
-                    continue
-                for index in range(times):
-                    if self.iter >= self._max_iters:
-                        break
-                    yield self._next_batch(loader)
-                    self._inner_iter = index + 1
-            if not trains:
-                break
-        self.trainer.should_stop = True
-
-    def _next_batch(self, loader: IterLoader) -> Any:
-        self.model.train()
-        self.mode = "train"
-        self.data_loader = loader
-        self._epoch = loader.epoch
-        return next(loader)
 
     def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
         return self.model.val_step(data_batch, **kwargs)
