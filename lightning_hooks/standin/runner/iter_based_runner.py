@@ -124,7 +124,6 @@ class IterBasedRunner(BaseRunner, IterRunner):
         """Do nothing: as in mmcv, a validation's values are averaged into the next lines."""
         self.train_log = self.log_buffer
 
-
     def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
         return self.model.val_step(data_batch, **kwargs)
 
