@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import re
 import sys
 import textwrap
 import traceback
@@ -15,7 +16,8 @@ import torch
 
 from lightning_hooks import standin
 from lightning_hooks.standin.finder import StandinModule
-from lightning_hooks.standin.lite.names import LITE
+from lightning_hooks.standin.lite.names import LITE, LITE_VERSION
+from support.paths import ROOT
 from support.processes import run_program
 from support.standin import needs_lite
 
@@ -133,6 +135,12 @@ def test_a_list_of_configs_becomes_a_sequential_that_initializes_its_parts() -> 
     assert [neck.was_initialized for neck in made] == [True, True]
 
 
+@pytest.mark.parametrize("file", ["pyproject.toml", "constraints.txt"])
+def test_the_release_that_is_read_is_the_one_that_is_pinned(file: str) -> None:
+    pinned = re.findall(r"mmcv-lite==([\d.]+)", (ROOT / file).read_text(encoding="utf-8"))
+    assert pinned == [LITE_VERSION]
+
+
 PROGRAM = """
 import sys
 {before}
@@ -145,15 +153,16 @@ for statement in {statements}:
         exec(statement)
     except (ImportError, NotImplementedError) as error:
         print(error)
-print(any(name.partition(".")[0] == "mmengine" for name in sys.modules))
+needless = {{"mmengine", "addict", "yapf", "termcolor"}}
+print(needless & {{name.partition(".")[0] for name in sys.modules}})
 """
 
 
 def errors(before: str, *statements: str) -> list[str]:
     """Return the errors of statements that need something which is not installed."""
     program = textwrap.dedent(PROGRAM).format(before=before, statements=statements)
-    name, *found, has_mmengine = run_program(program).splitlines()
-    assert (name, has_mmengine) == ("initializer", "False")
+    name, *found, needless = run_program(program).splitlines()
+    assert (name, needless) == ("initializer", "set()")
     assert len(found) == len(statements)
     return found
 
