@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -57,3 +59,28 @@ def test_a_run_goes_on_from_a_file_of_mmcvs(
     assert len(seen) == left
     assert runner.iter == 2 + left
     assert at_start == [inner_iter]  # mmcv's resume sets it where iterations are counted
+
+
+@pytest.mark.parametrize("written_by", ["mmcv", "the stand-in"])
+def test_a_config_in_a_files_meta_is_read(
+    written_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As mmgen's runner writes it: weights-only loading refuses classes that it does not know."""
+    import mmcv
+    from mmcv.runner.checkpoint import _load_checkpoint
+
+    meta: Any = mmcv.ConfigDict(epoch=1, inner=dict(a=1))
+    if (
+        written_by == "mmcv"
+    ):  # whose class has this name in the file, and is pickled as a dict's heir
+        module = ModuleType("mmcx.utils.config")
+        ours = {"__module__": module.__name__}
+        module.ConfigDict = heir = type("ConfigDict", (dict,), ours)  # type: ignore[attr-defined]
+        for name in ("mmcx", "mmcx.utils", module.__name__):
+            monkeypatch.setitem(sys.modules, name, module)
+        meta = heir(epoch=1, inner=heir(a=1))
+    path = tmp_path / "epoch_1.pth"
+    torch.save({"meta": meta, "state_dict": {}}, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes().replace(b"mmcx", b"mmcv"))
+    found = _load_checkpoint(str(path))
+    assert found["meta"] == {"epoch": 1, "inner": {"a": 1}}

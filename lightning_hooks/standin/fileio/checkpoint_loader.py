@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 import urllib.parse
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ import torch
 
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.fileio.pavi import load_from_pavi
+from lightning_hooks.standin.utils.config import ConfigDict
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.file_names import as_name
@@ -70,6 +72,13 @@ class CheckpointLoader:
         return loader(filename, map_location)
 
 
+def _read(path: str, map_location: Any) -> Any:
+    """Read tensors and plain types, and the configs that scripts leave in ``meta``, as dicts."""
+    configs: list[Any] = [ConfigDict, (OrderedDict, "mmcv.utils.config.ConfigDict")]
+    with torch.serialization.safe_globals(configs):
+        return torch_files.load_torch(path, map_location)
+
+
 def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Load a file, local, on a file system of fsspec, or of a storage that is registered for it."""
     filename = os.path.expanduser(filename)
@@ -78,7 +87,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
         return _load_through(client, filename, map_location)
     if files.is_local(filename) and not os.path.isfile(filename):
         raise FileNotFoundError(f"{filename} can not be found.")
-    return torch_files.load_torch(filename, map_location)
+    return _read(filename, map_location)
 
 
 def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
@@ -89,7 +98,7 @@ def load_from_http(filename: str, map_location: Any = None, model_dir: str | Non
     if not os.path.exists(path):
         os.makedirs(folder, exist_ok=True)
         torch.hub.download_url_to_file(filename, path, progress=False)
-    return torch_files.load_torch(path, map_location)
+    return _read(path, map_location)
 
 
 def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
@@ -118,7 +127,7 @@ def _load_through(client: FileClient, filename: str, map_location: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "checkpoint.pth")
         Path(path).write_bytes(client.get(filename))
-        return torch_files.load_torch(path, map_location)
+        return _read(path, map_location)
 
 
 def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
