@@ -111,7 +111,9 @@ def test_wandb_holds_all_of_them(work: Path) -> None:
     assert rows[5]["val/val_loss"] > 0
 
 
+@pytest.mark.slow
 def test_clearml_holds_all_of_them(work: Path) -> None:
+    pytest.importorskip("clearml")
     fit(work, WatchHook(100), ClearMLLoggerHook(interval=2), module=Sampling, epochs=1)
     assert read_clearml(work / "clearml")
     events = [
