@@ -88,10 +88,12 @@ def check_paths(arguments: Any, spool: str, within: str | None = None) -> None:
         within: The folder, or a URL; by default the work dir that the spool lies in.
 
     Raises:
-        ValueError: if they do.
+        ValueError: if they do, or name a file by no text.
     """
     folder = work_dir_of(spool) if within is None else within
     for name, value in _texts(arguments):
+        if not isinstance(value, str):
+            raise ValueError(f"{spool} has {name}={value!r}, which is no path")
         path = _file_named(name, value)
         if path is not None and not _is_inside(path, folder):
             raise ValueError(
@@ -100,8 +102,8 @@ def check_paths(arguments: Any, spool: str, within: str | None = None) -> None:
             )
 
 
-def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the strings of nested arguments, each with the name of its argument."""
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the strings of nested arguments, each with its name; any value of one for a file."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             if not (key in _TEXTS and isinstance(each, (Mapping, list))):
@@ -109,7 +111,7 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for each in value:
             yield from _texts(each, name)
-    elif isinstance(value, str):
+    elif isinstance(value, str) or (name in _FILES and value not in (None, False)):
         yield name, value
 
 
@@ -162,7 +164,7 @@ def check_server(arguments: Any, spool: str) -> None:
         ValueError: if it may be a stranger's, who would get the secrets.
     """
     for name, value in _texts(arguments):
-        if name not in _CREDENTIALS or not value.lower().startswith("http"):
+        if name not in _CREDENTIALS or not str(value).lower().startswith("http"):
             continue
         variable, secrets = _CREDENTIALS[name]
         own = re.sub(r"(?<=://)[^/?#\s]*@", "", os.environ.get(variable, ""))

@@ -119,6 +119,13 @@ def test_a_stranger_s_spool_writes_no_file_outside_of_its_folder(
         check_paths(arguments, str(path), within="/")
 
 
+@pytest.mark.parametrize("value", [True, 7, 0.5])
+def test_a_place_that_is_no_text_is_refused(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"has log_dir={value}, which is no path"):
+        check_paths({"log_dir": value}, str(tmp_path / "spool/x.jsonl"))
+    check_paths({"dvcyaml": False, "dir": None}, str(tmp_path / "spool/x.jsonl"))
+
+
 def test_servers_and_what_only_looks_like_a_path_are_no_files(tmp_path: Path) -> None:
     config = {"data": "/datasets/coco", "weights": "../x.pth"}
     values = {"uri": "databricks", "init": {"project": "digits", "config": config}}
