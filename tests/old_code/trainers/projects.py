@@ -138,5 +138,11 @@ PROJECTS: dict[str, Project] = {
         "oriented_rcnn/oriented_rcnn_r50_fpn_1x_dota_le90.py",
         test=("--eval", "mAP", "--out", "result.pkl"),
     ),
+    "mmgen_dcgan": Project(
+        "mmgen",
+        "classes",
+        "dcgan/dcgan_celeba-cropped_64_b128x1_300k.py",
+        **ITERATIONS,
+    ),
     "mmrazor": Project("mmrazor", "classes", "", version="1.5.0"),
 }

@@ -48,6 +48,12 @@ def checkpoint(path: Path) -> dict[str, Any]:
     }
 
 
+def saved(directory: Path, name: str) -> Path:
+    """Return where a run has written a checkpoint: some have a folder of their own for these."""
+    (path,) = directory.rglob(f"{name}.pth")
+    return path
+
+
 def rows(directory: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's JSON logs, but what varies and the environment."""
     found = []
@@ -121,12 +127,12 @@ class Runs:
         return {
             "rows": rows(left),
             "files": files(left),
-            "checkpoint": checkpoint(left / f"{self.project.last}.pth"),
+            "checkpoint": checkpoint(saved(left, self.project.last)),
         }
 
     def test(self) -> dict[str, Any]:
         """Test the last checkpoint; return the results, and the numbers that were printed."""
-        last = f"work/{self.project.last}.pth"
+        last = str(saved(Path("work"), self.project.last))
         printed = self.script("test", "config.py", *self.project.tested, last, *self.project.test)
         found: dict[str, Any] = {"printed": re.findall(r"(?m)^\S+ : [\d.]+$", printed)}
         for path in (Path("result.pkl"), Path("result.json")):
@@ -154,7 +160,7 @@ def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
     DATA[project.data](Path("data"))
     runs = Runs(project, side)
     found = {"train": runs.train("work")}
-    first = resumed = Path("work", f"{project.resumed}.pth")
+    first = resumed = saved(Path("work"), project.resumed)
     if project.carried:
         resumed = FROM_MMCV / f"{name}.pth"
         if side == "mmcv":

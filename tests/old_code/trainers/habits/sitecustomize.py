@@ -2,9 +2,10 @@
 
 torchvision's wheel on PyPI is built for GPUs and stops at import without their libraries: the
 operators that it looks for are declared. mmrotate moves its model to a GPU, and takes files in the
-order of the disk: the model stays, and files come in the order of their names. The rest is for the
-recording under real mmcv 1.7.2 only: what the stand-in offers by itself on today's numpy and torch,
-and operators in plain torch.
+order of the disk: the model stays, and files come in the order of their names. mmgen resumes onto a
+GPU: its weights stay; its archive on PyPI lacks the folder ``ada``, which is not needed here. The
+rest is for the recording under real mmcv 1.7.2 only: what the stand-in offers by itself on today's
+numpy and torch, and operators in plain torch.
 """
 
 import collections
@@ -25,6 +26,12 @@ for name in ("nms", "qnms"):
     _SCHEMA.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 torch.nn.Module.cuda = lambda module, device=None: module
+torch.cuda.current_device = lambda: 0  # asked for by mmcv's and mmgen's resume; there is no GPU
+torch.UntypedStorage.cuda = torch.TypedStorage.cuda = lambda storage, device: storage
+LACKING = "mmgen.models.architectures.stylegan.ada"
+for name in ("", ".augment", ".misc"):
+    sys.modules[LACKING + name] = module = types.ModuleType(LACKING + name)
+    module.AugmentPipe = module.constant = None
 unordered = glob.glob
 glob.glob = lambda *args, **keywords: sorted(unordered(*args, **keywords))
 
@@ -41,8 +48,6 @@ def old_habits():
         setattr(collections, name, getattr(collections.abc, name))
     load = torch.load
     torch.load = lambda *args, **keywords: load(*args, **{"weights_only": False, **keywords})
-    torch.cuda.current_device = lambda: 0  # asked for by a resume; there is no GPU
-    torch.UntypedStorage.cuda = torch.TypedStorage.cuda = lambda storage, device: storage
     resources = types.ModuleType("pkg_resources")
     resources.parse_version = packaging.version.parse
     resources.DistributionNotFound = ImportError
