@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import HOOKS, EMAHook, Hook, HookAdapter, IterTimerHook
+from lightning_hooks import HOOKS, CheckpointHook, EMAHook, Hook, HookAdapter, IterTimerHook
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.driver import Driver
 from support import training
@@ -113,6 +113,19 @@ def test_native_hooks_are_one_line_at_the_start(
         fit(tmp_path, IterTimerHook(), EMAHook(), host=host)
     assert "2 hooks, called in this order: EMAHook, IterTimerHook" in caplog.messages
     assert not any("before_run:" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_the_place_of_a_run_s_files_is_its_first_and_last_word(
+    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch, *, host: bool
+) -> None:
+    monkeypatch.delitem(sys.modules, "mmcv", raising=False)
+    with caplog.at_level("INFO", "lightning_hooks"):
+        fit(tmp_path, IterTimerHook(), host=host)
+        assert not any("files of this run" in message for message in caplog.messages)
+        fit(tmp_path, CheckpointHook(), host=host, enable_checkpointing=not host)
+    assert caplog.messages[-1] == f"the files of this run are in {tmp_path}"
+    assert f"the files of this run will be in {tmp_path}" in caplog.messages
 
 
 def test_where_mmcv_is_imported_native_hooks_have_its_table(

@@ -37,12 +37,13 @@ def check(given: Namespace) -> int:
 def plot(given: Namespace) -> int:
     """Draw the schedules of a config, or what runs have logged."""
     width = min(_console().width, 100)
+    out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
     if all(is_run):
         from lightning_hooks.cli.run_curves import draw_runs, runs_in_terminal
 
         runs = _runs(given.target)
-        drawn = draw_runs(runs, given.out or "curves.png", given.keys)
+        drawn = draw_runs(runs, out or "curves.png", given.keys)
         print(runs_in_terminal(runs, width, given.keys))
     elif any(is_run) or len(given.target) > 1:
         raise ValueError(f"plot draws one config, or runs, got {' '.join(given.target)}")
@@ -52,7 +53,7 @@ def plot(given: Namespace) -> int:
 
         with _project():
             curves = curves_of(given.target[0], given.epochs, given.iters_per_epoch)
-        drawn = plot(curves.hooks, given.out or "schedule.png", **curves.run)
+        drawn = plot(curves.hooks, out or "schedule.png", **curves.run)
         print(in_terminal(curves, width))
     print(f"drawn in {drawn}")
     return 0

@@ -1,8 +1,9 @@
-"""The lines that a run begins with: its hooks, and what about them may be wrong."""
+"""The lines that a run begins and ends with: its hooks, its files, and what may be wrong."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -10,7 +11,7 @@ import lightning as L
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.usage_errors import POINTS, misspelt_points
 
-__all__ = ["announce", "announce_misspelt"]
+__all__ = ["announce", "announce_end", "announce_misspelt"]
 
 
 def announce(runner: Any) -> None:
@@ -22,17 +23,39 @@ def announce(runner: Any) -> None:
         runner: The runner that begins.
     """
     hooks, logger = runner.hooks, runner.logger
-    if "mmcv" in sys.modules or not all(isinstance(hook, L.Callback) for hook in hooks):
+    if _is_for_mmcv(hooks):
         table = runner.get_hook_info()
         logger.info("Hooks will be executed in the following order:\n%s", table)
     elif hooks:
         number = f"{len(hooks)} hooks" if len(hooks) > 1 else "1 hook"
         logger.info("%s, called in this order: %s", number, ", ".join(map(class_name, hooks)))
+    writers = ", ".join(dict.fromkeys(class_name(hook) for hook in hooks if _writes(hook)))
     if not runner.writes_files:
-        writers = [hook for hook in hooks if getattr(hook, "writes_files", False)]
-        names = ", ".join(dict.fromkeys(map(class_name, writers))) or "runner.save_checkpoint()"
+        names = writers or "runner.save_checkpoint()"
         logger.info("fast_dev_run: nothing is written by %s", names)
+    elif writers and not _is_for_mmcv(hooks):
+        logger.info("the files of this run will be in %s", runner.work_dir)
     announce_misspelt(runner)
+
+
+def announce_end(runner: Any) -> None:
+    """Log where the files of the run are, if it has written some.
+
+    Args:
+        runner: The runner that ends.
+    """
+    writes = runner.writes_files and any(map(_writes, runner.hooks))
+    if writes and not _is_for_mmcv(runner.hooks):
+        runner.logger.info("the files of this run are in %s", runner.work_dir)
+
+
+def _is_for_mmcv(hooks: Sequence[Any]) -> bool:
+    """Whether the run's output is for those who know mmcv's, and expect it to the letter."""
+    return "mmcv" in sys.modules or not all(isinstance(hook, L.Callback) for hook in hooks)
+
+
+def _writes(hook: Any) -> bool:
+    return bool(getattr(hook, "writes_files", False))
 
 
 def announce_misspelt(runner: Any) -> None:

@@ -37,6 +37,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.announcement import announce_end
 from lightning_hooks.engine.driver.collect import participants_of
 from lightning_hooks.engine.driver.lifecycle import DriverLifecycle
 from lightning_hooks.engine.driver.step_capture import feed_log_buffer
@@ -268,6 +269,7 @@ class Driver(DriverLifecycle):
         if not self._runner.loops_itself:
             self._cycle.end_run()
             self._calls.at_border("after_run")
+            announce_end(self._runner)
         self._in_run = False
 
     # -- for a runner that loops itself -------------------------------------------------------

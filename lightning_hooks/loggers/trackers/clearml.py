@@ -16,7 +16,7 @@ from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.stored_steps import in_clearml
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table
@@ -154,11 +154,14 @@ class ClearMLLoggerHook(ClientTrackerHook):
     Args:
         init_kwargs: Arguments of ``clearml.Task.init``.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        project_name, task_name: Arguments of ``Task.init``, as texts.
+        tags: Its list of texts.
         options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
     Raises:
         ImportError: if clearml is not installed.
-        TypeError: if ``run`` is no task.
+        TypeError: if ``run`` is no task, or an argument has another type.
+        ValueError: for an argument that is in ``init_kwargs`` too.
 
     Source: mmcv's ``ClearMLLoggerHook``.
 
@@ -175,6 +178,24 @@ class ClearMLLoggerHook(ClientTrackerHook):
     writer_class = ClearMLWriter
     run_attribute = "get_logger"
     clearml = Package("clearml")
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        *,
+        project_name: str | None = None,
+        task_name: str | None = None,
+        tags: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        init_kwargs = with_keywords(
+            init_kwargs, project_name=project_name, task_name=task_name, tags=tags
+        )
+        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
 
     def import_clearml(self) -> None:
         """Check that clearml is installed; ``self.clearml`` imports it when it is first read."""

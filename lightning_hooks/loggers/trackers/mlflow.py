@@ -37,6 +37,8 @@ class MlflowLoggerHook(TrackerHook):
         params: Parameters of the run, beside the module's hyper-parameters.
         log_model: Whether the model is logged as the artifact ``models`` at the end.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        tracking_uri: The server or the store, in the place of the configured one.
+        run_name: The run's name.
         options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``; it is
             used and left open.
 
@@ -69,14 +71,20 @@ class MlflowLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
+        *,
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.require_client()
-        if not (exp_name is None or isinstance(exp_name, str)):
-            raise TypeError(f"exp_name must be a str or None, got {exp_name!r}")
+        names = {"exp_name": exp_name, "tracking_uri": tracking_uri, "run_name": run_name}
+        for key, value in names.items():
+            if not (value is None or isinstance(value, str)):
+                raise TypeError(f"{key} must be a str or None, got {value!r}")
         check_bool(log_model=log_model)
         self.exp_name = exp_name
+        self.tracking_uri, self.run_name = tracking_uri, run_name
         self.tags = check_dict("tags", tags) or {}
         self.params = check_dict("params", params) or {}
         self.log_model = log_model
@@ -91,8 +99,10 @@ class MlflowLoggerHook(TrackerHook):
 
     def active_run(self) -> Any:
         """Return the store and the id of the active run."""
-        active = self.mlflow.active_run()
-        return active and (self.mlflow.get_tracking_uri(), active.info.run_id)
+        active, uri = self.mlflow.active_run(), self.mlflow.get_tracking_uri()
+        if self.tracking_uri not in (None, uri):
+            return None
+        return active and (uri, active.info.run_id)
 
     def passed_run(self) -> Any:
         """Return the store and the id of the run that was passed."""
@@ -108,6 +118,8 @@ class MlflowLoggerHook(TrackerHook):
 
     def _uses_file(self, runner: Any) -> bool:
         """Whether the store is an sqlite file, since no other one is configured."""
+        if self.tracking_uri is not None:
+            return False
         is_set = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
         return not (is_set or "MLFLOW_TRACKING_URI" in os.environ) and is_local(runner.work_dir)
 
@@ -116,10 +128,16 @@ class MlflowLoggerHook(TrackerHook):
         work_dir = runner.work_dir
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
         target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
+        if self.run_name is not None:
+            target["tags"]["mlflow.runName"] = self.run_name
         if self._uses_file(runner):
             os.makedirs(work_dir, exist_ok=True)
             return MlflowWriter.placed({**target, "experiment": name}, work_dir)
-        return {**target, "uri": self.mlflow.get_tracking_uri(), "experiment": name}
+        return {
+            **target,
+            "uri": self.tracking_uri or self.mlflow.get_tracking_uri(),
+            "experiment": name,
+        }
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the run's id, and the tag by which it is found without."""

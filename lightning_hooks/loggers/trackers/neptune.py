@@ -16,7 +16,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -149,11 +149,14 @@ class NeptuneLoggerHook(ClientTrackerHook):
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         with_step: Whether the iteration is the step of each point; otherwise it is logged as
             ``global_step``.
+        project, name, mode: Arguments of ``neptune.init_run``, as texts.
+        tags: Its list of texts.
         options: See ``TrackerHook``; ``run`` is Neptune's run, which is used and left open.
 
     Raises:
         ImportError: if neptune is not installed.
-        TypeError: if ``run`` is no run of Neptune's.
+        TypeError: if ``run`` is no run of Neptune's, or an argument has another type.
+        ValueError: for an argument that is in ``init_kwargs`` too.
 
     Source: mmcv's ``NeptuneLoggerHook``.
 
@@ -179,8 +182,14 @@ class NeptuneLoggerHook(ClientTrackerHook):
         reset_flag: bool = True,
         with_step: bool = True,
         by_epoch: bool = True,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        mode: str | None = None,
+        tags: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
+        init_kwargs = with_keywords(init_kwargs, project=project, name=name, mode=mode, tags=tags)
         super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
         check_bool(with_step=with_step)
         self.with_step = with_step

@@ -12,7 +12,7 @@ from lightning_hooks.loggers.delivery.stored_steps import in_visdom
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.samples.forms import html_rows
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
 
@@ -119,13 +119,16 @@ class VisdomLoggerHook(ClientTrackerHook):
     the drawings are lines of JSON in a file, which ``Visdom().replay_log(file)`` draws.
 
     Args:
-        init_kwargs: Arguments of ``visdom.Visdom``, such as ``server``, ``port`` and ``env``.
+        init_kwargs: Arguments of ``visdom.Visdom``.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        server, env: Arguments of ``visdom.Visdom``, as texts.
+        port: Its int.
         options: See ``TrackerHook``; ``run`` is a ``Visdom`` client to be used.
 
     Raises:
         ImportError: if visdom is not installed.
-        TypeError: if ``run`` is no client of Visdom's.
+        TypeError: if ``run`` is no client of Visdom's, or an argument has another type.
+        ValueError: for an argument that is in ``init_kwargs`` too.
 
     Note:
         mmcv has no such logger; it is modelled on the writers that cvpods users build.
@@ -135,6 +138,22 @@ class VisdomLoggerHook(ClientTrackerHook):
     writer_class = VisdomWriter
     run_attribute = "replay_log"
     visdom = Package("visdom")
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        *,
+        server: str | None = None,
+        port: int | None = None,
+        env: str | None = None,
+        **options: Any,
+    ) -> None:
+        init_kwargs = with_keywords(init_kwargs, server=server, port=port, env=env)
+        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         """Return the function that starts the client and its arguments."""

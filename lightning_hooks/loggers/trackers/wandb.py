@@ -14,7 +14,7 @@ from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer, with_default
 from lightning_hooks.loggers.samples.forms import wandb_media
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook
+from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.upload import check_suffix, files_of_run
@@ -168,13 +168,15 @@ class WandbLoggerHook(ClientTrackerHook):
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
         out_suffix: Endings of the names of these files.
         define_metric_cfg: A summary (min, max, mean, best, last or none) by metric.
+        project, name, entity, group, notes, mode: Arguments of ``wandb.init``, as texts.
+        tags: Its list of texts.
         options: See ``TrackerHook``; ``run`` is W&B's run or a Lightning ``WandbLogger``; it is
             used and left open.
 
     Raises:
         ImportError: if wandb is not installed.
-        ValueError: for an unknown summary.
-        TypeError: if ``run`` is no run of W&B's.
+        ValueError: for an unknown summary, or an argument that is in ``init_kwargs`` too.
+        TypeError: if ``run`` is no run of W&B's, or an argument has another type.
 
     Source: mmcv's ``WandbLoggerHook``.
 
@@ -203,8 +205,18 @@ class WandbLoggerHook(ClientTrackerHook):
         log_artifact: bool = True,
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        entity: str | None = None,
+        group: str | None = None,
+        tags: Sequence[str] | None = None,
+        notes: str | None = None,
+        mode: str | None = None,
         **options: Any,
     ) -> None:
+        texts = dict(project=project, name=name, entity=entity, group=group, notes=notes, mode=mode)
+        init_kwargs = with_keywords(init_kwargs, tags=tags, **texts)
         super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
