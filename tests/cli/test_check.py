@@ -273,7 +273,7 @@ LIBRARIES = {
                 self.trainer.storage.put_scaler("a", 1)
         """,
         {
-            1: "AMPTrainer, HookBase; from lightning_hooks.dialects import detectron2 as hooks",
+            1: "from lightning_hooks.dialects.detectron2 import AMPTrainer, HookBase, hooks",
             2: "detectron2 import CommonMetricPrinter, has_event_storage",
             3: "detectron2 import TorchMemoryStats, TorchProfiler",
             22: "attributes={'grad_scaler': ...}",

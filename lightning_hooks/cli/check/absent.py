@@ -108,12 +108,12 @@ def correction(module: str, names: Sequence[str] = ()) -> str:
     'from lightning_hooks.dialects.cvpods import HookBase'
     >>> correction("cvpods.engine", ["HookBase", "default_setup"])
     'from lightning_hooks.dialects.cvpods import HookBase; default_setup needs cvpods itself'
-    >>> correction("detectron2.engine", ["hooks"])
-    'from lightning_hooks.dialects import detectron2 as hooks'
+    >>> correction("cvpods.engine", ["hooks"])
+    'from lightning_hooks.dialects import cvpods as hooks'
     """
     root, dialect = module.partition(".")[0], _dialect(module)
     here = [name for name in names if dialect and name in dialect.__all__]
-    modules = [name for name in names if dialect and name == "hooks"]
+    modules = [name for name in names if dialect and name == "hooks" and name not in here]
     lost = [name for name in names if name and name not in (*here, *modules)]
     if not (here or modules) and (root not in PACKAGES or root in ON_PYPI):
         return f"pip install {DISTRIBUTIONS.get(root, root)}"
