@@ -114,7 +114,10 @@ class LoggerHook(NamedValues):
 
     def before_epoch(self, runner: Any) -> None:
         """Forget the values of the epoch before, but for windows that reach back into it."""
-        self._forget_epoch(runner.log_buffer)
+        if runner.loops_itself:
+            runner.log_buffer.clear()  # as in mmcv
+        else:
+            self._forget_epoch(runner.log_buffer)
 
     def after_train_iter(self, runner: Any) -> None:
         """Log the averages of the last iterations every ``interval`` iterations."""
@@ -146,7 +149,7 @@ class LoggerHook(NamedValues):
         self._log_end_of_epoch(runner)
         if self.reset_flag and buffer.was_logged:
             buffer.clear_output()
-        if self in self._others[-1:]:
+        if self in self._others[-1:] and not runner.loops_itself:
             self._forget_epoch(buffer)
 
     def after_epoch(self, runner: Any) -> None:

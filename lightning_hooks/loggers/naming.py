@@ -30,7 +30,9 @@ class NamedValues(Hook):
             return str(runner.mode)
         _check_mode(runner)
         buffer = runner.log_buffer
-        return "train" if buffer.averages or not buffer.output else "val"
+        if not buffer.output:  # old hooks ask before a line, and expect mmcv's answer
+            return "val" if getattr(runner, "loops_itself", False) else "train"
+        return "train" if buffer.averages else "val"
 
     def get_epoch(self, runner: Any) -> int:
         """The number of the epoch, from 1."""
