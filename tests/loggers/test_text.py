@@ -40,8 +40,8 @@ class Console(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line; the table of hooks is no line of the text log."""
-        if not re.match(r"Hooks will be|\d+ hooks?, called", record.getMessage()):
+        """Keep a line; the table of hooks and the place of the files are none of the text log."""
+        if not re.match(r"Hooks will be|\d+ hooks?, called|the files of", record.getMessage()):
             self.lines.append(record.getMessage())
 
 

@@ -154,8 +154,9 @@ class ClearMLLoggerHook(ClientTrackerHook):
     Args:
         init_kwargs: Arguments of ``clearml.Task.init``.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        project_name, task_name: Arguments of ``Task.init``, as texts.
-        tags: Its list of texts.
+        project_name: The project, as of ``Task.init``.
+        task_name: The task's name.
+        tags: The task's tags.
         options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
     Raises:

@@ -149,8 +149,10 @@ class NeptuneLoggerHook(ClientTrackerHook):
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         with_step: Whether the iteration is the step of each point; otherwise it is logged as
             ``global_step``.
-        project, name, mode: Arguments of ``neptune.init_run``, as texts.
-        tags: Its list of texts.
+        project: The project, as of ``neptune.init_run``.
+        name: The run's name.
+        mode: ``"offline"``, ``"async"``, ``"sync"``, ``"read-only"`` or ``"debug"``.
+        tags: The run's tags.
         options: See ``TrackerHook``; ``run`` is Neptune's run, which is used and left open.
 
     Raises:

@@ -121,8 +121,9 @@ class VisdomLoggerHook(ClientTrackerHook):
     Args:
         init_kwargs: Arguments of ``visdom.Visdom``.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        server, env: Arguments of ``visdom.Visdom``, as texts.
-        port: Its int.
+        server: The server's URL without its port, as of ``visdom.Visdom``.
+        port: The server's port.
+        env: The environment of the windows.
         options: See ``TrackerHook``; ``run`` is a ``Visdom`` client to be used.
 
     Raises:

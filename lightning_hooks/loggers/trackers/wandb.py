@@ -168,10 +168,14 @@ class WandbLoggerHook(ClientTrackerHook):
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
         out_suffix: Endings of the names of these files.
         define_metric_cfg: A summary (min, max, mean, best, last or none) by metric.
-        project, name, entity, group, notes, mode: Arguments of ``wandb.init``, as texts.
-        tags: Its list of texts.
-        options: See ``TrackerHook``; ``run`` is W&B's run or a Lightning ``WandbLogger``; it is
-            used and left open.
+        project: The project, as of ``wandb.init``.
+        name: The run's name.
+        entity: The user or team.
+        group: The group of runs.
+        tags: The run's tags.
+        notes: The run's notes.
+        mode: ``"online"``, ``"offline"`` or ``"disabled"``.
+        options: See ``TrackerHook``; ``run``, W&B's or a Lightning ``WandbLogger``, is left open.
 
     Raises:
         ImportError: if wandb is not installed.
@@ -183,9 +187,8 @@ class WandbLoggerHook(ClientTrackerHook):
     Note:
         Departures from mmcv: the run is offline, in the work dir, when nothing is configured.
         With ``with_step`` a step is committed by the next one, so that validation and training
-        of one iteration are one row (mmcv commits at once, and W&B drops the second). An
-        open run (the program's own, or of Lightning's ``WandbLogger``) is used and left open; the
-        iteration is logged there as ``global_step``, the axis of our values.
+        of one iteration are one row (mmcv commits at once, and W&B drops the second). In an
+        open run, the program's or a ``WandbLogger``'s, the iteration is ``global_step``, our axis.
     """
 
     package = "wandb"
