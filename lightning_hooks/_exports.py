@@ -46,7 +46,7 @@ def import_name(name: str) -> Any:
     elif not name.startswith("_") and importlib.util.find_spec(f"{PACKAGE}.{name}"):
         found = importlib.import_module(f"{PACKAGE}.{name}")
     else:
-        raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC))
+        raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC, f"dir({PACKAGE})"))
     vars(sys.modules[PACKAGE])[name] = found  # the next time it is found without this function
     return found
 

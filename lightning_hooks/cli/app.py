@@ -21,6 +21,7 @@ WRONG_INPUT = (
     LookupError,
     NameError,
     OSError,
+    RuntimeError,
     SyntaxError,
     TypeError,
     ValueError,

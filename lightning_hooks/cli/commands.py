@@ -22,7 +22,7 @@ NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, V
 
 
 def check(given: Namespace) -> int:
-    """Check whether an old project trains here, and show what to write where it does not."""
+    """Check whether an old project trains here; the exit code is 0 if it starts, else 1."""
     from lightning_hooks.cli.check.check import check
     from lightning_hooks.cli.check.report import show
 
@@ -31,7 +31,7 @@ def check(given: Namespace) -> int:
         print(json.dumps(report.as_dict(), indent=2))
     else:
         show(report, _console())
-    return int(report.cannot_run)
+    return int(not report.starts)
 
 
 def plot(given: Namespace) -> int:

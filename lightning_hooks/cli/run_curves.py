@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_hooks.cli.run_log import RunLog, Series
+from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["draw_runs", "runs_in_terminal"]
 
@@ -96,7 +97,9 @@ def _panels(
             drawn = [value if abs(value) < LARGEST else math.nan for value in line.values]
             panels.setdefault(key, {})[number, mode] = Series(line.at, drawn)
     absent = [key for key in keys if key not in panels]
-    if absent or not panels:
-        known = ", ".join(sorted(panels)) or "no numbers at all"
-        raise ValueError(f"the logs have no {', '.join(absent) or 'curve'}, but {known}")
+    if not panels:
+        raise ValueError(f"the logs have no {', '.join(absent) or 'curve'}, but no numbers at all")
+    if absent:
+        hint = suggest(absent[0], panels)
+        raise ValueError(f"the logs have no {', '.join(absent)}; {hint}")
     return {key: panels[key] for key in keys or panels}

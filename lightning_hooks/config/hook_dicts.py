@@ -132,7 +132,7 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
     hook_type = by_lower_case.get(f"{policy}{family}".lower())
     if hook_type is None:
         known = [name.removesuffix(family) for name in names if name.endswith(family)]
-        hint = suggest(str(policy), known)
+        hint = suggest(str(policy), known, "lightning-hooks hooks")
         raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
     return {"type": hook_type, **arguments}
 

@@ -177,7 +177,7 @@ def build_from_cfg(
     if isinstance(kind, str):
         factory = registry.get(kind)
         if factory is None:
-            hint = suggest(kind, registry.module_dict)
+            hint = suggest(kind, registry.module_dict, "lightning-hooks hooks")
             raise UnknownNameError(f"{kind} is not registered as a {registry.name}; {hint}")
     elif callable(kind):
         factory = kind

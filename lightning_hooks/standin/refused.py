@@ -78,7 +78,8 @@ def hint_for(module: str, name: str) -> str:
         return f"{full}: {advice}."
     submodules = {p.rpartition(".")[2] for p in PACKAGES if p.rpartition(".")[0] == module}
     names = {*names_of(module), *submodules}
+    hint = suggest(name, names, f"dir({module})")
     return (
-        f"{module} has no {name!r} in the stand-in of lightning_hooks: {suggest(name, names)}. "
+        f"{module} has no {name!r} in the stand-in of lightning_hooks: {hint}. "
         "For what it does not offer, copy that function into your project, or install mmcv itself"
     )

@@ -183,7 +183,7 @@ Known: interval, momentum
             wrong = f"{user}() got an unexpected keyword argument {name!r}"
             if name == "priority":  # mmcv's configs have it among the arguments
                 raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
-            raise TypeError(f"{wrong}; {suggest(name, names)}")
+            raise TypeError(f"{wrong}; {suggest(name, names, listed_by=f'help({user})')}")
 
 
 def parameter_names(function: Callable[..., Any]) -> list[str]:

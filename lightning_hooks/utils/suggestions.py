@@ -33,8 +33,13 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return up to three close names, and all of them if they are few or none is close.
+def suggest(name: str, known: Iterable[str], listed_by: str = "") -> str:
+    """Return up to three close names; all of them if they are few, else what lists them.
+
+    Args:
+        name: The wrong name.
+        known: The right ones.
+        listed_by: A command or an expression that lists them; without one some are listed.
 
     >>> suggest("EMAHok", ["EMAHook", "StepLrUpdaterHook"])
     "did you mean 'EMAHook'? Known: EMAHook, StepLrUpdaterHook"
@@ -42,12 +47,17 @@ def suggest(name: str, known: Iterable[str]) -> str:
     "did you mean 'linear_9', 'linear_8' or 'linear_7'?"
     >>> suggest("zzz", ["EMAHook"])
     'known: EMAHook'
+    >>> suggest("zzz", [f"linear_{n}" for n in range(40)], "dir(module)")
+    '`dir(module)` lists the 40 known names'
     """
     folded = {n.lower(): n for n in sorted(known)}
-    listing = ", ".join(folded.values()) or "none"
+    names = [*folded.values()]
     close = [repr(folded[n]) for n in difflib.get_close_matches(name.lower(), folded)]
-    if not close:
-        return f"known: {listing}"
-    if len(folded) <= FEW:
-        return f"did you mean {close[0]}? Known: {listing}"
-    return f"did you mean {' or '.join(filter(None, [', '.join(close[:-1]), close[-1]]))}?"
+    if len(names) > FEW:
+        if close:
+            return f"did you mean {' or '.join(filter(None, [', '.join(close[:-1]), close[-1]]))}?"
+        if listed_by:
+            return f"`{listed_by}` lists the {len(names)} known names"
+        names[FEW:] = [f"... ({len(names)} names)"]
+    listing = ", ".join(names) or "none"
+    return f"did you mean {close[0]}? Known: {listing}" if close else f"known: {listing}"

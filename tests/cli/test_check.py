@@ -554,7 +554,7 @@ def run(*arguments: str) -> int:
     return int(stopped.value.code or 0)
 
 
-def test_the_exit_code_says_whether_all_can_run(
+def test_the_exit_code_says_whether_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -569,9 +569,21 @@ def test_the_exit_code_says_whether_all_can_run(
     assert "verdict: does not start because no_such is not installed" in shown
     assert run(str(old), "--json") == 1
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert report["cannot_run"]
+    assert (report["cannot_run"], report["starts"]) == (True, False)
     assert report["verdict"].startswith("does not start")
     assert [hook["name"] for hook in report["hooks"]] == ["CountHook", "HalfLr"]
+
+
+def test_a_project_that_starts_without_a_part_of_it_passes_and_names_the_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("from mmcv.runner import Hook")
+    (tmp_path / "rest.py").write_text("from no_such import nms")
+    assert run(".", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"].startswith("trains except rest.py")
+    assert (report["cannot_run"], report["starts"]) == (True, True)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])

@@ -98,6 +98,15 @@ def test_equal_runs_compare_as_equal(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "all values equal" in capsys.readouterr().out
 
 
+def test_a_picture_without_an_ending_is_a_png(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = written(tmp_path / "one", *BY_EPOCH)
+    assert run("plot", one, "--out", tmp_path / "both") == 0
+    assert f"drawn in {tmp_path / 'both.png'}" in capsys.readouterr().out
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_compare_names_the_first_value_that_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,7 +165,7 @@ def test_an_unknown_quantity_names_those_there_are(
 ) -> None:
     folder = written(tmp_path / "a", *BY_EPOCH)
     assert run("plot", folder, "--keys", "mAP") == 2
-    assert "the logs have no mAP, but acc, loss, lr" in capsys.readouterr().err
+    assert "the logs have no mAP; known: acc, loss, lr" in capsys.readouterr().err
 
 
 def test_a_config_and_a_run_are_not_drawn_together(

@@ -152,7 +152,8 @@ class Hooks:
                 of = f"{RUNNER_OF.get(dialect, 'trainer')}.{owner}"
                 what = f"reads {of}.{attribute}, which {of} does not have here"
                 public = [one for one in here if one[:1] != "_"]
-                yield line, what, f"something else; {suggest(attribute, public)}", "note"
+                close = suggest(attribute, public, f"dir({of})")
+                yield line, what, f"something else; {close}", "note"
         for method in filter(inspect.isfunction, vars(cls).values()):
             found = self._of_method(cls, method, dialect)
             if found is not None:

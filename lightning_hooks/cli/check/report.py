@@ -71,6 +71,11 @@ class Report:
     """The folder from which the project's packages are imported."""
 
     @property
+    def starts(self) -> bool:
+        """Whether the project starts, with parts that cannot run or without."""
+        return all(finding.level != "start" for finding in self.findings)
+
+    @property
     def cannot_run(self) -> bool:
         """Whether one of the findings stops something."""
         return any(finding.level != "note" for finding in self.findings)
@@ -117,8 +122,8 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        verdict = {"verdict": self.verdict, "cannot_run": self.cannot_run, "write": self.next_steps}
-        return {**verdict, **dataclasses.asdict(self)}
+        verdict = {"verdict": self.verdict, "starts": self.starts, "cannot_run": self.cannot_run}
+        return {**verdict, "write": self.next_steps, **dataclasses.asdict(self)}
 
 
 def short(path: str | Path) -> str:

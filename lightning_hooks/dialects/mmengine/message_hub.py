@@ -11,6 +11,7 @@ import numpy as np
 
 from lightning_hooks.dialects.steps import history
 from lightning_hooks.dialects.steps.history import read_pending
+from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["HistoryBuffer", "MessageHub", "library_hubs"]
 
@@ -111,8 +112,7 @@ class MessageHub:
             KeyError: if there is no scalar of that name.
         """
         if key not in self.log_scalars:
-            known = ", ".join(self.log_scalars) or "none"
-            raise KeyError(f"no scalar {key!r} has been added; known: {known}")
+            raise KeyError(f"no scalar {key!r} has been added; {suggest(key, self.log_scalars)}")
         return self.log_scalars[key]
 
     def state_dict(self) -> dict[str, Any]:

@@ -112,7 +112,8 @@ def check_arguments(function: Callable[..., Any], names: Iterable[str], user: st
         return
     for name in names:
         if name not in parameters:
-            known = suggest(name, parameters)
+            listed_by = f"help({function.__module__}.{function.__qualname__})"
+            known = suggest(name, parameters, listed_by)
             raise TypeError(f"{user}: {function.__name__} has no argument {name!r}; {known}")
 
 

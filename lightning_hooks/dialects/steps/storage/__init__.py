@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from lightning_hooks.dialects.steps.history import HistoryBuffer, read_pending
+from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["EventStorage"]
 
@@ -124,8 +125,7 @@ class EventStorage:
             KeyError: if there is no scalar of that name.
         """
         if name not in self._history:
-            known = ", ".join(sorted(self._history)) or "none"
-            raise KeyError(f"no scalar {name!r} has been put; known: {known}")
+            raise KeyError(f"no scalar {name!r} has been put; {suggest(name, self._history)}")
         return self._history[name]
 
     def histories(self) -> dict[str, HistoryBuffer]:
