@@ -61,6 +61,6 @@ class ConfiguredHooks(HookAdapter):
             default = ", ".join(f"{name}={actual[name]!r}" for name in ignored)
             rank_zero_warn(
                 f"the hooks' config sets {wanted}, but the Trainer has its defaults, {default}: "
-                "write Trainer(callbacks=[hooks], **hooks.trainer_kwargs), or give it values of "
-                "your own"
+                "give it these, as Trainer(callbacks=[hooks], **hooks.trainer_kwargs) does, or "
+                "values of your own"
             )

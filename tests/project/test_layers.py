@@ -33,6 +33,7 @@ FLOORS = (
     ("dialects",),
     ("adapter",),
     ("config",),
+    ("callbacks_factory",),
     ("standin",),
     ("cli",),
 )
@@ -45,7 +46,8 @@ def module_of(path: Path) -> str:
 
 
 MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE} | {
-    module: PACKAGE / f"{module}.py" for module in ("_exports", "adapter", "train_step")
+    module: PACKAGE / f"{module}.py"
+    for module in ("_exports", "adapter", "callbacks_factory", "train_step")
 }
 
 

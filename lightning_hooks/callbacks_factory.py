@@ -1,0 +1,36 @@
+"""Give every Trainer the hooks of the config that ``LIGHTNING_HOOKS_CONFIG`` names.
+
+Lightning reads the entry points ``lightning.pytorch.callbacks_factory`` of all installed packages
+when a Trainer is made; this package's is the function here. Without the variable it imports
+nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+__all__ = ["VARIABLE", "callbacks_from_environment"]
+
+VARIABLE = "LIGHTNING_HOOKS_CONFIG"
+"""The environment variable with the path of a config; unset or empty for none."""
+
+
+def callbacks_from_environment() -> list[Any]:
+    """Return one adapter with the hooks of the config that the environment names, if any.
+
+    Raises:
+        Exception: from :func:`~lightning_hooks.config.full_config.hooks_from_config`, with a note
+            that names the variable.
+    """
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return []
+    from lightning_hooks.config.full_config import hooks_from_config
+
+    try:
+        return [hooks_from_config(path)]
+    except Exception as error:
+        note = f"in the hooks of {VARIABLE}={path}: correct the file, or unset the variable"
+        error.__notes__ = [*getattr(error, "__notes__", []), note]
+        raise
