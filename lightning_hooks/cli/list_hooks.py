@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from lightning_hooks.config.docstrings import summary
 from lightning_hooks.config.hook_dicts import EVALUATIONS
 from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS
 
@@ -24,23 +23,10 @@ def all_hooks() -> list[dict[str, str]]:
         {
             "name": name,
             "origin": "mmcv" if name in MMCV_HOOKS or name in EVALUATIONS else "beyond mmcv",
-            "what": _plain((inspect.getdoc(cls) or "").partition("\n\n")[0]),
+            "what": summary(cls),
         }
         for name, cls in sorted(classes.items())
     ]
-
-
-def _plain(text: str) -> str:
-    r"""Return a sentence without reStructuredText, on one line, and without its formula's name.
-
-    >>> _plain("Anneals the rate:\n:func:`~lightning_hooks.schedules.cosine`.")
-    'Anneals the rate.'
-    >>> _plain("Sets ``lr`` of :class:`~torch.optim.Optimizer`.")
-    'Sets lr of Optimizer.'
-    """
-    text = re.sub(r": :\w+:`[^`]*`\.$", ".", " ".join(text.split()))
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text)
-    return text.replace("`", "")
 
 
 def table_of(rows: Sequence[dict[str, str]]) -> Any:

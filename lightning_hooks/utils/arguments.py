@@ -17,6 +17,7 @@ from lightning_hooks.utils.suggestions import closest, suggest
 
 __all__ = [
     "LARGEST",
+    "argument_owners",
     "check_bool",
     "check_choice",
     "check_dict",
@@ -198,27 +199,28 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
 
 def check_keywords(cls: type, given: Iterable[str]) -> None:
     """Raise for keywords that a class and its bases do not take; see :func:`check_names`."""
-    known = _argument_names(cls)
-    if known is not None:
-        check_names(cls.__name__, given, known)
+    owners, takes_any = argument_owners(cls)
+    if not takes_any:
+        check_names(cls.__name__, given, owners)
 
 
-def _argument_names(cls: type) -> set[str] | None:
-    """Return the names of a class's arguments, with those passed on to its bases.
+def argument_owners(cls: type) -> tuple[dict[str, type], bool]:
+    """Return the class that defines each argument, and whether any other name is taken too.
 
-    None if the class, or a base that gets the rest, accepts any name.
+    These are the arguments of a class, and those that it passes on to its bases.
     """
-    names: set[str] = set()
+    owners: dict[str, type] = {}
     for base in cls.__mro__[:-1]:
         init = vars(base).get("__init__")
         if init is None:
             continue
-        names.update(parameter_names(init)[1:])
+        for name in parameter_names(init)[1:]:
+            owners.setdefault(name, base)
         rest = {p.kind: p.name for p in inspect.signature(init).parameters.values()}
         if inspect.Parameter.VAR_KEYWORD not in rest:
-            return names
+            return owners, False
         ours = base.__module__.startswith("lightning_hooks.")
         passes_on = rest[inspect.Parameter.VAR_KEYWORD] in PASSED_ON
         if not (ours and passes_on) or inspect.Parameter.VAR_POSITIONAL in rest:
-            return None
-    return None
+            return owners, True
+    return owners, True
