@@ -13,7 +13,7 @@ from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.lightning_api.unused_events import skip_events
+from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order

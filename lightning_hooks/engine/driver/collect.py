@@ -10,7 +10,7 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.error_notes import calling
-from lightning_hooks.engine.lightning_api.unused_events import skip_unused_events
+from lightning_hooks.engine.lightning_api.events import skip_unused_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.iter_runner import IterRunner

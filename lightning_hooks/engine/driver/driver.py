@@ -42,12 +42,12 @@ from lightning_hooks.engine.driver.collect import participants_of
 from lightning_hooks.engine.driver.lifecycle import DriverLifecycle
 from lightning_hooks.engine.driver.step_capture import feed_log_buffer
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.engine.lightning_api.unused_events import (
+from lightning_hooks.engine.lightning_api.events import (
     restore_events,
     skip_events,
     skip_unused_events,
 )
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner import metrics
 
 __all__ = ["Driver"]

@@ -12,7 +12,7 @@ import lightning as L
 from lightning_hooks._exports import import_name
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.unused_events import skip_events
+from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.checkpoint.paths import (
     checked_out_dir,

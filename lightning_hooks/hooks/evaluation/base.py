@@ -11,7 +11,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api.unused_events import skip_events
+from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.hooks.evaluation.intervals import interval_at, is_due

@@ -13,8 +13,8 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.engine.lightning_api.unused_events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
 from lightning_hooks.hooks.invalid_loss.batch_dump import try_to_dump

@@ -11,6 +11,7 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.lightning_api import precision
+from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.hooks.optimizer.base import ClippingHook, optimizers_of
@@ -126,6 +127,11 @@ class OptimizerHook(ClippingHook):
                     msg=f"{name} with shape {parameter.size()} is not in the computational graph "
                     "\n",
                 )
+
+    def before_run(self, runner: Any) -> None:
+        """Skip the events of Lightning's backward and step where hooks run these."""
+        if runner.hooks_step and not precision.has_grad_scaler(runner.trainer):
+            skip_events(self, OptimizerHook, "on_before_backward", "on_before_optimizer_step")
 
     def after_train_iter(self, runner: Any) -> None:
         """Run zero_grad, backward, clipping and step; or log the clipping before Lightning's."""

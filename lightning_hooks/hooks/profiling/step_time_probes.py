@@ -11,8 +11,8 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.engine.lightning_api.unused_events import EVENTS
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.profiling.eta import Recurring, seconds_left

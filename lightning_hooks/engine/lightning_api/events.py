@@ -1,18 +1,20 @@
-"""Have Lightning skip the events that a callback does not use.
+"""Make Lightning's events cheap: skip those that a callback does not use, name them in one call.
 
 Lightning calls every event of every callback in every batch, through a profiler context, whether
-or not the class defines it. It skips an event that is None, so these functions set events to None
-on the instance for the length of a fit. With eight hooks that saves about ten microseconds of a
-step. Outside of a fit the callback has all its events.
+or not the class defines it. It skips an event that is None, so the functions here set events to
+None on the instance for the length of a fit. With eight hooks that saves about ten microseconds of
+a step. Outside of a fit the callback has all its events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-__all__ = ["EVENTS", "restore_events", "skip_events", "skip_unused_events"]
+__all__ = ["EVENTS", "EventModule", "restore_events", "skip_events", "skip_unused_events"]
 
 EVENTS = tuple(
     name
@@ -52,3 +54,18 @@ def restore_events(callbacks: Iterable[Callback], events: Iterable[str] = EVENTS
         for name in events:
             if vars(callback).get(name, callback) is None:
                 del vars(callback)[name]
+
+
+class EventModule(L.LightningModule):
+    """A LightningModule on which Lightning notes the running event as on any other object.
+
+    Lightning assigns the event's name to the module before and after each event: 44 times in a
+    bare step, 12 in one of an old script. Each time torch searches the module for parameters,
+    buffers and submodules of that name, which takes a microsecond.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
