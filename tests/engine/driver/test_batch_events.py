@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 
-from lightning_hooks import CheckInvalidLossHook, Hook, HookAdapter
+from lightning_hooks import CheckInvalidLossHook, Hook, HookAdapter, TrainStepModule
 from support.training import TinyModule, make_loader, make_trainer
 
 
@@ -101,3 +103,47 @@ def test_a_file_written_before_the_batch_has_ended_for_hooks_finds_its_batch(
     hook = CheckInvalidLossHook(dump_dir=str(tmp_path / "dumped"))
     make_trainer(tmp_path, Early(), hook).fit(TinyModule(), make_loader(), make_loader(1))
     assert (tmp_path / "early.ckpt").exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_trainer_has_its_own_profiler_outside_of_a_fit(tmp_path: Path, fails: bool) -> None:
+    def do(runner: Any) -> None:
+        during.append(runner.trainer.profiler)
+        if fails:
+            raise ValueError("now")
+
+    during: list[Any] = []
+    trainer: Any = make_trainer(tmp_path, After(do))
+    before = trainer.profiler
+    with pytest.raises(ValueError, match="now") if fails else contextlib.nullcontext():
+        trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert isinstance(during[0], PassThroughProfiler)
+    assert trainer.profiler is before
+
+
+def test_a_profiler_that_records_goes_on_recording(tmp_path: Path) -> None:
+    profiler = SimpleProfiler()
+    trainer = make_trainer(tmp_path, After(), profiler=profiler)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    assert len(profiler.recorded_durations["[Callback]Driver.on_train_batch_end"]) == 4
+
+
+def test_a_train_step_module_logs_as_any_other(tmp_path: Path) -> None:
+    class Model(torch.nn.Linear):
+        def train_step(self, data: Any, optimizer: Any) -> dict[str, Any]:
+            loss = self(data[0]).square().mean()
+            return {"loss": loss, "log_vars": {}, "num_samples": 1}
+
+        val_step = train_step
+
+    class Logs(Callback):
+        def on_train_epoch_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+            pl_module.log("at_the_end", 3.0)
+
+    model = Model(4, 2)
+    module = TrainStepModule(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    trainer = make_trainer(tmp_path, After(), Logs())
+    trainer.fit(module, make_loader(), make_loader(1))
+    assert trainer.callback_metrics["at_the_end"] == 3.0
+    module.extra = torch.nn.Linear(1, 1)
+    assert "extra.weight" in dict(module.named_parameters())
