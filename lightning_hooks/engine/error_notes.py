@@ -33,7 +33,9 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
         seen_by_hooks = (runner, getattr(hook, "facade", runner))
         if isinstance(error, AttributeError) and any(error.obj is seen for seen in seen_by_hooks):
             notes.append(
-                f"what it expects there: HookAdapter(..., attributes={{{error.name!r}: ...}})"
+                f"it is the Trainer's: runner.trainer.{error.name}"
+                if hasattr(runner.trainer, str(error.name))
+                else f"what it expects there: HookAdapter(..., attributes={{{error.name!r}: ...}})"
             )
         # add_note() came with Python 3.11; the attribute works everywhere
         error.__notes__ = notes

@@ -171,7 +171,10 @@ def build_from_cfg(
         raise TypeError(f"a {registry.name} config must be a dict, got {cfg!r}")
     args = {**(default_args or {}), **cfg}
     if "type" not in args:
-        raise UnknownNameError(f'a {registry.name} config needs the key "type", got {dict(cfg)!r}')
+        hint = "; write register_training_hooks(lr_config=...)" if "policy" in args else ""
+        raise UnknownNameError(
+            f'a {registry.name} config needs the key "type", got {dict(cfg)!r}{hint}'
+        )
     kind = args.pop("type")
     factory: Callable[..., Any] | None
     if isinstance(kind, str):

@@ -11,10 +11,16 @@ from typing import Any, TypeVar
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.profilers import Profiler
+from lightning.pytorch.strategies import Strategy
 
 from lightning_hooks.engine.points import GENERIC, STAGES
 
 __all__ = ["HostedOnly", "for_objects", "misspelt_points", "refuse_misplaced"]
+
+OTHER_ARGUMENTS = {"logger": Logger, "profiler": Profiler, "strategy": Strategy}
+"""Arguments of the Trainer whose objects are given as callbacks by mistake."""
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -67,6 +73,9 @@ def _advice(given: Any) -> str:
         return f"{given!r} is a name; write callbacks=[HookAdapter([dict(type={given!r})])]"
     if given is None:
         return "None is among the callbacks; leave it out"
+    for argument, kind in OTHER_ARGUMENTS.items():
+        if isinstance(given, kind):
+            return f"{name} is a {argument}, no callback; write Trainer({argument}={name}(...))"
     return (
         f"the hook {name} is not a Lightning Callback; "
         f"write Trainer(callbacks=[HookAdapter([{name}(...)])])"

@@ -12,6 +12,34 @@ FEW = 12
 """So many names a message can list."""
 
 
+ELSEWHERE = {
+    "accumulate_grad_batches": ("cumulative_iters",),
+    "clip_grad_norm": ("grad_clip",),
+    "decay": ("momentum",),
+    "dirpath": ("out_dir",),
+    "eta_min": ("min_lr",),
+    "every_n_epochs": ("interval",),
+    "every_n_steps": ("interval",),
+    "every_n_train_steps": ("interval",),
+    "experiment": ("exp_name",),
+    "experiment_name": ("exp_name",),
+    "filename": ("filename_tmpl",),
+    "gradient_clip_val": ("grad_clip",),
+    "log_every_n_steps": ("interval",),
+    "max_norm": ("grad_clip",),
+    "milestones": ("step",),
+    "mode": ("rule",),
+    "monitor": ("save_best",),
+    "project": ("exp_name", "project_name"),
+    "save_dir": ("out_dir", "log_dir"),
+    "save_top_k": ("max_keep_ckpts", "keep_best"),
+    "step_size": ("step",),
+    "warmup_epochs": ("warmup_iters",),
+    "warmup_steps": ("warmup_iters",),
+}
+"""Names of Lightning, torch and timm, with those for the same here."""
+
+
 class UnknownNameError(KeyError, ValueError):
     """A name that is not in its table.
 
@@ -28,9 +56,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     >>> closest("nevr", ["allow", "never"]), closest("zzz", ["allow", "never"])
     ('never', None)
     """
-    folded = {n.lower(): n for n in known}
-    found = difflib.get_close_matches(name.lower(), folded, n=1)
-    return folded[found[0]] if found else None
+    return next(iter(_alike(name, known)), None)
 
 
 def suggest(name: str, known: Iterable[str], listed_by: str = "") -> str:
@@ -45,14 +71,15 @@ def suggest(name: str, known: Iterable[str], listed_by: str = "") -> str:
     "did you mean 'EMAHook'? Known: EMAHook, StepLrUpdaterHook"
     >>> suggest("linear", [f"linear_{n}" for n in range(40)])
     "did you mean 'linear_9', 'linear_8' or 'linear_7'?"
-    >>> suggest("zzz", ["EMAHook"])
-    'known: EMAHook'
+    >>> suggest("acc", ["accuracy", "loss"]), suggest("zzz", ["EMAHook"])
+    ("did you mean 'accuracy'? Known: accuracy, loss", 'known: EMAHook')
+    >>> suggest("mode", [f"model_{n}" for n in range(40)] + ["rule"])
+    "did you mean 'rule'?"
     >>> suggest("zzz", [f"linear_{n}" for n in range(40)], "dir(module)")
     '`dir(module)` lists the 40 known names'
     """
-    folded = {n.lower(): n for n in sorted(known)}
-    names = [*folded.values()]
-    close = [repr(folded[n]) for n in difflib.get_close_matches(name.lower(), folded)]
+    names = sorted(known)
+    close = [repr(one) for one in _alike(name, names)]
     if len(names) > FEW:
         if close:
             return f"did you mean {' or '.join(filter(None, [', '.join(close[:-1]), close[-1]]))}?"
@@ -61,3 +88,13 @@ def suggest(name: str, known: Iterable[str], listed_by: str = "") -> str:
         names[FEW:] = [f"... ({len(names)} names)"]
     listing = ", ".join(names) or "none"
     return f"did you mean {close[0]}? Known: {listing}" if close else f"known: {listing}"
+
+
+def _alike(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three names: one with the same meaning, else those with similar letters."""
+    folded = {n.lower(): n for n in known}
+    wrong = name.lower()
+    meant = [n for n in ELSEWHERE.get(wrong, ()) if n in folded][:1]
+    parts = [n for n in folded if min(len(n), len(wrong)) > 2 and (wrong in n or n in wrong)]
+    found = meant or dict.fromkeys([*difflib.get_close_matches(wrong, folded), *parts])
+    return [folded[n] for n in found][:3]

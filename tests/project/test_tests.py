@@ -10,7 +10,8 @@ import pytest
 import lightning_hooks
 from support.paths import TESTS
 
-OTHERS = {"golden", "golden_check", "old_code", "old_project", "project", "sister_code", "support"}
+OTHERS = {"first_day", "golden", "golden_check", "old_code", "old_project", "project"}
+OTHERS |= {"sister_code", "support"}
 FILES = [path for path in sorted(TESTS.rglob("test_*.py")) if "golden_check" not in path.parts]
 
 

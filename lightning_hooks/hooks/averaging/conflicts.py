@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_states import Identity, distinct_names
 
-__all__ = ["check_averages", "check_momentum_is_no_decay", "swaps_as_mmcv"]
+__all__ = ["check_averages", "check_momentum_is_no_decay", "check_start", "swaps_as_mmcv"]
 
 
 def check_averages(averages: list[Any], trainer: L.Trainer) -> None:
@@ -49,6 +49,11 @@ def check_averages(averages: list[Any], trainer: L.Trainer) -> None:
                 f"that of {other}, as has the module after the run, and the state_dict of "
                 f"checkpoints is that of {first}; leave one of them out"
             )
+        elif isinstance(callback, StochasticWeightAveraging):
+            rank_zero_warn(
+                f"{type(callback).__name__} and {first} both give the module an average of the "
+                "weights when the run ends; leave one of them out"
+            )
 
 
 def swaps_as_mmcv(hook: Any) -> bool:
@@ -69,3 +74,20 @@ def check_momentum_is_no_decay(hook: Any) -> None:
             "the average, which is little more than the model itself then; the decay of timm and "
             f"torch is 1 - momentum: for a decay of {momentum} write momentum={1 - momentum:.6g}"
         )
+
+
+def check_start(hook: Any, runner: Any) -> None:
+    """Warn of an average that begins after the end of the run.
+
+    Args:
+        hook: A hook that averages from ``begin_epoch`` and ``begin_iter`` on.
+        runner: The run.
+    """
+    lengths = {"begin_epoch": runner.max_epochs, "begin_iter": runner.max_iters}
+    for name, length in lengths.items():
+        begin, unit = getattr(hook, name), name.removeprefix("begin_")
+        if length is not None and begin >= length > 0 and not runner.trainer.fast_dev_run:
+            runner.logger.warning(  # no Python warning: another fit may go on from this one
+                f"{class_name(hook)}({name}={begin}) averages nothing: the run has {length} "
+                f"{unit}{'s' * (length > 1)}, counted from 0; write a {name} below {length}"
+            )

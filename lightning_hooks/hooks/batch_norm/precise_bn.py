@@ -122,13 +122,20 @@ class PreciseBNHook(Hook):
                 "which it must not do here; give PreciseBNHook(forward=lambda module, batch: ...)"
             )
         self._batches_to_run(runner, self._loader(runner))
+        self._has_layers(runner)
+
+    def _has_layers(self, runner: Any) -> bool:
+        """Warn if there is no layer to do; layers may be frozen, or come, during the run."""
+        found = bool(bn_layers(runner.module))
+        if not found:
+            self._warn(runner, "there is no BatchNorm layer whose statistics move in training")
+        return found
 
     def after_train_epoch(self, runner: Any) -> None:
         """Update the statistics every ``interval`` epochs."""
         if not self.every_n_epochs(runner, self.interval):
             return
-        if not bn_layers(runner.module):
-            self._warn(runner, "there is no BatchNorm layer whose statistics move in training")
+        if not self._has_layers(runner):
             return
         loader = self._loader(runner)
         wanted = self._batches_to_run(runner, loader)

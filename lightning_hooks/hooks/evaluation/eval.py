@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.utilities import rank_zero_warn
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
@@ -242,6 +243,18 @@ class EvalHook(TimedEvaluation):
     def _look_for_keys(self, runner: Any) -> None:
         if self.save_best is not None and self.key_indicator != "auto":
             self._report_missing(runner, self._test(runner), may_come=True)
+
+    def on_sanity_check_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn of a key that the sanity check has not logged, before an epoch is trained."""
+        logged = trainer.callback_metrics
+        keys = self.save_best if isinstance(self.save_best, list) else [self.key_indicator]
+        missing = [key for key in keys if key not in {*logged, "auto"}]
+        if self.save_best is not None and self.dataloader is None and logged and missing:
+            rank_zero_warn(
+                f"{type(self).__name__}: the sanity check has logged no save_best={missing[0]!r}; "
+                f"{suggest(missing[0], logged)}. Where training_step does not log it either, the "
+                "first validation stops the run"
+            )
 
     def _report_missing(self, runner: Any, scores: Mapping[str, Any], *, may_come: bool) -> None:
         """Report keys that are not among the scores.

@@ -9,7 +9,9 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
+from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
@@ -87,6 +89,10 @@ class ClippingHook(Hook):
                 f"{name} does not reach the gradients of DeepSpeed, which clips by itself: "
                 "give Trainer(gradient_clip_val=...)"
             )
+        clipping = [h for h in hooks_of(trainer) if getattr(h, "grad_clip", None) is not None]
+        if len(clipping) > 1 and clipping[0] is self:
+            both = " and ".join(type(hook).__name__ for hook in clipping)
+            rank_zero_warn(f"{both} each clip the gradients, one after the other; leave one out")
         if self._overrides_clipping():
             return
         if isinstance(trainer.strategy, FSDPStrategy):

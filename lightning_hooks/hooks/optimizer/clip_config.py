@@ -110,9 +110,10 @@ def check_grad_clip(grad_clip: Any) -> None:
     elif isinstance(grad_clip, Mapping):
         _check_recipe(grad_clip)
     else:
+        hint = f"; write dict(max_norm={grad_clip})" if isinstance(grad_clip, (int, float)) else ""
         raise TypeError(
             "grad_clip must be a dict, a list of dicts (one for each parameter group) or None, "
-            f"got {grad_clip!r}"
+            f"got {grad_clip!r}{hint}"
         )
 
 

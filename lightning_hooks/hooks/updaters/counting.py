@@ -11,6 +11,7 @@ from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
 
 __all__ = ["CountedHook"]
 
+EPOCHS = "max_epochs; with max_steps, by_epoch=False"
 ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
 STEPS = "max_steps, or with automatic optimization max_epochs and a loader with a length"
 
@@ -58,7 +59,8 @@ class CountedHook(Hook):
         if batches == float("inf"):
             raise ValueError(
                 f"{type(self).__name__} counts epochs as iterations: the training loader needs a "
-                "length"
+                "length, or Trainer(limit_train_batches=...) has to give it one; without, count "
+                "iterations (by_epoch=False, warmup_by_epoch=False)"
             )
         return epochs * int(batches)
 
@@ -75,7 +77,7 @@ class CountedHook(Hook):
         """
         total = self.run_length(runner)
         if total is None:
-            limit = "max_epochs" if self.by_epoch else STEPS if self.by_step else ITERATIONS
+            limit = EPOCHS if self.by_epoch else STEPS if self.by_step else ITERATIONS
             raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
         return total
 

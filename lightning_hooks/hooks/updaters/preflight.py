@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +30,7 @@ def preflight(hook: Any, runner: Any) -> None:
     _check_length(hook, runner)
     _check_warmup(hook, runner)
     _check_values(hook, runner)
+    _check_minimum(hook, runner)
 
 
 def _check_length(hook: Any, runner: Any) -> None:
@@ -38,7 +41,7 @@ def _check_length(hook: Any, runner: Any) -> None:
             "are counted"
         )
         return
-    total = hook.required_length(runner) if hook.needs_length else hook.run_length(runner)
+    total = hook.required_length(runner) if hook.needs_length else _length_of(hook, runner)
     if total is None:
         return
     try:
@@ -49,8 +52,23 @@ def _check_length(hook: Any, runner: Any) -> None:
         rank_zero_warn(f"{me} of {groups}: {oddity}")
 
 
+def _length_of(hook: Any, runner: Any) -> int | None:
+    """Return the length of the run as the policy counts it; of ``max_steps`` in whole epochs."""
+    total: int | None = hook.run_length(runner)
+    if total is None and hook.by_epoch and runner.max_iters is not None:
+        with contextlib.suppress(ValueError):  # the length of an epoch is unknown
+            total = math.ceil(runner.max_iters / hook.iters_of(runner, 1))
+    return total
+
+
 def _check_warmup(hook: Any, runner: Any) -> None:
     total = runner.max_iters
+    length = hook.warmup_epochs or hook.warmup_iters
+    if hook.warmup is None and length:
+        rank_zero_warn(
+            f"{type(hook).__name__}(warmup_iters={length}) has no effect without the form of the "
+            'warm-up: write warmup="linear", or leave warmup_iters out'
+        )
     if hook.warmup is None or total is None or runner.trainer.fast_dev_run:
         return
     length = hook.warmup_length(runner)
@@ -76,6 +94,18 @@ def _check_values(hook: Any, runner: Any) -> None:
             if not hook.is_valid(value):
                 raise hook.range_error(describe_groups(*group), value, when)
         checked.add(base)
+
+
+def _check_minimum(hook: Any, runner: Any) -> None:
+    """Warn of a minimum above the rate of every group; below some, as by layer, it may be meant."""
+    minimum = getattr(hook, "_minimum", None)
+    bases = [base for _, _, base in with_groups(runner.optimizer, hook.base)]
+    if hook.symbol == "lr" and bases and minimum is not None and minimum > max(bases) > 0:
+        logging.getLogger("lightning_hooks").warning(  # no Python warning: it may be meant
+            "%s(min_lr=%g) is above the learning rate of %s, %g, which is where the schedule "
+            "begins: write a min_lr below it",
+            *(type(hook).__name__, minimum, describe_optimizers(runner.optimizer), max(bases)),
+        )
 
 
 def _moments(hook: Any, runner: Any) -> Iterator[tuple[str, int, float]]:

@@ -1,0 +1,400 @@
+"""The mistakes of the first day: each is answered, before a step is trained, by what to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader, IterableDataset
+
+import lightning_hooks
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckInvalidLossHook,
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    Fp16OptimizerHook,
+    GradientCumulativeOptimizerHook,
+    Hook,
+    HookAdapter,
+    MlflowLoggerHook,
+    OptimizerHook,
+    PreciseBNHook,
+    StepLrUpdaterHook,
+    TextLoggerHook,
+    WandbLoggerHook,
+)
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
+
+
+def cosine(**arguments: Any) -> CosineAnnealingLrUpdaterHook:
+    return CosineAnnealingLrUpdaterHook(**{"min_lr": 0, "by_epoch": False, **arguments})
+
+
+MADE: dict[str, tuple[Callable[[], Any], str]] = {
+    "a misspelt hook": (lambda: lightning_hooks.EMAHok, "did you mean 'EMAHook'"),
+    "two hooks without a list": (
+        lambda: HookAdapter(EMAHook(), OptimizerHook()),  # type: ignore[call-arg]
+        "HookAdapter([EMAHook(...), OptimizerHook(...)])",
+    ),
+    "a schedule's config for a hook's": (
+        lambda: HookAdapter(dict(policy="cosine", min_lr=0)),
+        "write register_training_hooks(lr_config=...)",
+    ),
+    "a misspelt type": (lambda: HookAdapter([dict(type="EmaHok")]), "did you mean 'EMAHook'"),
+    "no minimum": (CosineAnnealingLrUpdaterHook, "give either min_lr or min_lr_ratio"),
+    "a warm-up that is none": (
+        lambda: cosine(warmup=True, warmup_iters=5),
+        'warmup must be None, "constant", "linear" or "exp"',
+    ),
+    "a warm-up without length": (lambda: cosine(warmup="linear"), "warmup_iters must be an int of"),
+    "a path as the interval": (
+        lambda: CheckpointHook("checkpoints"),  # type: ignore[arg-type]
+        "interval must be an int, got 'checkpoints'",
+    ),
+    "half an epoch": (
+        lambda: CheckpointHook(interval=0.5),  # type: ignore[arg-type]
+        "interval must be an int, got 0.5",
+    ),
+    "never": (lambda: CheckpointHook(interval=0), "at least 1, or -1 for no limit, got 0"),
+    "which is better": (
+        lambda: BestCheckpointHook("score"),
+        "must be specified: rule='greater' or rule='less'",
+    ),
+    "a rule of Lightning's": (
+        lambda: BestCheckpointHook("accuracy", rule="max"),
+        "rule must be greater, less or None",
+    ),
+    "a number to clip at": (
+        lambda: OptimizerHook(grad_clip=1.0),  # type: ignore[arg-type]
+        "write dict(max_norm=1.0)",
+    ),
+    "a misspelt action": (
+        lambda: CheckInvalidLossHook(action="skipp"),
+        "must be one of ['raise', 'stop', 'skip', 'restore']",
+    ),
+    "a project first": (
+        lambda: WandbLoggerHook("digits"),  # type: ignore[arg-type]
+        "write WandbLoggerHook(project='digits')",
+    ),
+    "an exponent in YAML": (
+        lambda: EMAHook(momentum="1e-4"),  # type: ignore[arg-type]
+        "write 1.0e-4",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MADE)
+def test_a_hook_is_not_made(mistake: str) -> None:
+    make, answer = MADE[mistake]
+    if mistake == "a project first":
+        pytest.importorskip("wandb")
+    with pytest.raises((AttributeError, TypeError, ValueError), match=re.escape(answer)):
+        make()
+
+
+ELSEWHERE: dict[str, tuple[Callable[..., Any], str]] = {
+    "monitor": (BestCheckpointHook, "save_best"),
+    "mode": (BestCheckpointHook, "rule"),
+    "save_top_k": (CheckpointHook, "max_keep_ckpts"),
+    "dirpath": (CheckpointHook, "out_dir"),
+    "every_n_epochs": (CheckpointHook, "interval"),
+    "decay": (EMAHook, "momentum"),
+    "warmup_steps": (StepLrUpdaterHook, "warmup_iters"),
+    "milestones": (StepLrUpdaterHook, "step"),
+    "eta_min": (CosineAnnealingLrUpdaterHook, "min_lr"),
+    "gradient_clip_val": (OptimizerHook, "grad_clip"),
+    "experiment_name": (MlflowLoggerHook, "exp_name"),
+    "project": (MlflowLoggerHook, "exp_name"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_an_argument_of_another_library_is_answered_by_ours(name: str) -> None:
+    hook, ours = ELSEWHERE[name]
+    with pytest.raises(TypeError, match=rf"no|unexpected keyword argument '{name}'") as raised:
+        hook(**{name: 1})
+    assert f"did you mean '{ours}'?" in str(raised.value)
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(make_loader(4))
+
+
+class Scheduled(TinyModule):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+
+class WrongName(Hook):
+    def after_train_iter(self, runner: Any) -> None:
+        runner.global_step  # noqa: B018
+
+
+def is_class(*classes: Any) -> list[Any]:
+    return [*classes]
+
+
+LONG = {"train": make_loader(101, 1)}
+STARTED: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
+    "two schedules": (
+        lambda: [cosine(), StepLrUpdaterHook(step=[1])],
+        {},
+        "both set the learning rate of SGD (group 0): CosineAnnealingLrUpdaterHook wins in every "
+        "step; leave out all but one",
+    ),
+    "a schedule of torch's too": (
+        lambda: [cosine()],
+        {"module": Scheduled},
+        "StepLR of SGD (group 0) and CosineAnnealingLrUpdaterHook both set the learning rate",
+    ),
+    "milestones beyond the end": (
+        lambda: [StepLrUpdaterHook(step=[8, 11])],
+        {},
+        "the run has 2, so these milestones are never reached: 8, 11",
+    ),
+    "milestones beyond the last step": (
+        lambda: [StepLrUpdaterHook(step=[8, 11])],
+        {"max_steps": 6},
+        "the run has 2, so these milestones are never reached: 8, 11",
+    ),
+    "epochs for iterations": (
+        lambda: [StepLrUpdaterHook(step=[1, 2], by_epoch=False)],
+        LONG,
+        "by_epoch=False counts iterations, and the last milestone, 2, is among the first of 202; "
+        "to count epochs leave by_epoch out",
+    ),
+    "a warm-up longer than the run": (
+        lambda: [cosine(warmup="linear", warmup_iters=500)],
+        {},
+        "the warm-up of 500 iterations is longer than the run of 8",
+    ),
+    "a warm-up longer than the steps": (
+        lambda: [cosine(warmup="linear", warmup_iters=500)],
+        {"max_steps": 6},
+        "give a warm-up of 6 at most, or train longer",
+    ),
+    "a warm-up without its form": (
+        lambda: [cosine(warmup_iters=3)],
+        {},
+        'write warmup="linear", or leave warmup_iters out',
+    ),
+    "a loader without length": (
+        lambda: [cosine()],
+        {"train": DataLoader(Endless(), batch_size=None)},
+        "needs the length of the run: give max_epochs and a loader with a length, or max_steps",
+    ),
+    "steps for a schedule of epochs": (
+        lambda: [cosine(by_epoch=True)],
+        {"max_steps": 6},
+        "give max_epochs; with max_steps, by_epoch=False",
+    ),
+    "a warm-up of epochs without length": (
+        lambda: [
+            StepLrUpdaterHook(step=[1], warmup="linear", warmup_iters=1, warmup_by_epoch=True)
+        ],
+        {"train": DataLoader(Endless(), batch_size=None)},
+        "count iterations (by_epoch=False, warmup_by_epoch=False)",
+    ),
+    "a decay for a momentum": (
+        lambda: [EMAHook(momentum=0.999)],
+        {},
+        "for a decay of 0.999 write momentum=0.001",
+    ),
+    "two averages": (lambda: [EMAHook(), EMAHook()], {}, "leave out all but one"),
+    "an average of Lightning's too": (
+        lambda: [EMAHook()],
+        {"callbacks": [EMAWeightAveraging()]},
+        "both evaluate with an average of the weights",
+    ),
+    "SWA of Lightning's too": (
+        lambda: [EMAHook()],
+        {"callbacks": [StochasticWeightAveraging(0.1)]},
+        "StochasticWeightAveraging and EMAHook both give the module an average",
+    ),
+    "clipped by the Trainer too": (
+        lambda: [OptimizerHook(grad_clip=dict(max_norm=1))],
+        {"gradient_clip_val": 1.0},
+        "gradients would be clipped twice; give one of them",
+    ),
+    "clipped by two hooks": (
+        lambda: [OptimizerHook(grad_clip=dict(max_norm=1)) for _ in range(2)],
+        {},
+        "OptimizerHook and OptimizerHook each clip the gradients",
+    ),
+    "accumulated by the Trainer too": (
+        lambda: [GradientCumulativeOptimizerHook(cumulative_iters=2)],
+        {"accumulate_grad_batches": 2},
+        "accumulate there, with GradientCumulativeOptimizerHook(cumulative_iters=...)",
+    ),
+    "half precision by the hook alone": (
+        lambda: [Fp16OptimizerHook()],
+        {},
+        'give Trainer(precision="16-mixed")',
+    ),
+    "a score that is not logged": (
+        lambda: [BestCheckpointHook("val_los", rule="less")],
+        {"enable_checkpointing": True, "num_sanity_val_steps": 1},
+        "the sanity check has logged no save_best='val_los'; did you mean 'val_loss'?",
+    ),
+    "the best without a validation": (
+        lambda: [BestCheckpointHook("val_loss")],
+        {"enable_checkpointing": True, "module": NoValidation, "val": None},
+        "the Trainer does not validate in this fit; give it a validation loader",
+    ),
+    "statistics of no BatchNorm": (
+        lambda: [PreciseBNHook(num_samples=2)],
+        {},
+        "there is no BatchNorm layer",
+    ),
+    "a file that is not there": (
+        lambda: [EMAHook()],
+        {"ckpt_path": "nothing.pth"},
+        "Checkpoint file not found: nothing.pth",
+    ),
+    "a file of text": (
+        lambda: [EMAHook()],
+        {"ckpt_path": __file__},
+        "is no checkpoint: it begins with",
+    ),
+}
+ALONE: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
+    "a class": (
+        lambda: is_class(TextLoggerHook(), EMAHook),
+        {},
+        "EMAHook is a class; pass an object: Trainer(callbacks=[EMAHook(...)])",
+    ),
+    "a list in the list": (
+        lambda: [TextLoggerHook(), [EMAHook()]],
+        {},
+        "unpack it, callbacks=[*hooks, ...]",
+    ),
+    "a logger of Lightning's": (
+        lambda: [TextLoggerHook(), CSVLogger("logs")],
+        {},
+        "CSVLogger is a logger, no callback; write Trainer(logger=CSVLogger(...))",
+    ),
+    "one object twice": (lambda: [EMAHook()] * 2, {}, "a hook takes part in a Trainer once"),
+}
+
+
+def train(root: Path, hooks: list[Any], module: Any = TinyModule, **given: Any) -> TinyModule:
+    """Fit, and return the module; the arguments of ``fit`` are among those of the Trainer."""
+    made = module()
+    loaders = given.pop("train", make_loader(4)), given.pop("val", make_loader(1))
+    path = given.pop("ckpt_path", None)
+    length = {} if "max_steps" in given else {"max_epochs": 2}
+    trainer = make_trainer(root, *hooks, **{"num_sanity_val_steps": 0, **length, **given})
+    try:
+        trainer.fit(made, *loaders, ckpt_path=path)
+    except Exception:
+        assert not made.losses, "answered after a step"
+        raise
+    return made
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+@pytest.mark.parametrize("mistake", STARTED)
+def test_a_fit_begins_with_an_answer(mistake: str, hosted: bool, tmp_path: Path) -> None:
+    hooks, given, answer = STARTED[mistake]
+    made = [HookAdapter(hooks())] if hosted else hooks()
+    own = given if not hosted else {**given, "enable_checkpointing": False}
+    with pytest.raises(Exception, match=re.escape(answer)):
+        train(tmp_path, made, **own)
+
+
+@pytest.mark.parametrize("mistake", ALONE)
+def test_what_is_no_hook_is_refused(mistake: str, tmp_path: Path) -> None:
+    hooks, given, answer = ALONE[mistake]
+    with pytest.raises((TypeError, ValueError), match=re.escape(answer)):
+        train(tmp_path, hooks(), **given)
+
+
+def test_a_hook_given_as_the_logger_names_its_place(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=re.escape("TextLoggerHook, for Trainer(callbacks=[...])")):
+        train(tmp_path, [], logger=TextLoggerHook())
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+@pytest.mark.parametrize(
+    ("begin", "length"), [("begin_epoch", {}), ("begin_iter", {"max_steps": 6})]
+)
+def test_an_average_that_begins_after_the_end(
+    begin: str, length: dict[str, Any], hosted: bool, tmp_path: Path, caplog: Any
+) -> None:
+    hook = EMAHook(**{begin: 10})
+    train(tmp_path, [HookAdapter([hook]) if hosted else hook], **length)
+    assert f"EMAHook({begin}=10) averages nothing" in caplog.text
+    assert f"write a {begin} below" in caplog.text
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+def test_a_minimum_above_the_rate(hosted: bool, tmp_path: Path, caplog: Any) -> None:
+    hook = cosine(min_lr=1.0)
+    train(tmp_path, [HookAdapter([hook]) if hosted else hook])
+    assert "(min_lr=1) is above the learning rate of SGD (group 0), 0.1" in caplog.text
+    assert "write a min_lr below it" in caplog.text
+
+
+def test_an_attribute_of_the_trainer_is_found_on_it(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, WrongName())
+    with pytest.raises(AttributeError) as raised:
+        trainer.fit(TinyModule(), make_loader(1), make_loader(1))
+    assert "it is the Trainer's: runner.trainer.global_step" in raised.value.__notes__
+
+
+def test_a_misspelt_point_is_named(tmp_path: Path, caplog: Any) -> None:
+    hook = type(
+        "Mine", (Hook,), {"after_train_iters": lambda self, runner: None, "__module__": "m"}
+    )
+    train(tmp_path, [hook()])
+    assert "Mine.after_train_iters() is called at no point; did you mean after_train_iter()?" in (
+        caplog.text
+    )
+
+
+def test_a_file_of_weights_alone_is_no_run(tmp_path: Path) -> None:
+    path = str(tmp_path / "weights.pth")
+    torch.save(TinyModule().state_dict(), path)
+    with pytest.raises(Exception, match=r"module.load_state_dict\(torch.load\("):
+        train(tmp_path, [EMAHook()], ckpt_path=path)
+
+
+def test_a_folder_is_answered_by_the_newest_file_in_it(tmp_path: Path) -> None:
+    train(tmp_path, [CheckpointHook(1)], enable_checkpointing=True)
+    with pytest.raises(Exception, match=r"is a folder, not a file; .* is .*epoch_2.pth"):
+        train(tmp_path, [EMAHook()], ckpt_path=str(tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
+def test_what_is_no_mistake_is_quiet(tmp_path: Path, caplog: Any) -> None:
+    hooks = [cosine(), EMAHook(), TextLoggerHook(interval=2)]
+    trainer = make_trainer(tmp_path, *hooks, max_epochs=1)
+    for _ in range(2):  # one Trainer and its hooks, twice
+        trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+    other = make_trainer(
+        tmp_path, EMAHook(), BestCheckpointHook("val_loss"), enable_checkpointing=True
+    )
+    other.validate(TinyModule(), make_loader(1), verbose=False)  # without a fit
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_many_names_are_listed_by_a_command(capsys: Any) -> None:
+    with pytest.raises(ValueError, match=r"zzz is not registered .* `lightning-hooks hooks` lists"):
+        HookAdapter([dict(type="zzz")])
+    with pytest.raises(AttributeError, match=r"`dir\(lightning_hooks\)` lists the \d+ known names"):
+        lightning_hooks.zzz  # noqa: B018
+    with pytest.raises(TypeError, match=r"`help\(CheckpointHook\)` lists the \d+ known names"):
+        CheckpointHook(zzz=1)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match=r"did you mean '\w+'(, '\w+')*( or '\w+')?\?$") as raised:
+        HookAdapter([dict(type="LrUpdater")])
+    assert str(raised.value).count("'") <= 6
