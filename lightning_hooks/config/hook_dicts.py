@@ -13,6 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.utils.arguments import check_python_lists
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["EVALUATIONS", "FP16", "Config", "Item", "note_key", "training_items"]
@@ -50,6 +51,7 @@ def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Ite
     fp16, custom = configs["fp16"], configs["custom_hooks_config"]
     count = {} if by_epoch else {"by_epoch": False}
     save = {"type": "CheckpointHook", **count}
+    check_python_lists("custom_hooks", [custom])
     step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
     lr = partial(_with_type_of_policy, family="LrUpdaterHook")
     momentum = partial(_with_type_of_policy, family="MomentumUpdaterHook")
@@ -111,6 +113,7 @@ def _logger_items(config: Mapping[str, Any] | None, count: Mapping[str, Any]) ->
     for key in ("interval", "hooks"):
         if key not in config:
             raise ValueError(f'log_config needs the key "{key}", got {dict(config)!r}')
+    check_python_lists('log_config["hooks"]', [config["hooks"]])
     if not isinstance(config["hooks"], (list, tuple)):
         raise TypeError(f'log_config["hooks"] must be a list, got {config["hooks"]!r}')
     default = {"interval": config["interval"], **count}

@@ -29,6 +29,7 @@ __all__ = [
     "check_numbers",
     "check_object",
     "check_path",
+    "check_python_lists",
     "is_finite",
     "parameter_names",
 ]
@@ -102,6 +103,18 @@ def check_numbers(name: str, value: object, least: float = -math.inf) -> None:
         raise TypeError(f"{name} must be a list of numbers, got {value!r}")
     for i, number in enumerate(value):
         check_number(f"{name}[{i}]", number, least)
+
+
+def check_python_lists(user: str, values: Iterable[object]) -> None:
+    """Raise for a list of OmegaConf's, as Hydra gives one: it is neither a list nor a tuple."""
+    for value in values:
+        kind = type(value)
+        if kind.__module__.startswith("omegaconf.") and isinstance(value, Sequence):
+            raise TypeError(
+                f"{user} got a {kind.__name__} of OmegaConf's: {value}; it takes Python's lists: "
+                "write `_convert_: all` beside the `_target_`, or give it "
+                "OmegaConf.to_container(config, resolve=True)"
+            )
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:

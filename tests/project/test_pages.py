@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import doctest
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader
+from torchmetrics import MeanSquaredError
 
-from lightning_hooks import CheckpointHook, ClosureHook, newest_valid
+from lightning_hooks import CheckpointHook, ClosureHook, EvalHook, TextLoggerHook, newest_valid
 from support.paths import ROOT
 from support.training import NoValidation, TinyModule, make_loader
 
@@ -33,9 +35,9 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 def run_page(page: Path, capsys: Any, **names: Any) -> dict[str, Any]:
     """Run a page's code from top to bottom; compare what it prints with the text below it.
 
-    A page's ``module``, ``train_loader`` and ``val_loader`` are its reader's.
+    A page's ``Net``, ``module``, ``train_loader`` and ``val_loader`` are its reader's.
     """
-    names = {"L": L, "module": TinyModule(), **names}
+    names = {"L": L, "Net": TinyModule, "module": TinyModule(), **names}
     names |= {"train_loader": make_loader(4), "val_loader": make_loader(1)}
     found = blocks(page)
     for (kind, code), (below, text) in zip(found, [*found[1:], ("", "")], strict=True):
@@ -61,16 +63,18 @@ def _quiet_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PL_TRAINER_DEFAULT_ROOT_DIR", str(tmp_path))
 
 
-WITH_TESTS_BELOW: set[str] = set()
-"""Pages whose code needs more than a module and its data."""
+NEEDED = {"hydra.md": ["hydra"], "optuna.md": ["optuna", "optuna_integration"]}
+"""Packages that a page's code needs and that no extra installs."""
 
 
 @pytest.mark.parametrize(
     "page",
-    [p for p in PAGES if "```python" in p.read_text("utf-8") and p.name not in WITH_TESTS_BELOW],
+    [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")],
     ids=lambda page: page.stem,
 )
 def test_its_code_runs_and_prints_the_text_below_it(page: Path, capsys: Any) -> None:
+    for package in NEEDED.get(page.name, []):
+        pytest.importorskip(package)
     run_page(page, capsys)
 
 
@@ -134,3 +138,58 @@ def test_each_format_is_read_as_the_table_has_it(tmp_path: Path) -> None:
         fit(None, ClosureHook("before_run", lambda r: r.resume("weights.pth")))
     for path in (lightning, mmcv, weights):
         fit(None, ClosureHook("before_run", lambda r, path=path: r.load_checkpoint(str(path))))
+
+
+def test_a_trial_is_pruned_by_the_score_of_an_evaluation_hook(capsys: Any) -> None:
+    optuna = pytest.importorskip("optuna")
+    pytest.importorskip("optuna_integration")
+    prune = run_page(DOCS / "guides" / "optuna.md", capsys)["PruneHook"]
+
+    class Evaluated(NoValidation):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x)
+
+    def objective(trial: Any) -> None:
+        score = EvalHook(make_loader(1), metric=MeanSquaredError())
+        hooks = [prune(trial, "MeanSquaredError"), score, TextLoggerHook()]
+        L.Trainer(max_epochs=3, callbacks=hooks).fit(Evaluated(lr=3.0), make_loader(2))
+
+    study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=2.0))
+    study.optimize(objective, n_trials=1)
+    (trial,) = study.trials
+    assert (trial.state.name, len(trial.intermediate_values)) == ("PRUNED", 1)
+
+
+class Data(L.LightningDataModule):
+    def train_dataloader(self) -> Any:
+        return make_loader(2)
+
+    def val_dataloader(self) -> Any:
+        return make_loader(1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # how Lightning calls jsonargparse
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_configs_of_the_page_train_with_lightning_cli(
+    which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jsonargparse")
+    found = blocks(DOCS / "guides" / "lightning_cli.md")
+    (script,) = [code for kind, code in found if kind == "python"]
+    config = [code for kind, code in found if kind == "yaml"][which]
+    (tmp_path / "given.yaml").write_text(config.replace("warmup_iters: 500", "warmup_iters: 5"))
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "mmcv.py").write_text("lr_config = dict(policy='step', step=[1])")
+    names: dict[str, Any] = {"Net": TinyModule, "Data": Data}
+    exec(script, names)
+    more = "--trainer.callbacks+=lightning_hooks.CheckInvalidLossHook"
+    argv = ["train.py", "fit", "--config=given.yaml", more, "--trainer.callbacks.action=skip"]
+    monkeypatch.setattr("sys.argv", [*argv, "--trainer.max_epochs=12", "--seed_everything=0"])
+    for name in ("logger", "enable_progress_bar", "enable_model_summary"):
+        sys.argv.append(f"--trainer.{name}=false")
+    cli = names["main"]()
+    kinds = [type(callback).__name__ for callback in cli.trainer.callbacks]
+    assert {"CheckInvalidLossHook"} < {*kinds}
+    assert cli.trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx([0.001, 0.01][which])
+    assert (tmp_path / "config.yaml").exists()
+    assert len(list(tmp_path.glob("epoch_*.pth"))) == [3, 0][which]

@@ -11,7 +11,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.usage_errors import for_objects, refuse_misplaced
-from lightning_hooks.utils.arguments import check_keywords
+from lightning_hooks.utils.arguments import check_keywords, check_python_lists
 
 __all__ = ["LIGHTNING_LOGGING", "JoinsTrainer"]
 
@@ -23,9 +23,10 @@ class JoinsTrainer(Participant):
     """The base of hooks and adapters: checks how it is used, and joins the Trainer in ``setup``."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Suggest a name in place of an argument's misspelt one."""
+        """Suggest a name for a misspelt argument; refuse lists that are no lists of Python's."""
         if kwargs:
             check_keywords(cls, kwargs)
+        check_python_lists(cls.__name__, (*args, *kwargs.values()))
         if args:
             cls._check_positional(args)
         return super().__new__(cls)
