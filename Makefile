@@ -1,7 +1,7 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-.PHONY: demo test slow torture old-code docs notebooks check fmt release-check golden golden-check \
+.PHONY: demo test slow torture old-code peers docs notebooks check fmt release-check golden golden-check \
     bench clean
 
 PYTHON ?= python3
@@ -40,6 +40,11 @@ torture: $(INSTALLED)
 # hooks of real packages of the mmcv 1.x era and of its sister libraries, downloaded from PyPI
 old-code: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow tests/old_code tests/sister_code $(ARGS)
+
+# what the documentation states about other libraries, beside them, in the benches' environment
+peers: .oracle/recipe
+	benchmarks/peers.sh
+	.bench/bin/python -m pytest -c tests/peers/pytest.ini --rootdir . tests/peers $(ARGS)
 
 # the pages of docs/ into docs/build/index.html; a warning is an error
 docs: $(INSTALLED)

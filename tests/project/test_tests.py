@@ -10,7 +10,7 @@ import pytest
 import lightning_hooks
 from support.paths import TESTS
 
-OTHERS = {"first_day", "golden", "golden_check", "old_code", "old_project", "project"}
+OTHERS = {"first_day", "golden", "golden_check", "old_code", "old_project", "peers", "project"}
 OTHERS |= {"sister_code", "support"}
 FILES = [path for path in sorted(TESTS.rglob("test_*.py")) if "golden_check" not in path.parts]
 
