@@ -79,8 +79,8 @@ class EvalHook(TimedEvaluation):
             and the target of every batch, or the pairs of them that ``test_fn`` returns.
 
     Raises:
-        TypeError: for an argument of the wrong type; in a run, for a data set without
-            ``evaluate``.
+        TypeError: for an argument of the wrong type, and with neither ``dataloader`` nor
+            ``save_best``; in a run, for a data set without ``evaluate``.
         ValueError: for values out of range, and where no rule can be inferred from a key.
         KeyError: for an unknown ``rule``; in a run, for a key that is not among the scores. One
             that may still be logged, within an epoch or before ``interval``, is warned of.
@@ -139,6 +139,13 @@ class EvalHook(TimedEvaluation):
         if dataloader is None and (test_fn or eval_kwargs):
             names = ", ".join([*(["test_fn"] if test_fn else []), *eval_kwargs])
             raise ValueError(f"{names} without a dataloader: there is nothing to run")
+        if dataloader is None and save_best is None and not self._evaluates_in_its_own_way():
+            name = type(self).__name__
+            raise TypeError(
+                f'{name} has nothing to do: write {name}(save_best="val_loss") to keep the best '
+                "checkpoint by a value that the module logs in validation, or "
+                f"{name}(loader, metric=torchmetrics.MeanSquaredError()) to evaluate on other data"
+            )
         refuse_other_storage(file_client_args)
         self.dataloader = dataloader
         self.start = start
@@ -166,8 +173,7 @@ class EvalHook(TimedEvaluation):
                 "validate in this fit; give it a validation loader",
                 stacklevel=2,
             )
-        own = [getattr(getattr(self, x), "__func__", None) for x in ("evaluate", "_do_evaluate")]
-        if own != [EvalHook.evaluate, EvalHook._do_evaluate]:  # their own may need something else
+        if self._evaluates_in_its_own_way():
             return
         dataset = getattr(self.dataloader, "dataset", None)
         if dataset is not None and self.metric is None and not hasattr(dataset, "evaluate"):
@@ -175,6 +181,11 @@ class EvalHook(TimedEvaluation):
                 f"{type(dataset).__name__} has no evaluate(results, logger=None, ...); write it, "
                 "or give EvalHook(metric=...) a torchmetrics Metric"
             )
+
+    def _evaluates_in_its_own_way(self) -> bool:
+        """Whether a subclass has methods of its own, which may need something else."""
+        methods = self.evaluate, self._do_evaluate
+        return not all(m.__module__.startswith("lightning_hooks.") for m in methods)
 
     def _do_evaluate(self, runner: Any) -> None:
         """Run the model on the loader, evaluate the results, compare the scores."""

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import pickle
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+import torchmetrics
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint, TQDMProgressBar
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -291,6 +293,35 @@ def test_torchmetrics_instead_of_evaluate(tmp_path: Path) -> None:
     other = EvalHook(loader, metric=MeanSquaredError(), test_fn=pairs)
     fit(tmp_path / "two", other, module=WithForward(), max_epochs=1)
     assert other.latest_results.keys() == {"MeanSquaredError"}
+
+
+@pytest.mark.parametrize("kind", [EvalHook, DistEvalHook])
+@pytest.mark.parametrize("arguments", [{}, {"dataloader": None, "by_epoch": False, "interval": 2}])
+def test_without_what_it_needs_it_answers_with_the_line_to_write(
+    kind: type[EvalHook], arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    class Callable(TinyModule):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x)
+
+    with pytest.raises(TypeError, match=f"{kind.__name__} has nothing to do") as raised:
+        kind(**arguments)
+    best, own = re.findall(rf"write ({kind.__name__}\(.*?\)) .* or (.*\)) to", str(raised.value))[0]
+    names = {kind.__name__: kind, "loader": make_loader(1), "torchmetrics": torchmetrics}
+    for by_epoch in (True, False):  # what it says to write works, bare and in an adapter
+        hooks = [eval(line, names) for line in (best, own)]
+        run = training.fit if by_epoch else partial(fit, by_epoch=False)
+        run(tmp_path, *hooks, module=Callable, val=1, max_epochs=1)
+
+
+def test_a_subclass_with_an_evaluation_of_its_own_needs_nothing(tmp_path: Path) -> None:
+    class Own(EvalHook):
+        def _do_evaluate(self, runner: Any) -> None:
+            seen.append(runner.epoch)
+
+    seen: list[int] = []
+    fit(tmp_path, Own(), val=1, max_epochs=2)
+    assert seen == [1, 2]
 
 
 def test_the_trainers_own_validation(tmp_path: Path) -> None:
