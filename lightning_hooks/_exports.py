@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.abc
 import importlib.util
 import pkgutil
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["HOMES", "PUBLIC", "import_name", "list_names", "unknown_name_error"]
+__all__ = ["HOMES", "PUBLIC", "import_name", "list_names", "serve_cli", "unknown_name_error"]
 
 PACKAGE = __name__.rpartition(".")[0]
 
@@ -49,6 +50,37 @@ def import_name(name: str) -> Any:
         raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC, f"dir({PACKAGE})"))
     vars(sys.modules[PACKAGE])[name] = found  # the next time it is found without this function
     return found
+
+
+CLI = "lightning.pytorch.cli"
+"""The module of LightningCLI."""
+
+
+def serve_cli() -> None:
+    """Import the hooks with LightningCLI, which finds a class by its name alone once it is there.
+
+    So ``class_path: EMAHook`` is enough in a YAML file; a process without LightningCLI imports
+    nothing for it.
+    """
+    if CLI in sys.modules:
+        _import_hooks()
+    elif not any(isinstance(finder, _WithCLI) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WithCLI())
+
+
+class _WithCLI(importlib.abc.MetaPathFinder):
+    """Finds no module, and imports the hooks when LightningCLI is looked for."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == CLI and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _import_hooks()
+
+
+def _import_hooks() -> None:
+    for name in HOMES:
+        if name.endswith(("Hook", "HookAdapter")):
+            import_name(name)
 
 
 def list_names() -> list[str]:

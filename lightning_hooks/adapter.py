@@ -38,7 +38,7 @@ class HookAdapter(JoinsTrainer):
         hooks: One hook or several: objects, ``(hook, priority)`` pairs, config dicts.
         dialect: Library that the hooks are written for: ``"mmcv"``, ``"mmengine"``,
             ``"detectron2"``, ``"cvpods"``, ``"cvpods_master"``, ``"pet"`` or ``"pointrix"`` (see
-            :mod:`lightning_hooks.dialects`); ``"auto"`` detects it by class and methods.
+            ``lightning_hooks.dialects``); ``"auto"`` detects it by class and methods.
         work_dir: Directory that hooks write to; the Trainer's ``default_root_dir`` by default.
         by_epoch: Whether the run is counted in epochs (mmcv's EpochBasedRunner) or in iterations
             (IterBasedRunner).

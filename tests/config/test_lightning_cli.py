@@ -242,6 +242,7 @@ def test_help_has_a_type_and_a_description_of_every_argument(name: str, capsys: 
         )
         assert found, f"{key}: {text}"
         assert "See there" not in text, key
+        assert not re.search(r":\s*\w+\s*:`", text), f"{key}: a role of Sphinx's in {text}"
         assert "Unvalidated" not in text, f"{key} has a type that is not understood: {text}"
         assert found[2] != "Any" or (name, key) == ("HookAdapter", "hooks"), key
         assert len(text) < 700, f"{key}: a screen of text"

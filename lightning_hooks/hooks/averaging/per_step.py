@@ -50,7 +50,7 @@ class StepAverageHook(AveragingHook):
             you have captured yourself.
         check: ``"sample"`` searches for NaN in all numbers of a small model and a part of those of
             a large one, see
-            :class:`~lightning_hooks.hooks.averaging.nan_safe_update.NanSafeUpdate`; ``"all"``
+            ``NanSafeUpdate``; ``"all"``
             everywhere, which costs half an update more.
         device: The device of the average, ``"cpu"`` to leave the accelerator's memory to the model.
             Then every update copies the weights there and waits for the accelerator: choose a

@@ -38,7 +38,7 @@ class DistEvalHook(EvalHook):
     Args:
         test_fn: A function of the model and the loader that takes ``tmpdir`` and
             ``gpu_collect`` too, by default
-            :func:`~lightning_hooks.hooks.evaluation.inference.multi_gpu_test`.
+            ``multi_gpu_test``.
         broadcast_bn_buffer: Whether the ranks first get rank 0's BatchNorm statistics.
         tmpdir: A directory that all ranks see, through which results are collected;
             ``.eval_hook`` in the work directory by default.

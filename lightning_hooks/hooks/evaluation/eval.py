@@ -60,7 +60,7 @@ class EvalHook(TimedEvaluation):
         rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
             ``save_best``; by default inferred from the key, see ``greater_keys``.
         test_fn: A function of the model and the loader, by default
-            :func:`~lightning_hooks.hooks.evaluation.inference.single_gpu_test`.
+            ``single_gpu_test``.
         greater_keys: Names, or parts of names, of scores that are better when greater; by
             default acc, top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
         less_keys: The same of scores that are better when less; by default loss. Names that end

@@ -76,7 +76,7 @@ class CheckInvalidLossHook(Hook):
         max_restores: Maximum number of restores in a fit; one more raises. None for no limit.
         dump_dir: Directory for the batch of the first bad step of a reading, with all that is
             needed to run it again, see
-            :func:`~lightning_hooks.hooks.invalid_loss.batch_dump.load_batch`. The batches of up to
+            ``load_batch``. The batches of up to
             ``interval`` steps stay in memory for that: choose a smaller interval where that is too
             much. None keeps and writes nothing.
 

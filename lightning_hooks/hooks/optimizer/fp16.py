@@ -56,14 +56,14 @@ class Fp16OptimizerHook(OptimizerHook):
     run continues with it.
 
     Args:
-        grad_clip: See :class:`~lightning_hooks.hooks.optimizer.optimizer.OptimizerHook`; applied to
+        grad_clip: See ``OptimizerHook``; applied to
             the unscaled gradients.
         coalesce: Unused; mmcv's own all-reduce needed it.
         bucket_size_mb: Unused, as ``coalesce``.
         loss_scale: A number for a scale that never changes; ``"dynamic"`` for one that halves when
             a step is skipped and doubles after 2000 steps that are not; a dict of the arguments
             ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval`` of
-            :class:`torch.amp.GradScaler`.
+            ``torch.amp.GradScaler``.
         distributed: Unused, as ``coalesce``.
 
     Raises:

@@ -49,7 +49,7 @@ class Updater(CountedHook):
         by_epoch: Count in epochs (the value changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``.
         warmup_iters: Length of the warm-up.
-        warmup_ratio: The factor of :func:`~lightning_hooks.schedules.warm_up` at its start, in
+        warmup_ratio: The factor of ``schedules.warm_up`` at its start, in
             (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations: in the policy with

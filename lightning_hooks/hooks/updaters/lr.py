@@ -46,7 +46,7 @@ class LrUpdaterHook(Updater):
     Args:
         by_epoch: Count in epochs (the rate changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``;
-            see :func:`~lightning_hooks.schedules.warm_up`.
+            see ``schedules.warm_up``.
         warmup_iters: Length of the warm-up.
         warmup_ratio: The share of the policy's rate from which it starts, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
@@ -54,7 +54,7 @@ class LrUpdaterHook(Updater):
             ``by_epoch=False``, and in the warm-up. With accumulated gradients ``warmup_iters``,
             ``total_steps``, ``periods`` and the like are then so many steps, and the length of the
             run (mmcv's ``max_iters``) is its number of steps:
-            :func:`~lightning_hooks.engine.runner.optimizer_steps.steps_of_run`. Steps that the
+            ``steps_of_run``. Steps that the
             Trainer's gradient scaler skips are left out, except for optimizers with ``fused=True``,
             which do not report them. The runner of ``get_lr(runner, base_lr)`` counts so, too.
 

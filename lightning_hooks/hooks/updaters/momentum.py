@@ -27,7 +27,7 @@ class MomentumUpdaterHook(Updater):
     Args:
         by_epoch: Count in epochs (the momentum changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``; the momentum is divided by
-            :func:`~lightning_hooks.schedules.warm_up`, so it starts higher and comes down.
+            ``schedules.warm_up``, so it starts higher and comes down.
         warmup_iters: Length of the warm-up.
         warmup_ratio: The divisor of the policy's momentum at its start, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
