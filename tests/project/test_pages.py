@@ -18,6 +18,7 @@ from torchmetrics import MeanSquaredError
 
 from lightning_hooks import CheckpointHook, ClosureHook, EvalHook, TextLoggerHook, newest_valid
 from support.paths import ROOT
+from support.processes import Forks, environment, free_port
 from support.training import NoValidation, TinyModule, make_loader
 
 DOCS = ROOT / "docs"
@@ -69,7 +70,7 @@ NEEDED = {"hydra.md": ["hydra"], "optuna.md": ["optuna", "optuna_integration"]}
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")],
+    [p for p in PAGES if p.stem != "several_gpus" and "```python" in p.read_text(encoding="utf-8")],
     ids=lambda page: page.stem,
 )
 def test_its_code_runs_and_prints_the_text_below_it(page: Path, capsys: Any) -> None:
@@ -193,3 +194,19 @@ def test_the_configs_of_the_page_train_with_lightning_cli(
     assert cli.trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx([0.001, 0.01][which])
     assert (tmp_path / "config.yaml").exists()
     assert len(list(tmp_path.glob("epoch_*.pth"))) == [3, 0][which]
+
+
+@pytest.mark.slow
+def test_the_script_of_the_page_trains_on_two_ranks(tmp_path: Path) -> None:
+    found = blocks(DOCS / "guides" / "several_gpus.md")
+    (script,) = [code for kind, code in found if kind == "python"]
+    (text,) = [code for kind, code in found if kind == "text"]
+    before = "from support.training import *\nmodule = TinyModule()\n"
+    loaders = "train_loader, val_loader = make_loader(4), make_loader(1)\n"
+    path = tmp_path / "train.py"
+    path.write_text(before + loaders + script)
+    quiet = {f"PL_TRAINER_{name.upper()}": str(value) for name, value in QUIET.items()}
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    ranks = [environment(**quiet, **common) | {"LOCAL_RANK": str(rank)} for rank in (0, 1)]
+    assert text in Forks([str(path)], ranks, tmp_path).wait()
+    assert len(list(tmp_path.glob("epoch_1.pth"))) == 1
