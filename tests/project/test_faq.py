@@ -1,0 +1,138 @@
+"""Each message of docs/faq.md is one that its mistake brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckInvalidLossHook,
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    MlflowLoggerHook,
+    OptimizerHook,
+    StepLrUpdaterHook,
+    TextLoggerHook,
+    WandbLoggerHook,
+)
+from support.paths import ROOT
+from support.training import TinyModule, make_loader, make_trainer
+
+PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+ENTRIES = dict(re.findall(r"^### (.*)\n\n```none\n(.*)\n```$", PAGE, re.M))
+"""The messages by their headings."""
+
+
+class MyHook:
+    def after_train_epoch(self, runner: Any) -> None:
+        """Do nothing."""
+
+
+class Diverges(TinyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step(batch, batch_idx) * (float("nan") if batch_idx == 2 else 1)
+
+
+def fit(*hooks: Any, module: Any = TinyModule, ckpt_path: str | None = None, **given: Any) -> None:
+    options = {"max_epochs": 2, "num_sanity_val_steps": 0, "enable_checkpointing": True, **given}
+    trainer = make_trainer(Path.cwd(), *hooks, **options)
+    trainer.fit(module(), make_loader(4), make_loader(1), ckpt_path=ckpt_path)
+
+
+def cosine(**warmup: Any) -> Hook:
+    return CosineAnnealingLrUpdaterHook(min_lr=0, by_epoch=False, **warmup)
+
+
+def without_wandb() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        WandbLoggerHook()
+
+
+def tracker_is_down() -> None:
+    pytest.importorskip("mlflow")
+    address = "http://127.0.0.1:9"
+    hook = MlflowLoggerHook(tracking_uri=address, timeout=0.5, log_model=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        fit(hook, enable_checkpointing=False)
+
+
+def another_runs_files() -> None:
+    for _ in range(2):
+        fit(CheckpointHook(1))
+
+
+def damaged() -> None:
+    fit(CheckpointHook(1))
+    path = Path("epoch_2.pth")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    fit(CheckpointHook(1), ckpt_path=str(path))
+
+
+def average_is_new() -> None:
+    fit(CheckpointHook(1))
+    fit(EMAHook(), CheckpointHook(1), ckpt_path="last", max_epochs=3)
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    "A package is missing": without_wandb,
+    "An argument has another name here": lambda: EMAHook(decay=0.999),
+    "The first argument is not the interval": lambda: TextLoggerHook(50),  # type: ignore[arg-type]
+    "A hook is no callback": lambda: fit(EMAHook(), MyHook()),
+    "Two things set the learning rate": lambda: fit(cosine(), StepLrUpdaterHook(step=[1])),
+    "The warm-up is longer than the run": lambda: fit(cosine(warmup="linear", warmup_iters=500)),
+    "Milestones are never reached": lambda: fit(StepLrUpdaterHook(step=[8, 11])),
+    "Gradients are clipped twice": lambda: fit(
+        OptimizerHook(grad_clip=dict(max_norm=1)), gradient_clip_val=1.0
+    ),
+    "Checkpoints are switched off": lambda: fit(CheckpointHook(), enable_checkpointing=False),
+    "The score to keep the best by is not logged": lambda: fit(
+        BestCheckpointHook("val_los", rule="less")
+    ),
+    "The loss is NaN": lambda: fit(CheckInvalidLossHook(), module=Diverges),
+    "A tracker is not reached": tracker_is_down,
+    "The directory has another run's files": another_runs_files,
+    "A checkpoint is damaged, or no checkpoint": damaged,
+    "A hook finds none of its state": average_is_new,
+}
+
+
+def test_every_entry_has_its_mistake() -> None:
+    assert len(MISTAKES) == 15
+    assert [*MISTAKES] == [*ENTRIES]
+
+
+@pytest.mark.parametrize("heading", MISTAKES)
+def test_the_mistake_brings_the_message(
+    heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.WARNING, "lightning_hooks")
+    said = []
+    try:
+        MISTAKES[heading]()
+    except Exception as error:  # warnings are errors in tests
+        said.append(str(error))
+    parts = map(re.escape, ENTRIES[heading].split("..."))
+    assert re.search(".*".join(parts), "\n".join([*said, *caplog.messages]), re.DOTALL)
+
+
+def test_the_adapter_may_be_beside_switched_off_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fit(HookAdapter([CheckpointHook(1)]), enable_checkpointing=False)
+    assert Path("epoch_2.pth").exists()
