@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from typing import Any
 
@@ -25,6 +26,8 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "lightning_hooks"
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
 exclude_patterns = ["build", "results"]  # a page includes the latter
 
 # what is documented is written once, in the docstrings
@@ -39,7 +42,6 @@ default_role = "code"
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
-suppress_warnings = ["myst.xref_missing"]
 
 # pictures are drawn when the pages are built, so that they show what the code does
 plot_html_show_source_link = False
@@ -64,14 +66,53 @@ def signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, N
     return str(given.replace(parameters=plain, return_annotation=given.empty)), None
 
 
-def from_the_root(app: Any, path: Any, page: str, content: list[str]) -> None:
-    """Let the links of README and its like lead where they lead there, one folder up."""
-    if path.parts[:-1] == ("..",):
-        content[0] = re.sub(r"\]\((?!https?:|#)", "](../", content[0])
+LINKS = {
+    r"docs/": "",
+    r"examples/\w+\.py": "examples.md",
+    r"notebooks/(\w+)\.ipynb": r"notebooks/\1.md",
+    r"tests/old_code/README\.md": "standin.md",
+    r"lightning_hooks/engine/driver/driver\.py": (
+        "architecture.md#lightnings-events-become-the-ten-points"
+    ),
+    r"lightning_hooks/engine/points\.py": "architecture.md#the-loop",
+    r"lightning_hooks/dialects/__init__\.py": "dialects/index.md",
+    **{rf"{name.upper()}\.md": f"{name}.md" for name in ("changelog", "contributing", "security")},
+}
+"""Pages in place of files that README and its like link to."""
+
+
+def included(app: Any, path: Any, page: str, content: list[str]) -> None:
+    """Let links of files from the root lead to pages; show a notebook with its outputs."""
+    if path.suffix == ".ipynb":
+        content[0] = as_page(json.loads(content[0]))
+    for file, place in LINKS.items():
+        content[0] = re.sub(rf"\]\((?:\.\./)*{file}", f"](/{place}", content[0])
+
+
+def as_page(notebook: dict[str, Any]) -> str:
+    """Return a notebook, as it is kept, in Markdown: text, code, what it printed and drew."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        language = "text" if re.search("^[!%]", source, re.M) else "python"  # the shell's lines
+        parts.append(source if cell["cell_type"] == "markdown" else fence(language, source))
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                parts.append(f"![drawn](data:image/png;base64,{data['image/png'].strip()})")
+            else:
+                text = output.get("text") or data.get("text/plain", "")
+                parts.append(fence("text", "".join(text), ":class: printed\n"))
+    return "\n\n".join(parts)
+
+
+def fence(language: str, text: str, options: str = "") -> str:
+    """Return a block of code."""
+    return f"~~~~~~{{code-block}} {language}\n{options}\n{text}\n~~~~~~"
 
 
 def setup(app: Any) -> None:
     """Connect them."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-signature", signature)
-    app.connect("include-read", from_the_root)
+    app.connect("include-read", included)

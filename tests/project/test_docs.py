@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import posixpath
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +28,43 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
     run_python(*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html")
-    assert (tmp_path / "html" / "index.html").exists()
     assert list((tmp_path / "html" / "_images").glob("learning_rate*.png"))
-    built = {page: page.read_text(encoding="utf-8") for page in (tmp_path / "html").rglob("*.html")}
+    built = {
+        page.relative_to(tmp_path / "html").as_posix(): page.read_text(encoding="utf-8")
+        for page in (tmp_path / "html").rglob("*.html")
+    }
+    pages = {page.relative_to(DOCS).with_suffix(".html").as_posix() for page in PAGES}
+    assert pages - {"results/goals.html"} < {*built}  # that is part of another
     assert sum(text.count("<math") for text in built.values()) > 9
     for page, text in built.items():
-        if "_modules" not in page.parts:
-            shown = re.sub(r"<(pre|script|style|svg)\b.*?</\1>", "", text, flags=re.DOTALL)
-            assert re.findall(r"\$\$|:\w+:`|\\t|\\frac|\\mathrm", shown) == [], page
+        if not page.startswith("_modules/"):
+            assert raw_markup(text) == [], page
+        for place in links(page, text):
+            assert place in built, page
+    assert "_modules/lightning_hooks/hooks/averaging/ema.html" in built["families/averages.html"]
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text = built[f"notebooks/{path.stem}.html"]
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        drawn = sum("image/png" in output.get("data", {}) for output in outputs)
+        assert text.count('src="data:image/png;base64') == drawn
+        assert text.count('class="printed ') == len(outputs) - drawn
+
+
+def raw_markup(page: str) -> list[str]:
+    """Return what a reader would see of formulas and of Markdown that were not rendered."""
+    shown = re.sub(r"<(pre|script|style|svg)\b.*?</\1>", "", page, flags=re.DOTALL)
+    words = re.sub(r"<[^>]+>", "", re.sub(r"<code.*?</code>", "", shown, flags=re.DOTALL))
+    found = re.findall(r"\$\$|:\w+:`|\\t|\\frac|\\mathrm", shown)
+    return found + re.findall(r"\]\(|`|~~~|\{\w+\}", words)
+
+
+def links(page: str, text: str) -> Iterator[str]:
+    """Yield the files that a built page leads to, from the root of the documentation."""
+    for link in re.findall(r'<a [^>]*href="([^"]*)"', text):
+        if not re.match(r"https?:|#|.*_sources/", link):
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
+            yield place.partition("#")[0]
 
 
 def test_every_public_class_and_function_has_its_place() -> None:
