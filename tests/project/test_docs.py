@@ -93,6 +93,11 @@ def test_the_first_steps_train_and_write_the_files_of_their_table(
         exec(compile(block, "first_steps.md", "exec"), names)
     trainer = names["trainer"]
     assert trainer.callback_metrics["accuracy"] > 0.9
+    shown = page.partition("```text\n")[2].partition("```")[0].splitlines()
+    assert [line.partition(", loss")[0] for line in shown if "lr:" in line] == [
+        "Epoch [1][20/45]\tlr: 4.779e-02"
+    ]
+    assert any(m.startswith("Epoch [1][20/45]\tlr: 4.779e-02") for m in caplog.messages)
     starts = [m for m in caplog.messages if m.startswith("7 hooks, called in this order: Cosine")]
     assert len(starts) == 1
     table = page.partition("| file |")[2].partition("\n\n")[0]
