@@ -1,8 +1,8 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-.PHONY: demo test slow torture old-code peers docs notebooks check fmt release-check golden golden-check \
-    bench clean
+.PHONY: demo test slow torture old-code peers docs notebooks gallery check fmt release-check \
+    golden golden-check bench clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -53,6 +53,10 @@ docs: $(INSTALLED)
 # runs the notebooks, or those of ARGS, anew and keeps their outputs
 notebooks: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python tests/project/test_notebooks.py $(ARGS)
+
+# draws the pictures of docs/gallery.md anew
+gallery: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python tests/project/test_gallery.py
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check

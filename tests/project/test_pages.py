@@ -22,7 +22,7 @@ from support.processes import Forks, environment, free_port
 from support.training import NoValidation, TinyModule, make_loader
 
 DOCS = ROOT / "docs"
-TESTED_ELSEWHERE = {"first_steps", "extending", "lightning", "several_gpus"} | {
+TESTED_ELSEWHERE = {"first_steps", "extending", "gallery", "lightning", "several_gpus"} | {
     page.stem for page in (DOCS / "dialects").glob("*.md")
 }
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.stem not in TESTED_ELSEWHERE]
