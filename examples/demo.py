@@ -135,7 +135,7 @@ def make_callbacks(
         *schedules(),
         lh.OptimizerHook(grad_clip=dict(max_norm=MAX_NORM)),
         lh.CheckInvalidLossHook(interval=interval, action="restore"),
-        lh.EMAHook(momentum=0.05, warm_up=10),
+        lh.EMAHook(momentum=0.05, warm_up=10, precise_bn=640),
         lh.CheckpointHook(interval=1, max_keep_ckpts=3),
         lh.IterTimerHook(),
         lh.StepTimeHook(),
@@ -146,8 +146,6 @@ def make_callbacks(
             [
                 # before EMAHook, of NORMAL, puts the average in: for the raw weights
                 (lh.EvalHook(held_out, metric=accuracy), "ABOVE_NORMAL"),
-                # after it: statistics for the average
-                (lh.PreciseBNHook(num_samples=640), "BELOW_NORMAL"),
                 WeightStatsHook(interval),
             ]
         ),

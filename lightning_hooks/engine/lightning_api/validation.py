@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -18,6 +20,7 @@ __all__ = [
     "restore_val_data",
     "run_validation",
     "train_as_before_validation",
+    "train_flags",
     "val_metrics",
     "validates_within_epochs",
 ]
@@ -67,6 +70,21 @@ def evaluation_loop(trainer: L.Trainer) -> Any:
 def train_as_before_validation(trainer: L.Trainer) -> None:
     """Give the module the train flags it had before the validation that has just started."""
     trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
+
+
+@contextlib.contextmanager
+def train_flags(trainer: L.Trainer) -> Iterator[None]:
+    """Give the module the train flags of the training in the block, also inside a validation."""
+    if not trainer.validating:
+        yield
+        return
+    flags = [(part, part.training) for part in trainer.lightning_module.modules()]
+    train_as_before_validation(trainer)
+    try:
+        yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
 
 
 def evaluate_as_before(trainer: L.Trainer) -> None:

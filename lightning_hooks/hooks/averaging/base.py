@@ -9,22 +9,24 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
-from lightning.pytorch.strategies import ModelParallelStrategy
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
 from lightning_hooks.engine.runner import mmcv_checkpoint
+from lightning_hooks.hooks.averaging.conflicts import check_strategy
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
     find_averages,
     write_averages,
 )
+from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
 
@@ -74,6 +76,8 @@ class AveragingHook(Hook):
     swap: Literal["auto", "copy"] = "auto"
     check: Literal["sample", "all"] = "sample"
     device: str | None = None
+    precise_bn: bool | int | PreciseBNHook = False
+    _statistics: PreciseBNHook | None = None  # that estimates them, in a fit
     _average: ModuleAverage | None = None
     _steps = _updates = 0
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
@@ -96,8 +100,10 @@ class AveragingHook(Hook):
         start = {} if loaded is None else loaded.tensors
         if not start:
             self._steps = self._updates = 0
+        estimated = self.buffers == "ignore" and self.precise_bn
+        buffers = "statistics" if estimated else self.buffers
         self._average = ModuleAverage(
-            module, start, self.buffers, self.swap == "copy", self.check == "all", self.device
+            module, start, buffers, self.swap == "copy", self.check == "all", self.device
         )
         return self._average
 
@@ -168,11 +174,11 @@ class AveragingHook(Hook):
 
     def _swap_in(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if self._loaded is not None and self._loaded.tensors:  # evaluated without a fit
-            self._check_strategy(trainer)
+            check_strategy(self, trainer)
             self.start(module, goes_on=False)
         average = self._average if self._loaded is None else None
         if average is not None and average.module is module and self._evaluates_in(trainer):
-            self._repair()
+            self._prepare(trainer)
             average.swap_in()
 
     def _evaluates_in(self, trainer: L.Trainer) -> bool:
@@ -183,6 +189,14 @@ class AveragingHook(Hook):
     def _swap_out(self) -> None:
         if self._average is not None:
             self._average.swap_out()
+
+    def _prepare(self, trainer: L.Trainer) -> None:
+        """Make the average ready to be evaluated with, or saved."""
+        self._repair()
+        runs = trainer.state.status == TrainerStatus.RUNNING  # after an error the model may fail
+        if self._average is not None and self._statistics is not None and runs:
+            runner = Driver.of(trainer).runner
+            self._average.estimate_statistics(partial(self._statistics.update, runner))
 
     def _repair(self) -> None:
         left_out = 0 if self._average is None else self._average.repair()
@@ -212,7 +226,7 @@ class AveragingHook(Hook):
         average = self._average
         if average is None or average.module is not trainer.lightning_module:
             return SavedAverage(of)
-        self._repair()
+        self._prepare(trainer)
         return SavedAverage(of, average.state_dict(), self._steps, self._updates, evaluated)
 
     def _raw_state_dict(self, trainer: L.Trainer) -> dict[str, Any]:
@@ -251,23 +265,13 @@ class AveragingHook(Hook):
         """Check the strategy; patch the module's checkpoint events, also for weights-only files."""
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            self._check_strategy(trainer)
+            check_strategy(self, trainer)
             self._is_evaluated = None
         self._remove_patches()
         self._patches = (
             MethodPatch(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
             MethodPatch(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
         )
-
-    def _check_strategy(self, trainer: L.Trainer) -> None:
-        strategy = trainer.strategy
-        shards = strategy.restore_checkpoint_after_setup
-        if shards and not isinstance(strategy, ModelParallelStrategy):
-            raise ValueError(
-                f"{type(self).__name__} does not work with {type(strategy).__name__}, whose "
-                "parameters are not the module's own; use ModelParallelStrategy, with "
-                "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
-            )
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

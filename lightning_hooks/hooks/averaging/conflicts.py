@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
@@ -91,3 +92,19 @@ def check_start(hook: Any, runner: Any) -> None:
                 f"{class_name(hook)}({name}={begin}) averages nothing: the run has {length} "
                 f"{unit}{'s' * (length > 1)}, counted from 0; write a {name} below {length}"
             )
+
+
+def check_strategy(hook: Any, trainer: L.Trainer) -> None:
+    """Check that the parameters are the module's own.
+
+    Raises:
+        ValueError: for a strategy that flattens or partitions them.
+    """
+    strategy = trainer.strategy
+    shards = strategy.restore_checkpoint_after_setup
+    if shards and not isinstance(strategy, ModelParallelStrategy):
+        raise ValueError(
+            f"{type(hook).__name__} does not work with {type(strategy).__name__}, whose "
+            "parameters are not the module's own; use ModelParallelStrategy, with "
+            "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
+        )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning as L
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
 from lightning_hooks.hooks.averaging.weight_swap import WeightSwap
@@ -21,7 +22,8 @@ class ModuleAverage:
     Parameters of floating-point or complex type are averaged, in their own type and on their
     device. With ``buffers="average"`` so are the buffers of these types that are in the state
     dict; with ``"copy"`` all that are in it are taken over at every update; with ``"ignore"``
-    the average goes with the module's own. Integers are never averaged.
+    the average goes with the module's own, but for the ``"statistics"`` of BatchNorm layers, which
+    are set by :meth:`estimate_statistics`. Integers are never averaged.
 
     Of parameters that are sharded (DTensor) each rank averages its part. The parts are swapped by
     copying, and updates to NaN are left out on all ranks together.
@@ -32,7 +34,7 @@ class ModuleAverage:
     Args:
         module: The module; its ``state_dict`` names the weights.
         start: Values to start from, by key; the module's own for those it does not have.
-        buffers: One of the three above.
+        buffers: One of the four above.
         by_copy: Swap by copying, see
             :class:`~lightning_hooks.hooks.averaging.weight_swap.WeightSwap`.
         check_all: Search for NaN everywhere, see
@@ -59,6 +61,8 @@ class ModuleAverage:
         self._first_buffer = len(parameters)
         self._slots = _buffers(module, buffers)  # the tensors that follow the parameters
         self._copies = buffers == "copy"
+        self._estimates_only = buffers == "statistics"
+        self._is_estimated = False
         self._shards = dtensors.any_sharded(parameters)
         self._tensors: list[Any] = [*parameters, *(owner._buffers[n] for owner, n in self._slots)]
         local = [dtensors.local_part(tensor) for tensor in self._tensors]
@@ -92,14 +96,15 @@ class ModuleAverage:
 
     def begin(self) -> None:
         """Start the average with the model's present weights."""
-        self.tracks = False
+        self.tracks = self._is_estimated = False
         self.follow()
         with torch.no_grad():
             torch._foreach_copy_(self.swap.others, self.swap.parameters)
 
     def update(self, weight: float) -> None:
         """``average += weight * (parameter - average)``, for all at once, without NaN."""
-        if self._slots or self._shards:
+        self._is_estimated = False
+        if (self._slots and not self._estimates_only) or self._shards:
             self._find()
         for update in self._staged_updates():
             update(weight)
@@ -117,7 +122,8 @@ class ModuleAverage:
         self._updates = []
         for device in dict.fromkeys(value.device for _, value in pairs):
             parameters = [pair for pair in pairs[:first] if pair[1].device == device]
-            buffers = [pair for pair in pairs[first:] if pair[1].device == device]
+            others = [] if self._estimates_only else pairs[first:]
+            buffers = [pair for pair in others if pair[1].device == device]
             left_out = self._left_out.setdefault(
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
@@ -165,6 +171,34 @@ class ModuleAverage:
         if self.swap.is_in:
             self._find(reshard=True)
             self.swap.swap_out()
+
+    def estimate_statistics(self, estimate: Callable[[], object]) -> None:
+        """Have the statistics of BatchNorm layers estimated, if the average has changed since.
+
+        Args:
+            estimate: Writes them to the layers of the module, which has the average meanwhile.
+        """
+        if self.tracks or self._is_estimated:
+            return
+        was_in = self.swap.is_in
+        self.swap_out()
+        if self._estimates_only:  # a layer that is left out, as in eval mode, has the module's
+            self._find()
+            self._copy_buffers()
+        self.swap_in()
+        try:
+            estimate()
+            self._copy_buffers()
+            self._is_estimated = True
+        finally:
+            if not was_in:
+                self.swap_out()
+
+    def _copy_buffers(self) -> None:
+        """Copy the module's buffers to the average's; where they are the same nothing changes."""
+        first = self._first_buffer
+        with torch.inference_mode(False), torch.no_grad():
+            torch._foreach_copy_(self.swap.others[first:], self.swap.parameters[first:])
 
     def repair(self) -> int:
         """Return how many updates were left out since the last call, because of NaN.
@@ -217,6 +251,8 @@ def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module,
     """Return owner and name of the buffers that are part of the average, each tensor once."""
     found: dict[int, tuple[torch.nn.Module, str]] = {}
     for owner in module.modules() if which != "ignore" else ():
+        if which == "statistics" and not isinstance(owner, _BatchNorm):
+            continue
         for name, buffer in owner._buffers.items():
             if buffer is None or name in owner._non_persistent_buffers_set:
                 continue

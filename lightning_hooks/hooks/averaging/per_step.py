@@ -18,7 +18,9 @@ from lightning_hooks.hooks.averaging.conflicts import (
     check_start,
 )
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.own_statistics import estimator
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage, find_averages
+from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
@@ -55,6 +57,12 @@ class StepAverageHook(AveragingHook):
         device: The device of the average, ``"cpu"`` to leave the accelerator's memory to the model.
             Then every update copies the weights there and waits for the accelerator: choose a
             larger ``interval``. None for the parameters' own.
+        precise_bn: Whether the average has BatchNorm statistics of its own, estimated from training
+            data with its weights before it is evaluated with or saved, if it was updated since:
+            after each epoch, before a validation within one and with each checkpoint. True for
+            8192 samples, an int for so many, or a
+            :class:`~lightning_hooks.hooks.batch_norm.precise_bn.PreciseBNHook` of other
+            arguments. The model keeps its own; ``buffers`` is for all other buffers.
 
     Raises:
         TypeError: for arguments of another type.
@@ -82,6 +90,7 @@ class StepAverageHook(AveragingHook):
         swap: Literal["auto", "copy"] = "auto",
         check: Literal["sample", "all"] = "sample",
         device: str | None = None,
+        precise_bn: bool | int | PreciseBNHook = False,
     ) -> None:
         check_int("interval", interval, 1)
         check_int("begin_iter", begin_iter, 0)
@@ -101,6 +110,8 @@ class StepAverageHook(AveragingHook):
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
+        estimator(precise_bn)  # for its errors
+        self.precise_bn = precise_bn
 
     # -- the rule --------------------------------------------------------------------------
 
@@ -161,6 +172,9 @@ class StepAverageHook(AveragingHook):
             hooks = averages_of(trainer)
             found = find_averages(checkpoint, runner.module, hooks)
             self._take(found[hooks.index(self)], for_fit=True)
+        self._statistics = estimator(self.precise_bn, class_name(self))
+        if self._statistics is not None:
+            self._statistics.check_run(runner)
         average = self.start(runner.module, goes_on=runner.iter > 0)
         begins = self._begins(runner.iter, trainer.current_epoch)
         if not begins and not self._steps:  # one that has begun goes on
@@ -219,9 +233,15 @@ class StepAverageHook(AveragingHook):
         average.begin()
         self._steps = self._updates = 0
 
+    def after_run(self, runner: Any) -> None:
+        """Estimate the statistics of an average that is exported after the run."""
+        if self._statistics is not None:
+            self._prepare(runner.trainer)
+
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the optimizers."""
         self._stop_counting()
+        self._statistics = None
         super().teardown(trainer, pl_module, stage)
 
     def _stop_counting(self) -> None:

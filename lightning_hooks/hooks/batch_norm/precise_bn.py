@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -10,6 +11,8 @@ from typing import Any
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.lightning_api.progress import is_last_batch
+from lightning_hooks.engine.lightning_api.validation import train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
@@ -39,13 +42,8 @@ class PreciseBNHook(Hook):
     :func:`~lightning_hooks.hooks.batch_norm.population_stats.update_bn_stats` writes mean and
     variance: weighted by sample, the same on all ranks, except to the layers that it leaves alone
     (in eval mode, frozen, unused, without statistics). This comes before the validation that ends
-    the epoch and before hooks that save, with the raw weights, not an average of them.
-
-    An average of the weights needs other statistics. It gets them if it has its own buffers and a
-    second hook comes after it::
-
-        average = EMAHook(buffers="average")
-        HookAdapter([average, PreciseBNHook(), (PreciseBNHook(), "BELOW_NORMAL")])
+    the epoch and before hooks that save, with the raw weights. An average of the weights needs
+    statistics of its own: ``EMAHook(precise_bn=True)`` gives it them, with or without this hook.
 
     Nothing else changes: train flags, momenta, other buffers, logged values, torchmetrics' states,
     the random state and the order of the data are restored, also after an error.
@@ -81,6 +79,8 @@ class PreciseBNHook(Hook):
     """Before the hooks that save, average or validate."""
 
     reads_step = False
+    user: str | None = None
+    """The hook that has its average's statistics updated by this one, if any."""
     _warned: frozenset[str] = frozenset()
 
     def __init__(
@@ -109,17 +109,27 @@ class PreciseBNHook(Hook):
 
     def before_run(self, runner: Any) -> None:
         """Raise errors now that would otherwise appear after an epoch."""
-        self._warned = frozenset()
         if not runner.counts_epochs:
             raise ValueError(
                 "PreciseBNHook works after epochs, and this run is counted in iterations; "
                 "call lightning_hooks.update_bn_stats(model, batches) yourself"
             )
+        self.check_run(runner)
+
+    def check_run(self, runner: Any) -> None:
+        """Raise an error if the statistics cannot be updated in this run.
+
+        Raises:
+            ValueError: where the training step would step the optimizer by itself, and where the
+                samples cannot be counted.
+        """
+        self._warned = frozenset()
         owned = getattr(runner.model, "wrap_outputs", None) is not None
         if self.forward is None and not (runner.module.automatic_optimization or owned):
             raise ValueError(
                 f"{type(runner.module).__name__}.training_step steps its optimizers by itself, "
-                "which it must not do here; give PreciseBNHook(forward=lambda module, batch: ...)"
+                "which it must not do here; give "
+                f"{self._written('PreciseBNHook(forward=lambda module, batch: ...)')}"
             )
         self._batches_to_run(runner, self._loader(runner))
         self._has_layers(runner)
@@ -133,11 +143,24 @@ class PreciseBNHook(Hook):
 
     def after_train_epoch(self, runner: Any) -> None:
         """Update the statistics every ``interval`` epochs."""
-        if not self.every_n_epochs(runner, self.interval):
-            return
+        if self.every_n_epochs(runner, self.interval):
+            self.update(runner)
+
+    def update(self, runner: Any) -> None:
+        """Update the statistics now, with the weights that the module has.
+
+        Layers are taken for what they are in training, also where a validation has switched them.
+
+        Args:
+            runner: The run, whose module and training data are taken.
+        """
+        with train_flags(runner.trainer):
+            self._update(runner)
+
+    def _update(self, runner: Any) -> None:
         if not self._has_layers(runner):
             return
-        loader = self._loader(runner)
+        loader = _second_pass(runner.trainer, self._loader(runner))
         wanted = self._batches_to_run(runner, loader)
         forward = self.forward or _training_step(runner)
 
@@ -159,11 +182,17 @@ class PreciseBNHook(Hook):
             )
 
     def _loader(self, runner: Any) -> Any:
-        loader = runner.data_loader if self.dataloader is None else self.dataloader
-        if isinstance(loader, (dict, list, tuple)) and self.dataloader is None:
+        if self.dataloader is not None:
+            return self.dataloader
+        loader = runner.data_loader
+        if runner.mode == "val" or not runner.counts_epochs:  # that one is validated on, or endless
+            loaders = data.train_loaders(runner.trainer)
+            loader = loaders[0] if len(loaders) == 1 else runner.trainer.train_dataloader
+        if isinstance(loader, (dict, list, tuple)):
+            call = self._written("PreciseBNHook(dataloader=...)")
             raise ValueError(
-                "there are several training loaders; give PreciseBNHook(dataloader=...) that "
-                "yields what the training step takes"
+                f"there are several training loaders; give {call} that yields what the training "
+                "step takes"
             )
         return loader
 
@@ -175,15 +204,29 @@ class PreciseBNHook(Hook):
         if not isinstance(size, int):
             raise ValueError(
                 f"the batch size of {type(loader).__name__} is not known, so {self.num_samples} "
-                "samples cannot be counted; give PreciseBNHook(num_iters=...)"
+                f"samples cannot be counted; give {self._written('PreciseBNHook(num_iters=...)')}"
             )
         return batches_for(self.num_samples, size, runner.world_size)
+
+    def _written(self, call: str) -> str:
+        """Return a call of the hook as the user would write it."""
+        return call if self.user is None else f"{self.user}(precise_bn={call})"
 
     def _warn(self, runner: Any, message: str) -> None:
         """Warn once in a run."""
         if runner.rank == 0 and message not in self._warned:
             self._warned |= {message}
-            warnings.warn(f"PreciseBNHook: {message}", stacklevel=2)
+            name = "PreciseBNHook" if self.user is None else self._written("...")
+            warnings.warn(f"{name}: {message}", stacklevel=2)
+
+
+def _second_pass(trainer: Any, loader: Any) -> Any:
+    """Return a loader to iterate beside the epoch's own pass: workers may serve one at a time."""
+    if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
+        return loader
+    again = copy.copy(loader)
+    again._iterator = None
+    return again
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_hooks import Hook
+from lightning_hooks import EMAHook, Hook
 from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook
@@ -82,7 +82,10 @@ def seen_by(out: Path, *hooks: Any, epochs: int = 1) -> dict[str, Any]:
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
+    average = EMAHook(0.1, precise_bn=12)
+    seen_by(out, average, epochs=2)
     found = {
+        "average": {key: value.tolist() for key, value in average.ema_state_dict().items()},
         "precise": seen_by(out, PreciseBNHook(num_samples=12), DistSamplerSeedHook(), epochs=2),
         "synced": seen_by(out, SyncBuffersHook()),
         "plain": seen_by(out),
