@@ -194,7 +194,7 @@ def test_the_configs_of_the_page_train_with_lightning_cli(
     (tmp_path / "configs" / "mmcv.py").write_text("lr_config = dict(policy='step', step=[1])")
     names: dict[str, Any] = {"Net": TinyModule, "Data": Data}
     exec(script, names)
-    more = "--trainer.callbacks+=lightning_hooks.CheckInvalidLossHook"
+    more = "--trainer.callbacks+=CheckInvalidLossHook"
     argv = ["train.py", "fit", "--config=given.yaml", more, "--trainer.callbacks.action=skip"]
     monkeypatch.setattr("sys.argv", [*argv, "--trainer.max_epochs=12", "--seed_everything=0"])
     for name in ("logger", "enable_progress_bar", "enable_model_summary"):
