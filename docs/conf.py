@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 from docutils import nodes
@@ -38,6 +40,8 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 default_role = "code"
+nitpicky = True  # what a docstring points to is on a page
+nitpick_ignore_regex = [("py:.*", r"(enum|pickle|torch|lightning\.pytorch)\..*")]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -111,8 +115,20 @@ def fence(language: str, text: str, options: str = "") -> str:
     return f"~~~~~~{{code-block}} {language}\n{options}\n{text}\n~~~~~~"
 
 
+def documented_bases(app: Any, name: str, obj: Any, options: Any, bases: list[type]) -> None:
+    """Show a class's nearest base that a page has, in the place of ours that none has."""
+    pages = "".join(
+        page.read_text(encoding="utf-8") for page in Path(__file__).parent.rglob("*.md")
+    )
+    shown = {locate(path) for path in re.findall(r"^\.\. autoclass:: (\S+)", pages, re.M)}
+    ours = [base for base in bases if base.__module__.startswith("lightning_hooks.")]
+    nearest = [base for base in obj.__mro__[1:] if base in shown][:1]
+    bases[:] = nearest * bool(ours) + [base for base in bases if base not in ours]
+
+
 def setup(app: Any) -> None:
     """Connect them."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-signature", signature)
+    app.connect("autodoc-process-bases", documented_bases)
     app.connect("include-read", included)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,7 +51,6 @@ def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Ite
     fp16, custom = configs["fp16"], configs["custom_hooks_config"]
     count = {} if by_epoch else {"by_epoch": False}
     save = {"type": "CheckpointHook", **count}
-    check_python_lists("custom_hooks", [custom])
     step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
     lr = partial(_with_type_of_policy, family="LrUpdaterHook")
     momentum = partial(_with_type_of_policy, family="MomentumUpdaterHook")
@@ -101,7 +100,8 @@ def _items(
         arguments = {**(default or {}), **config}
         priority = arguments.pop("priority", priority)
         return [Item(key, arguments, priority)]
-    if isinstance(config, (str, bytes, int, float, list, set, type)):
+    if isinstance(config, (Sequence, int, float, set, type)):
+        check_python_lists(key, [config])
         raise TypeError(f"{key} must be a dict, a hook or None, got {config!r}")
     return [Item(key, config, priority)]
 
@@ -113,8 +113,8 @@ def _logger_items(config: Mapping[str, Any] | None, count: Mapping[str, Any]) ->
     for key in ("interval", "hooks"):
         if key not in config:
             raise ValueError(f'log_config needs the key "{key}", got {dict(config)!r}')
-    check_python_lists('log_config["hooks"]', [config["hooks"]])
     if not isinstance(config["hooks"], (list, tuple)):
+        check_python_lists('log_config["hooks"]', [config["hooks"]])
         raise TypeError(f'log_config["hooks"] must be a list, got {config["hooks"]!r}')
     default = {"interval": config["interval"], **count}
     return [

@@ -39,7 +39,7 @@ training raises. mmengine's ``before_run`` and ``after_run`` also enclose a test
 outside of a fit. In a run that is counted in iterations, mmengine's epoch points are called once,
 around the whole run; the points of validation are as above.
 
-``cvpods_master`` is cvpods as on its main branch: see :mod:`lightning_hooks.dialects.cvpods`.
+``cvpods_master`` is cvpods as on its main branch: see ``lightning_hooks.dialects.cvpods``.
 
 A hook's ``state_dict()`` is saved in every checkpoint of Lightning. A resumed run passes it to
 ``load_state_dict()`` of the hook with the same class and position.

@@ -58,7 +58,7 @@ class Hook(JoinsTrainer):
     """The ten points, in mmcv's order."""
 
     run_before: Any = ()
-    """Hooks that come after this one, whatever the priorities: a class, a name, or several."""
+    """Hooks that come after this one, whatever the priorities, as a class, a name, or several."""
 
     run_after: Any = ()
     """Hooks that come before it; see :mod:`lightning_hooks.engine.hook_order`."""
@@ -211,7 +211,7 @@ class Hook(JoinsTrainer):
 
     @property
     def state_key(self) -> str:
-        """The key of this hook's state in a checkpoint: class, arguments, place if hosted."""
+        """The key of this hook's state in a checkpoint, of class, arguments, place if hosted."""
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"

@@ -210,11 +210,12 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in inspect.signature(function).parameters.values() if p.kind in by_name]
 
 
-def check_keywords(cls: type, given: Iterable[str]) -> None:
-    """Raise for keywords that a class and its bases do not take; see :func:`check_names`."""
+def check_keywords(cls: type, given: Mapping[str, object]) -> None:
+    """Raise for keywords that a class and its bases do not take, and for OmegaConf's lists."""
     owners, takes_any = argument_owners(cls)
     if not takes_any:
         check_names(cls.__name__, given, owners)
+    check_python_lists(cls.__name__, given.values())
 
 
 def argument_owners(cls: type) -> tuple[dict[str, type], bool]:

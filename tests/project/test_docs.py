@@ -72,7 +72,7 @@ def test_every_public_class_and_function_has_its_place() -> None:
     told = set(re.findall(r"^\.\. auto(?:class|function):: lightning_hooks\.(\w+)$", text, re.M))
     public = {name for name in lightning_hooks.__all__ if callable(getattr(lightning_hooks, name))}
     gone = {"PaviLoggerHook", "SegmindLoggerHook"}  # they say so themselves
-    assert public - told == gone | {"BaseEMAHook"} & public
+    assert public - told == gone
 
 
 def test_the_first_steps_train_and_write_the_files_of_their_table(

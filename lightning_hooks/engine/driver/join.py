@@ -23,11 +23,11 @@ class JoinsTrainer(Participant):
     """The base of hooks and adapters: checks how it is used, and joins the Trainer in ``setup``."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Suggest a name for a misspelt argument; refuse lists that are no lists of Python's."""
+        """Suggest a name for a misspelt argument; refuse lists that are not Python's."""
         if kwargs:
             check_keywords(cls, kwargs)
-        check_python_lists(cls.__name__, (*args, *kwargs.values()))
         if args:
+            check_python_lists(cls.__name__, args)
             cls._check_positional(args)
         return super().__new__(cls)
 

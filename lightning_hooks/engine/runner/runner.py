@@ -205,7 +205,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
 
     @property
     def data_loader(self) -> Any:
-        """The very DataLoader that is iterated now: the training one, or that of validation.
+        """The very DataLoader that is iterated now, the training one or that of validation.
 
         A loader set before the epoch's iteration starts is what the epoch iterates.
         """

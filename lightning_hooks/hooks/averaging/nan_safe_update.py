@@ -20,7 +20,7 @@ class NanSafeUpdate:
     and the host reads nothing. Up to 65536 numbers are all checked; of more, the beginnings of up
     to 512 of the tensors, together a 32nd of all numbers, which costs a few hundredths of the
     update. A bad gradient reaches every layer in front of it, and the next loss spreads it to all.
-    :meth:`repair` replaces what slips through, before the average is used. To check every number
+    ``repair`` replaces what slips through, before the average is used. To check every number
     costs half an update more.
 
     One fused kernel does it all: a step of SGD that maximizes, with ``value`` as the gradient and

@@ -35,9 +35,10 @@ def update_bn_stats(
 ) -> int:
     """Replace the statistics of a model's BatchNorm layers; return the number of batches run.
 
-    The layers are those of :func:`bn_layers`; one that no batch reached keeps its statistics. All
-    ranks must call it, each with its own batches. Momenta, train flags, other buffers and the
-    random state are restored; after an error the statistics too.
+    The layers are those of
+    :func:`~lightning_hooks.hooks.batch_norm.population_stats.bn_layers`; one that no batch reached
+    keeps its statistics. All ranks must call it, each with its own batches. Momenta, train flags,
+    other buffers and the random state are restored; after an error the statistics too.
 
     Args:
         model: The model, with those layers in train mode that are to be updated.

@@ -39,7 +39,7 @@ class PreciseBNHook(Hook):
     """Replaces the moving averages of BatchNorm layers by the statistics of many samples.
 
     After the training epoch the model runs over the data again, without learning, and
-    :func:`~lightning_hooks.hooks.batch_norm.population_stats.update_bn_stats` writes mean and
+    :func:`~lightning_hooks.update_bn_stats` writes mean and
     variance: weighted by sample, the same on all ranks, except to the layers that it leaves alone
     (in eval mode, frozen, unused, without statistics). This comes before the validation that ends
     the epoch and before hooks that save, with the raw weights. An average of the weights needs

@@ -58,7 +58,7 @@ def try_to_dump(step: Step, directory: str, runner: Any) -> None:
 
 
 def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
-    """Load a file that :func:`dump_batch` wrote.
+    """Load a file that ``CheckInvalidLossHook`` has written of a bad batch.
 
     Args:
         path: The file, local or fsspec's.

@@ -37,10 +37,10 @@ class Writer:
     """The name of the backend in spools and for replays."""
 
     note: str = ""
-    """A message for the user: how the run was opened, or how something is stored."""
+    """A message for the user on how the run was opened, or something is stored."""
 
     takes: Collection[str] = ("images",)
-    """The kinds of samples that the backend holds: images, tables, histograms."""
+    """The kinds of samples that the backend holds, of images, tables and histograms."""
 
     batch: int = 1
     """The largest number of records that ``write`` gets at once."""
@@ -50,7 +50,7 @@ class Writer:
     for a backend that would store both."""
 
     stored: Mapping[str, Collection[int]] = MappingProxyType({})
-    """Steps that a continued run has by now, by the backend's names: they are not sent again."""
+    """Steps that a continued run has by now, by the backend's names; they are not sent again."""
 
     def __init__(self, run: Any = None, *, owned: bool = True) -> None:
         self.run = run

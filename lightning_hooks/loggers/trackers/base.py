@@ -40,7 +40,7 @@ __all__ = ["TrackerHook"]
 
 
 class TrackerHook(LogsSamples):
-    """The base of loggers with a :class:`Writer`: set ``writer_class``, override ``target``.
+    """The base of loggers with a ``Writer``: set ``writer_class``, override ``target``.
 
     Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``; a thread brings
     them to the backend. One that is slow, hangs, raises or is down costs a warning and slows no
