@@ -1,0 +1,78 @@
+"""What the pages of the families show of a run is what a run gives, but for its numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckInvalidLossHook,
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    InvalidLossError,
+    IterTimerHook,
+    OptimizerHook,
+    StepTimeHook,
+    TextLoggerHook,
+)
+from lightning_hooks.cli import main
+from support.paths import ROOT
+from support.training import TinyModule, fit
+
+DOCS = ROOT / "docs"
+
+
+class Scores(TinyModule):
+    """Logs an accuracy; its loss becomes NaN in a third epoch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss * torch.nan if self.global_step == 27 else loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch))
+        self.log("acc", self.current_epoch / 10)
+
+
+def without_numbers(lines: str) -> set[str]:
+    """Return the lines with a 0 for each number, and one blank for several."""
+    return {re.sub(r"\d+", "0", " ".join(line.split())) for line in lines.splitlines()}
+
+
+def shown_on(page: Path) -> set[str]:
+    """Return the lines of the blocks that a page shows as output."""
+    blocks = re.findall(r"^```none\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    return without_numbers("".join(blocks))
+
+
+def test_lines_and_tables(tmp_path: Path, caplog: Any, capsys: Any) -> None:
+    pytest.importorskip("rich")
+    caplog.set_level("INFO", "lightning_hooks")
+    logger = TextLoggerHook(interval=10)
+    clipped = [OptimizerHook(grad_clip={"max_norm": 35}), logger]
+    saved = [CheckpointHook(interval=1, max_keep_ckpts=2), BestCheckpointHook("acc"), logger]
+    timed = [EMAHook(), CosineAnnealingLrUpdaterHook(min_lr=0), logger, StepTimeHook()]
+    for hooks in (clipped, saved, timed, [IterTimerHook(), logger]):
+        fit(tmp_path, *hooks, module=Scores, batches=20, val=4, max_epochs=1)
+    with pytest.raises(InvalidLossError) as error:
+        fit(tmp_path, CheckInvalidLossHook(), module=Scores, batches=20, val=1, max_epochs=2)
+    notebook = json.loads((ROOT / "notebooks" / "07_averages.ipynb").read_text(encoding="utf-8"))
+    kept = [o.get("text", "") for c in notebook["cells"] for o in c.get("outputs", [])]
+    texts = [*caplog.messages, str(error.value), capsys.readouterr().out, *map("".join, kept)]
+    given = without_numbers("\n".join(texts))
+    for page in (DOCS / "families").glob("*.md"):
+        assert shown_on(page) - given == set(), page
+
+
+@pytest.mark.slow
+def test_verdict(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", str(ROOT / "examples" / "old_mmcv_hooks.py")])
+    assert shown_on(DOCS / "check.md") - without_numbers(capsys.readouterr().out) == set()
