@@ -37,7 +37,7 @@ QUIET = {"accelerator": "cpu", "logger": False, "enable_model_summary": False}
 def blocks(page: Path) -> list[tuple[str, str]]:
     """Return the page's blocks: the kind of each, and its text."""
     text = page.read_text(encoding="utf-8")
-    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+    return re.findall(r"^```([\w{}-]*)[^\n]*\n(.*?)^```$", text, re.M | re.S)
 
 
 def run_page(page: Path, capsys: Any, **names: Any) -> dict[str, Any]:
