@@ -21,6 +21,7 @@ __all__ = [
     "check_bool",
     "check_choice",
     "check_dict",
+    "check_first",
     "check_function",
     "check_int",
     "check_keywords",
@@ -216,6 +217,34 @@ def check_keywords(cls: type, given: Mapping[str, object]) -> None:
     if not takes_any:
         check_names(cls.__name__, given, owners)
     check_python_lists(cls.__name__, given.values())
+
+
+MEANT = {
+    ("by_epoch", int): ("interval",),
+    ("dataloader", str): ("save_best",),
+    ("init_kwargs", str): ("project", "project_name", "server"),
+    ("interval", str): ("out_dir",),
+}
+"""First arguments, types that they are not of, and the arguments that are likely meant by these."""
+
+
+def check_first(cls: type, value: object) -> None:
+    """Raise for a first argument that is another one, such as an interval in the place of a bool.
+
+    >>> class TextLog:
+    ...     def __init__(self, by_epoch=True, interval=10): ...
+    >>> check_first(TextLog, 50)
+    Traceback (most recent call last):
+    TypeError: the first argument of TextLog is by_epoch, got 50; write TextLog(interval=50)
+    """
+    first, *others = parameter_names(cls) or [""]
+    meant = [name for name in MEANT.get((first, type(value)), ()) if name in others]
+    if meant:
+        name = cls.__name__
+        raise TypeError(
+            f"the first argument of {name} is {first}, got {value!r}; "
+            f"write {name}({meant[0]}={value!r})"
+        )
 
 
 def argument_owners(cls: type) -> tuple[dict[str, type], bool]:

@@ -20,6 +20,7 @@ from lightning_hooks import (
     CheckpointHook,
     CosineAnnealingLrUpdaterHook,
     EMAHook,
+    EvalHook,
     Fp16OptimizerHook,
     GradientCumulativeOptimizerHook,
     Hook,
@@ -57,7 +58,16 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
     "a warm-up without length": (lambda: cosine(warmup="linear"), "warmup_iters must be an int of"),
     "a path as the interval": (
         lambda: CheckpointHook("checkpoints"),  # type: ignore[arg-type]
-        "interval must be an int, got 'checkpoints'",
+        "write CheckpointHook(out_dir='checkpoints')",
+    ),
+    "an interval first": (
+        lambda: TextLoggerHook(50),  # type: ignore[arg-type]
+        "the first argument of TextLoggerHook is by_epoch, got 50; write "
+        "TextLoggerHook(interval=50)",
+    ),
+    "a score first": (
+        lambda: EvalHook("accuracy"),  # type: ignore[arg-type]
+        "write EvalHook(save_best='accuracy')",
     ),
     "half an epoch": (
         lambda: CheckpointHook(interval=0.5),  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.usage_errors import for_objects, refuse_misplaced
-from lightning_hooks.utils.arguments import check_keywords, check_python_lists
+from lightning_hooks.utils.arguments import check_first, check_keywords, check_python_lists
 
 __all__ = ["LIGHTNING_LOGGING", "JoinsTrainer"]
 
@@ -34,6 +34,7 @@ class JoinsTrainer(Participant):
     @classmethod
     def _check_positional(cls, args: Sequence[Any]) -> None:
         """Raise a clearer error than Python's for a known mistake in positional arguments."""
+        check_first(cls, args[0])
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make a subclass's own ``setup`` join the Trainer where it does not call ``super()``."""

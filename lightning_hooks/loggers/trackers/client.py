@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.utils.arguments import check_dict, parameter_names
+from lightning_hooks.utils.arguments import check_dict
 
 __all__ = ["ClientTrackerHook", "with_keywords"]
 
@@ -53,17 +53,6 @@ class ClientTrackerHook(TrackerHook):
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         options: See ``TrackerHook``.
     """
-
-    @classmethod
-    def _check_positional(cls, args: Sequence[Any]) -> None:
-        """Refuse a project's name in the place of ``init_kwargs``."""
-        names = {"project", "project_name", "server"}
-        keyword = next((n for n in parameter_names(cls.__init__) if n in names), None)
-        if isinstance(args[0], str) and keyword is not None:
-            raise TypeError(
-                f"init_kwargs, the first argument, must be a dict or None, got {args[0]!r}; "
-                f"write {cls.__name__}({keyword}={args[0]!r})"
-            )
 
     def __init__(
         self,
