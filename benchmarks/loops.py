@@ -17,7 +17,7 @@ from unittest import mock
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
 from torch import nn
 
 from benchmarks.measure import has, make_loader, quiet_trainer
@@ -188,7 +188,8 @@ def mmcv_hooks(task: Task) -> list[Any]:
 def in_lightning(callbacks: Callable[[Task], list[Any]], task: Task) -> None:
     """Train a LightningModule with hooks."""
     given = callbacks(task)
-    options: dict[str, Any] = {"num_sanity_val_steps": 0, "enable_checkpointing": bool(given)}
+    saves = any(isinstance(one, Checkpoint) for one in given)
+    options: dict[str, Any] = {"num_sanity_val_steps": 0, "enable_checkpointing": saves}
     if task.by_epoch:
         options["max_epochs"] = task.epochs
     else:

@@ -10,13 +10,13 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.dialects.dialect import DIALECTS
 from lightning_hooks.engine.participant import Participant
-from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.points import POINTS, STAGES
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["EPOCH_POINTS", "MMCV", "PACKAGES", "detect", "is_of_fast_reid", "refuse_fast_reid"]
 
-MMCV = frozenset(STAGES) | frozenset(GENERIC.values())
+MMCV = frozenset(POINTS)
 """The methods of an mmcv hook."""
 
 EPOCH_POINTS = ("before_epoch", "after_epoch")

@@ -9,7 +9,8 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.error_notes import class_name
-from lightning_hooks.engine.usage_errors import POINTS, misspelt_points
+from lightning_hooks.engine.points import POINTS
+from lightning_hooks.engine.usage_errors import misspelt_points
 
 __all__ = ["announce", "announce_end", "announce_misspelt"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from lightning_hooks.engine.driver.join import LIGHTNING_LOGGING, JoinsTrainer
-from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.priority import default_priority
 
 __all__ = ["Hook"]
@@ -177,14 +177,8 @@ class Hook(JoinsTrainer):
     def get_triggered_stages(self) -> list[str]:
         """The points at which this hook does something, in mmcv's order."""
         cls = type(self)
-        return [
-            stage
-            for stage in STAGES
-            if any(
-                getattr(cls, name) is not getattr(Hook, name)
-                for name in {stage, GENERIC.get(stage, stage)}
-            )
-        ]
+        own = {name for name in POINTS if getattr(cls, name) is not getattr(Hook, name)}
+        return [stage for stage in STAGES if stage in own or GENERIC.get(stage) in own]
 
     # -- as a callback ---------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import arranged
-from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.priority import default_priority, priority_name
 from lightning_hooks.engine.registry import ORDER_KEYS
 
@@ -150,18 +150,13 @@ def triggered_stages(hook: Any) -> list[str]:
     mmcv's classes and ours report them (``get_triggered_stages``); any other object has a point if
     it has the method. A generic method stands for its two specific ones.
     """
-    own = getattr(hook, "get_triggered_stages", None)
-    stages = set(own()) if callable(own) else set()
-    for stage in STAGES:
-        names = [stage, GENERIC.get(stage, stage)]
-        if callable(own):
-            # a method set on the instance, which get_triggered_stages does not see
-            has_method = any(name in getattr(hook, "__dict__", {}) for name in names)
-        else:
-            has_method = any(callable(getattr(hook, name, None)) for name in names)
-        if has_method:
-            stages.add(stage)
-    return [stage for stage in STAGES if stage in stages]
+    report = getattr(hook, "get_triggered_stages", None)
+    if callable(report):
+        # beside them methods set on the instance, which get_triggered_stages does not see
+        found = {*report(), *filter(getattr(hook, "__dict__", {}).__contains__, POINTS)}
+    else:
+        found = {name for name in POINTS if callable(getattr(hook, name, None))}
+    return [stage for stage in STAGES if stage in found or GENERIC.get(stage) in found]
 
 
 def method_at(hook: Any, point: str) -> Callable[..., None] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["GENERIC", "STAGES", "Point"]
+__all__ = ["GENERIC", "POINTS", "STAGES", "Point"]
 
 
 class Point(str, Enum):
@@ -56,3 +56,6 @@ GENERIC: dict[str, str] = {
     for span in ("epoch", "iter")
 }
 """The generic method of each of the eight specific points."""
+
+POINTS: tuple[str, ...] = (*STAGES, *dict.fromkeys(GENERIC.values()))
+"""The names of all methods of a hook: of the ten points, and the generic ones."""

@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 
-from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.points import POINTS
 
 __all__ = ["HostedOnly", "for_objects", "misspelt_points", "refuse_misplaced"]
 
@@ -97,8 +97,6 @@ class HostedOnly:
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Do nothing: the error from ``setup`` is the one to show."""
 
-
-POINTS = [*STAGES, *dict.fromkeys(GENERIC.values())]
 
 OWN = ("lightning_hooks", "lightning", "mmcv", "mmengine")
 """Packages whose classes are not searched for misspelt points."""

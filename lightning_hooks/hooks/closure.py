@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -41,12 +41,11 @@ class ClosureHook(Hook):
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         super().__init__()
-        points = {*STAGES, *GENERIC.values()}
         if not isinstance(fn_name, str):
             raise TypeError(f"fn_name must be a str, got {fn_name!r}")
-        if fn_name not in points:
+        if fn_name not in POINTS:
             raise UnknownNameError(
-                f"fn_name {fn_name!r} is not a point; {suggest(fn_name, points)}"
+                f"fn_name {fn_name!r} is not a point; {suggest(fn_name, POINTS)}"
             )
         if not callable(fn):
             raise TypeError(f"fn must be a function of the runner, got {fn!r}")

@@ -16,7 +16,7 @@ from lightning_hooks.cli.check.report import TORCH, Finding, HookReport, short
 from lightning_hooks.cli.check.source import Name, read
 from lightning_hooks.dialects import DIALECTS, detect
 from lightning_hooks.dialects.detect import MMCV, is_of_fast_reid
-from lightning_hooks.engine.points import GENERIC, STAGES
+from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.iter_runner import IterRunner
 from lightning_hooks.engine.runner.runner import Runner
@@ -35,7 +35,7 @@ SERVICES_GONE = {"PaviLoggerHook": "pavi", "SegmindLoggerHook": "segmind"}
 MODULE_HOOK_METHODS = {"hook", "hook_type", "hook_func"}
 """Methods of hooks that torch calls, in mmpose and mmaction."""
 EVERY_POINT = MMCV.union(*(dialect.methods for dialect in DIALECTS.values()))
-ORDER = [*STAGES, *GENERIC.values(), *sorted(EVERY_POINT - MMCV)]
+ORDER = [*POINTS, *sorted(EVERY_POINT - MMCV)]
 
 
 class Hooks:
