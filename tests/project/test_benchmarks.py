@@ -11,7 +11,7 @@ from support.paths import ROOT
 
 pytest.importorskip("rich")
 
-SHARED = {"__main__", "by_hand", "measure", "readme", "report"}
+SHARED = {"__main__", "by_hand", "loops", "measure", "readme", "report"}
 NAMES = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
 
 
