@@ -176,5 +176,6 @@ def _with_evaluation(config: Config, by_epoch: bool) -> Config:
                 "dataloader the hook uses the Trainer's own validation",
                 stacklevel=5,
             )
-        arguments = {name: value for name, value in arguments.items() if name in used}
+        kept = {name: value for name, value in arguments.items() if name in used}
+        arguments = {**kept, "dataloader": "validation"}
     return arguments

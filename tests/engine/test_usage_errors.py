@@ -275,13 +275,13 @@ def test_forgotten_arguments_of_a_config(
     with lightnings, pytest.warns(UserWarning, match=UNTOLD) as told:
         fit_from(tmp_path, config, val=val, max_epochs=None)
     (message,) = [str(one.message) for one in told if UNTOLD in str(one.message)]
-    assert f"sets {says}, but the Trainer has its defaults, {has}: write" in message
+    assert f"sets {says}, but the Trainer has its defaults, {has}: give it these" in message
     assert "Trainer(callbacks=[hooks], **hooks.trainer_kwargs)" in message
 
 
 def test_a_length_of_ones_own_says_nothing_of_the_rest(tmp_path: Path) -> None:
     config = {**BY_EPOCH, "workflow": [("train", 1)]}
-    with pytest.warns(UserWarning, match="limit_val_batches=0, but .* limit_val_batches=1.0: wri"):
+    with pytest.warns(UserWarning, match="limit_val_batches=0, but .* limit_val_batches=1.0: give it"):
         fit_from(tmp_path, config, max_epochs=1)
 
 

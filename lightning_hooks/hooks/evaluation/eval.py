@@ -47,6 +47,8 @@ class EvalHook(TimedEvaluation):
     Args:
         dataloader: The data to evaluate on; None for the Trainer's own validation, whose logged
             metrics are then the scores: nothing else is run and nothing is logged twice.
+            ``"validation"`` is the same and needs no ``save_best``: a config's
+            ``evaluation=dict(interval=2)`` only sets how often the Trainer validates.
         start: The first epoch or iteration that is evaluated, and what ``interval`` counts
             from. A run that has as many behind it at its start, 0 for any, is evaluated there
             too, if ``interval`` agrees. By default ``interval`` counts from 0.
@@ -125,6 +127,8 @@ class EvalHook(TimedEvaluation):
         on_saved: Callable[[str], object] | None = None,
         **eval_kwargs: Any,
     ) -> None:
+        idles = isinstance(dataloader, str) and dataloader == "validation"
+        dataloader = None if idles else dataloader
         if not (dataloader is None or isinstance(dataloader, DataLoader)):
             raise TypeError(f"dataloader must be a pytorch DataLoader, but got {type(dataloader)}")
         check_int("interval", interval)
@@ -139,7 +143,8 @@ class EvalHook(TimedEvaluation):
         if dataloader is None and (test_fn or eval_kwargs):
             names = ", ".join([*(["test_fn"] if test_fn else []), *eval_kwargs])
             raise ValueError(f"{names} without a dataloader: there is nothing to run")
-        if dataloader is None and save_best is None and not self._evaluates_in_its_own_way():
+        needs = dataloader is None and save_best is None and not idles
+        if needs and not self._evaluates_in_its_own_way():
             name = type(self).__name__
             raise TypeError(
                 f'{name} has nothing to do: write {name}(save_best="val_loss") to keep the best '
