@@ -29,8 +29,9 @@ from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
 PAGE = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
-ENTRIES = dict(re.findall(r"^### (.*)\n\n```none\n(.*)\n```$", PAGE, re.M))
-"""The messages by their headings."""
+BLOCKS = re.findall(r"^### ([^\n]*)\n\n```none\n(.*?)\n```$", PAGE, re.M | re.DOTALL)
+ENTRIES = {heading: " ".join(message.split()) for heading, message in BLOCKS}
+"""The messages by their headings; the page breaks them into lines."""
 
 
 class MyHook:
