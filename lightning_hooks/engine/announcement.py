@@ -10,7 +10,7 @@ import lightning as L
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.points import POINTS
-from lightning_hooks.engine.usage_errors import misspelt_points
+from lightning_hooks.engine.usage_errors import misspelt_points, uncallable_points
 
 __all__ = ["announce", "announce_end", "announce_misspelt"]
 
@@ -60,7 +60,7 @@ def _writes(hook: Any) -> bool:
 
 
 def announce_misspelt(runner: Any) -> None:
-    """Log the methods of hooks whose names look like misspelt points.
+    """Log the methods of hooks that look like misspelt points, or take other arguments.
 
     Args:
         runner: The runner that begins.
@@ -71,3 +71,6 @@ def announce_misspelt(runner: Any) -> None:
         for name, point in misspelt_points(written, points):
             message = "%s.%s() is called at no point; did you mean %s()?"
             runner.logger.warning(message, class_name(hook), name, point)
+        for name in uncallable_points(hook) if written is hook else ():
+            message = "%s.%s() cannot be called with the runner alone; write def %s(self, runner)"
+            runner.logger.warning(message, class_name(hook), name, name)

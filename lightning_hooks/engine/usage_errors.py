@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -17,7 +18,7 @@ from lightning.pytorch.strategies import Strategy
 
 from lightning_hooks.engine.points import POINTS
 
-__all__ = ["HostedOnly", "for_objects", "misspelt_points", "refuse_misplaced"]
+__all__ = ["HostedOnly", "for_objects", "misspelt_points", "refuse_misplaced", "uncallable_points"]
 
 OTHER_ARGUMENTS = {"logger": Logger, "profiler": Profiler, "strategy": Strategy}
 """Arguments of the Trainer whose objects are given as callbacks by mistake."""
@@ -98,6 +99,8 @@ class HostedOnly:
         """Do nothing: the error from ``setup`` is the one to show."""
 
 
+POSITIONAL = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+
 OWN = ("lightning_hooks", "lightning", "mmcv", "mmengine")
 """Packages whose classes are not searched for misspelt points."""
 
@@ -111,10 +114,32 @@ def misspelt_points(hook: Any, points: Collection[str] = POINTS) -> Iterator[tup
     >>> list(misspelt_points(Late()))
     [('after_train_iters', 'after_train_iter')]
     """
-    classes = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in OWN]
-    found = {name: value for cls in classes for name, value in vars(cls).items()}
-    for name, value in found.items():
+    for name, value in _written_by_user(hook).items():
         if not isinstance(value, types.FunctionType) or name in points or name.startswith("_"):
             continue
         for point in difflib.get_close_matches(name, points, n=1, cutoff=0.9):
             yield name, point
+
+
+def uncallable_points(hook: Any) -> Iterator[str]:
+    """Yield the points of a user's hook that cannot be called with the runner alone.
+
+    >>> class Mixed:
+    ...     __module__ = "my_hooks"
+    ...     def after_run(self, runner): ...
+    ...     def after_train_epoch(self, trainer, pl_module): ...
+    >>> list(uncallable_points(Mixed()))
+    ['after_train_epoch']
+    """
+    for name in sorted(_written_by_user(hook).keys() & {*POINTS}):
+        with contextlib.suppress(ValueError):  # a function in C may have no signature
+            parameters = inspect.signature(getattr(hook, name)).parameters.values()
+            needed = [p for p in parameters if p.default is p.empty and p.kind in POSITIONAL]
+            takes_one = any(p.kind in (*POSITIONAL, p.VAR_POSITIONAL) for p in parameters)
+            if len(needed) > 1 or not takes_one:
+                yield name
+
+
+def _written_by_user(hook: Any) -> dict[str, Any]:
+    classes = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in OWN]
+    return {name: value for cls in classes for name, value in vars(cls).items()}

@@ -70,7 +70,7 @@ def suggest(name: str, known: Iterable[str], listed_by: str = "") -> str:
     >>> suggest("EMAHok", ["EMAHook", "StepLrUpdaterHook"])
     "did you mean 'EMAHook'? Known: EMAHook, StepLrUpdaterHook"
     >>> suggest("linear", [f"linear_{n}" for n in range(40)])
-    "did you mean 'linear_9', 'linear_8' or 'linear_7'?"
+    "did you mean 'linear_0', 'linear_1' or 'linear_10'?"
     >>> suggest("acc", ["accuracy", "loss"]), suggest("zzz", ["EMAHook"])
     ("did you mean 'accuracy'? Known: accuracy, loss", 'known: EMAHook')
     >>> suggest("mode", [f"model_{n}" for n in range(40)] + ["rule"])
@@ -95,6 +95,7 @@ def _alike(name: str, known: Iterable[str]) -> list[str]:
     folded = {n.lower(): n for n in known}
     wrong = name.lower()
     meant = [n for n in ELSEWHERE.get(wrong, ()) if n in folded][:1]
+    longer = [n for n in folded if len(wrong) > 2 and n.startswith(wrong)]
     parts = [n for n in folded if min(len(n), len(wrong)) > 2 and (wrong in n or n in wrong)]
-    found = meant or dict.fromkeys([*difflib.get_close_matches(wrong, folded), *parts])
+    found = meant or dict.fromkeys([*longer, *difflib.get_close_matches(wrong, folded), *parts])
     return [folded[n] for n in found][:3]

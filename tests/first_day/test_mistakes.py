@@ -145,6 +145,11 @@ class Scheduled(TinyModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
 
 
+class TwoLoaders(TinyModule):
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> torch.Tensor:
+        return super().validation_step(batch, batch_idx)
+
+
 class WrongName(Hook):
     def after_train_iter(self, runner: Any) -> None:
         runner.global_step  # noqa: B018
@@ -261,6 +266,21 @@ STARTED: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
         {"enable_checkpointing": True, "module": NoValidation, "val": None},
         "the Trainer does not validate in this fit; give it a validation loader",
     ),
+    "the best of validations after the end": (
+        lambda: [BestCheckpointHook("val_loss")],
+        {"enable_checkpointing": True, "check_val_every_n_epoch": 5},
+        "validates every 5 epochs, and the run has 2; give it check_val_every_n_epoch=2 at most",
+    ),
+    "a score of one of two loaders": (
+        lambda: [BestCheckpointHook("val_loss")],
+        {
+            "enable_checkpointing": True,
+            "num_sanity_val_steps": 1,
+            "module": TwoLoaders,
+            "val": [make_loader(1), make_loader(1)],
+        },
+        "did you mean 'val_loss/dataloader_idx_0'?",
+    ),
     "statistics of no BatchNorm": (
         lambda: [PreciseBNHook(num_samples=2)],
         {},
@@ -370,6 +390,12 @@ def test_a_misspelt_point_is_named(tmp_path: Path, caplog: Any) -> None:
     assert "Mine.after_train_iters() is called at no point; did you mean after_train_iter()?" in (
         caplog.text
     )
+
+
+def test_a_point_with_the_arguments_of_lightning_is_named(tmp_path: Path, caplog: Any) -> None:
+    point = {"after_val_epoch": lambda self, trainer, pl_module: None, "__module__": "m"}
+    train(tmp_path, [type("Mine", (Hook,), point)()], val=None, module=NoValidation)
+    assert "write def after_val_epoch(self, runner)" in caplog.text
 
 
 def test_a_file_of_weights_alone_is_no_run(tmp_path: Path) -> None:

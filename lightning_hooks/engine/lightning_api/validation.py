@@ -99,6 +99,19 @@ def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     return epoch_means(evaluation_loop(trainer)._results)
 
 
+def why_none(trainer: L.Trainer) -> str:
+    """Return why the Trainer does not validate in a fit, and what to write; empty if it does."""
+    if not trainer.enable_validation:
+        return "does not validate in this fit; give it a validation loader"
+    every, epochs = trainer.check_val_every_n_epoch, trainer.max_epochs
+    if every is not None and epochs is not None and 0 < epochs < every:
+        return (
+            f"validates every {every} epochs, and the run has {epochs}; give it "
+            f"check_val_every_n_epoch={epochs} at most"
+        )
+    return ""
+
+
 def validates_within_epochs(trainer: L.Trainer) -> bool:
     """Whether the Trainer validates at other places than the ends of epochs."""
     every = trainer.val_check_batch

@@ -172,12 +172,10 @@ class EvalHook(TimedEvaluation):
     def before_run(self, runner: Any) -> None:
         """Raise or warn now if the evaluation could not work later."""
         super().before_run(runner)
-        if self.save_best and self.dataloader is None and not runner.trainer.enable_validation:
-            warnings.warn(
-                f"save_best={self.save_best!r} has nothing to compare: the Trainer does not "
-                "validate in this fit; give it a validation loader",
-                stacklevel=2,
-            )
+        reason = validation.why_none(runner.trainer) if self.dataloader is None else ""
+        if self.save_best and reason:
+            message = f"save_best={self.save_best!r} has nothing to compare: the Trainer {reason}"
+            warnings.warn(message, stacklevel=2)
         if self._evaluates_in_its_own_way():
             return
         dataset = getattr(self.dataloader, "dataset", None)
@@ -260,9 +258,13 @@ class EvalHook(TimedEvaluation):
         if self.save_best is not None and self.key_indicator != "auto":
             self._report_missing(runner, self._test(runner), may_come=True)
 
-    def on_sanity_check_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn of a key that the sanity check has not logged, before an epoch is trained."""
-        logged = trainer.callback_metrics
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Take the scores; in the sanity check, warn of a key that is not logged there."""
+        if trainer.sanity_checking:
+            self._warn_of_unlogged(validation.val_metrics(trainer))
+        super().on_validation_end(trainer, pl_module)
+
+    def _warn_of_unlogged(self, logged: Mapping[str, Any]) -> None:
         keys = self.save_best if isinstance(self.save_best, list) else [self.key_indicator]
         missing = [key for key in keys if key not in {*logged, "auto"}]
         if self.save_best is not None and self.dataloader is None and logged and missing:
