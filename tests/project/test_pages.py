@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import doctest
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -17,6 +19,8 @@ from torch.utils.data import DataLoader
 from torchmetrics import MeanSquaredError
 
 from lightning_hooks import CheckpointHook, ClosureHook, EvalHook, TextLoggerHook, newest_valid
+from lightning_hooks.hooks.averaging.per_step import StepAverageHook
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from support.paths import ROOT
 from support.processes import Forks, environment, free_port
 from support.training import NoValidation, TinyModule, make_loader
@@ -221,3 +225,22 @@ def test_the_script_of_the_page_trains_on_two_ranks(tmp_path: Path) -> None:
     ranks = [environment(**quiet, **common) | {"LOCAL_RANK": str(rank)} for rank in (0, 1)]
     assert text in Forks([str(path)], ranks, tmp_path).wait()
     assert len(list(tmp_path.glob("epoch_1.pth"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "base", "common"),
+    [
+        ("averages", StepAverageHook, set()),
+        ("writers", TrackerHook, {"interval", "ignore_last", "reset_flag", "by_epoch", "sync"}),
+    ],
+)
+def test_the_table_of_options_has_each_with_its_default(
+    page: str, base: type, common: set[str]
+) -> None:
+    text = (DOCS / "families" / f"{page}.md").read_text(encoding="utf-8")
+    rows = [row for row in text.splitlines() if row.startswith("| `")]
+    cells = " ".join(row.split("|")[1] for row in rows)
+    shown = dict(re.findall(r"`(\w+)=([^`]+)`", cells))
+    parameters = inspect.signature(base).parameters.values()
+    options = {p.name: p.default for p in parameters if p.name not in common}
+    assert {name: ast.literal_eval(value) for name, value in shown.items()} == options
