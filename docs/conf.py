@@ -28,6 +28,7 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "lightning_hooks"
+html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 exclude_patterns = ["build", "results"]  # a page includes the latter
@@ -65,6 +66,8 @@ def signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, N
     """Show what a hook takes: autodoc would show the ``__new__`` that all of them share."""
     if what != "class" or not issubclass(obj, Callback):
         return None
+    if obj.__init__ is object.__init__:  # it shows what that __new__ takes
+        return "()", None
     given = inspect.signature(obj)
     plain = [p.replace(annotation=p.empty) for p in given.parameters.values()]
     return str(given.replace(parameters=plain, return_annotation=given.empty)), None
@@ -98,7 +101,7 @@ def as_page(notebook: dict[str, Any]) -> str:
     parts = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
-        language = "text" if re.search("^[!%]", source, re.M) else "python"  # the shell's lines
+        language = "text" if re.search("^!", source, re.M) else "python"  # the shell's lines
         parts.append(source if cell["cell_type"] == "markdown" else fence(language, source))
         for output in cell.get("outputs", []):
             data = output.get("data", {})
@@ -126,9 +129,17 @@ def documented_bases(app: Any, name: str, obj: Any, options: Any, bases: list[ty
     bases[:] = nearest * bool(ours) + [base for base in bases if base not in ours]
 
 
+def without_empty_bases(app: Any, page: nodes.document) -> None:
+    """Leave out the line on bases where autodoc names none of them."""
+    for paragraph in list(page.findall(nodes.paragraph)):
+        if paragraph.astext() == "Bases:":
+            paragraph.parent.remove(paragraph)
+
+
 def setup(app: Any) -> None:
     """Connect them."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-signature", signature)
     app.connect("autodoc-process-bases", documented_bases)
     app.connect("include-read", included)
+    app.connect("doctree-read", without_empty_bases)
