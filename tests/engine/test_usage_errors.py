@@ -281,7 +281,9 @@ def test_forgotten_arguments_of_a_config(
 
 def test_a_length_of_ones_own_says_nothing_of_the_rest(tmp_path: Path) -> None:
     config = {**BY_EPOCH, "workflow": [("train", 1)]}
-    with pytest.warns(UserWarning, match="limit_val_batches=0, but .* limit_val_batches=1.0: give it"):
+    with pytest.warns(
+        UserWarning, match="limit_val_batches=0, but .* limit_val_batches=1.0: give it"
+    ):
         fit_from(tmp_path, config, max_epochs=1)
 
 

@@ -233,10 +233,10 @@ class StepAverageHook(AveragingHook):
         average.begin()
         self._steps = self._updates = 0
 
-    def after_run(self, runner: Any) -> None:
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Estimate the statistics of an average that is exported after the run."""
         if self._statistics is not None:
-            self._prepare(runner.trainer)
+            self._prepare(trainer)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the optimizers."""

@@ -128,8 +128,9 @@ class OptimizerHook(ClippingHook):
                     "\n",
                 )
 
-    def before_run(self, runner: Any) -> None:
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Skip the events of Lightning's backward and step where hooks run these."""
+        runner = Driver.of(trainer).runner  # no before_run, which mmcv's table would list
         if runner.hooks_step and not precision.has_grad_scaler(runner.trainer):
             skip_events(self, OptimizerHook, "on_before_backward", "on_before_optimizer_step")
 
