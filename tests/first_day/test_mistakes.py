@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities.rank_zero import WarningCache
 from torch.utils.data import DataLoader, IterableDataset
 
 import lightning_hooks
@@ -396,6 +397,35 @@ def test_a_point_with_the_arguments_of_lightning_is_named(tmp_path: Path, caplog
     point = {"after_val_epoch": lambda self, trainer, pl_module: None, "__module__": "m"}
     train(tmp_path, [type("Mine", (Hook,), point)()], val=None, module=NoValidation)
     assert "write def after_val_epoch(self, runner)" in caplog.text
+
+
+class WithoutLoss(TinyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.loss(batch)
+
+
+class WithoutItsName(TinyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return {"cross_entropy": self.loss(batch)}
+
+
+@pytest.mark.parametrize(
+    ("module", "hosted", "answer"),
+    [
+        (WithoutLoss, False, "`training_step` returned `None`"),
+        (WithoutLoss, True, "`training_step` returned `None`"),
+        (WithoutItsName, False, "the 'loss' key needs to be present"),
+        (WithoutItsName, True, "the 'loss' key needs to be present"),
+    ],
+)
+def test_a_step_without_a_loss_is_answered_by_lightning(
+    module: Any, hosted: bool, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = "lightning.pytorch.loops.optimization.automatic.Closure"
+    monkeypatch.setattr(f"{loop}.warning_cache", WarningCache())  # it warns once in a process
+    hooks = [EMAHook(), OptimizerHook(grad_clip=dict(max_norm=1)), CheckInvalidLossHook()]
+    with pytest.raises(Exception, match=answer):
+        train(tmp_path, [HookAdapter(hooks)] if hosted else hooks, module)
 
 
 def test_a_file_of_weights_alone_is_no_run(tmp_path: Path) -> None:
