@@ -23,6 +23,7 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.loggers import MLFlowLogger
 from lightning.pytorch.profilers import PyTorchProfiler, SimpleProfiler
 from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, OneCycleLR
+from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from lightning_hooks import CheckpointHook, EMAHook, OptimizerHook, TextLoggerHook
@@ -263,6 +264,30 @@ def test_watched_gradients() -> None:
     net = torch.nn.Linear(2, 2)
     watching.TorchHistory().add_log_gradients_hook(net)  # as wandb.watch() does
     assert all(parameter._backward_hooks for parameter in net.parameters())
+
+
+def test_variance_between_batches() -> None:
+    """`torch.optim.swa_utils.update_bn(loader, averaged_model)` does this once, where you call it,
+    and leaves out the variance between batches.
+    """
+    norm = torch.nn.BatchNorm1d(1)
+    batches = [torch.tensor([[0.0], [2.0]]), torch.tensor([[10.0], [12.0]])]
+    update_bn(batches, norm)
+    assert norm.running_mean.item() == pytest.approx(6.0)
+    assert norm.running_var.item() == pytest.approx(2.0)  # of all four it is 26
+
+
+def test_decay() -> None:
+    """The decay of timm and torch is $1 - m$, so a decay of 0.999 is `EMAHook(momentum=0.001)`."""
+    average, model = [torch.zeros(1)], [torch.ones(1)]
+    get_ema_multi_avg_fn(0.999)(average, model, torch.tensor(1))
+    assert average[0].item() == pytest.approx(0.001)
+
+
+def test_sharded_on_a_cpu() -> None:
+    """Lightning refuses `FSDPStrategy` without a GPU."""
+    with pytest.raises(ValueError, match="`fsdp` requires a GPU"):
+        make_trainer(None, strategy="fsdp", accelerator="cpu")
 
 
 def test_clipped_without_a_line(tmp_path: Path) -> None:
