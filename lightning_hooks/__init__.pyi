@@ -29,6 +29,7 @@ from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook as Precise
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook as CheckpointHook
 from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
 from lightning_hooks.hooks.empty_cache import EmptyCacheHook as EmptyCacheHook
+from lightning_hooks.hooks.freeze import FreezeHook as FreezeHook
 from lightning_hooks.hooks.evaluation.best_checkpoint import (
     BestCheckpointHook as BestCheckpointHook,
 )
@@ -108,6 +109,7 @@ from lightning_hooks.loggers.trackers.tensorboard import (
 from lightning_hooks.loggers.trackers.visdom import VisdomLoggerHook as VisdomLoggerHook
 from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook as WandbLoggerHook
 from lightning_hooks.storage.earlier_files import newest_valid as newest_valid
+from lightning_hooks.optim.groups import param_groups as param_groups
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
 
 __version__: str

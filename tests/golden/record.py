@@ -25,6 +25,7 @@ RECORDERS = {
     "attributes": "record_attributes",
     "dialects": "record_dialects",
     "own_loops": "record_own_loops",
+    "param_groups": "record_param_groups",
 }
 COMMAND = "tests/golden/oracle.sh"
 WIDTH = 160

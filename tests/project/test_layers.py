@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up. A module belongs to the longest name here that its own begins with.
 FLOORS = (
     ("utils",),
-    ("_exports",),
+    ("_exports", "optim"),
     ("storage",),
     ("engine.points", "engine.priority", "engine.registry"),
     ("engine.error_notes", "engine.usage_errors"),

@@ -11,10 +11,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import GroupNorm, LayerNorm
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
+from lightning_hooks.optim.rules import options_of
 from lightning_hooks.standin.utils.registry import Registry
 
 __all__ = [
@@ -139,43 +137,20 @@ class DefaultOptimizerConstructor:
                         stacklevel=2,
                     )
                     continue
-                options = self._options(module, name, f"{prefix}.{name}", bool(is_dcn_module))
-                group.update(options)
+                full_name, in_deformable = f"{prefix}.{name}", bool(is_dcn_module)
+                is_conv = in_deformable and isinstance(module, nn.Conv2d)
+                group.update(
+                    options_of(
+                        *(module, name, full_name, self.base_lr, self.base_wd, self.paramwise_cfg),
+                        is_offset=is_conv and "conv_offset" in full_name,
+                        in_deformable=in_deformable,
+                    )
+                )
             params.append(group)
         deformable = isinstance(module, _deformable_convolutions())
         for name, child in module.named_children():
             child_prefix = f"{prefix}.{name}" if prefix else name
             self.add_params(params, child, child_prefix, is_dcn_module=deformable)
-
-    def _options(
-        self, module: nn.Module, name: str, full_name: str, in_deformable: bool
-    ) -> dict[str, float]:
-        lr: Any = self.base_lr
-        wd: Any = self.base_wd
-        rules = self.paramwise_cfg
-        custom = rules.get("custom_keys", {})
-        for key in sorted(sorted(custom), key=len, reverse=True):
-            if key in full_name:
-                found = {"lr": lr * custom[key].get("lr_mult", 1.0)}
-                if wd is not None:
-                    found["weight_decay"] = wd * custom[key].get("decay_mult", 1.0)
-                return found
-        is_norm = isinstance(module, (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm))
-        found = {}
-        is_bias = name == "bias" and not in_deformable
-        if is_bias and not is_norm:
-            found["lr"] = lr * rules.get("bias_lr_mult", 1.0)
-        if in_deformable and "conv_offset" in full_name and isinstance(module, nn.Conv2d):
-            found["lr"] = lr * rules.get("dcn_offset_lr_mult", 1.0)
-        if wd is None:
-            return found
-        if is_norm:
-            found["weight_decay"] = wd * rules.get("norm_decay_mult", 1.0)
-        elif isinstance(module, nn.Conv2d) and module.in_channels == module.groups:
-            found["weight_decay"] = wd * rules.get("dwconv_decay_mult", 1.0)
-        elif is_bias:
-            found["weight_decay"] = wd * rules.get("bias_decay_mult", 1.0)
-        return found
 
     def __call__(self, model: Any) -> Any:
         """Make the optimizer of a model."""

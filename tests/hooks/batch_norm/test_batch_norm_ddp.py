@@ -54,6 +54,13 @@ def test_departure_precise_statistics_agree_bit_for_bit_and_are_those_of_all_dat
     torch.testing.assert_close(layer.running_var, seen.var(0, unbiased=False))
 
 
+def test_parts_that_train_later_are_synchronized_or_refused(ranks: Any) -> None:
+    (refused, is_as_at_start, weights), other = (rank["frozen"] for rank in ranks)
+    assert 'write Trainer(strategy="ddp_find_unused_parameters_true")' in refused
+    assert not is_as_at_start
+    assert weights == other[2]
+
+
 def test_sync_buffers_hook_makes_the_ranks_equal(ranks: Any) -> None:
     plain, synced = ([rank[name]["state"] for rank in ranks] for name in ("plain", "synced"))
     key = "net.1.running_mean"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_hooks import EMAHook, Hook
+from lightning_hooks import EMAHook, FreezeHook, Hook
 from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook
@@ -84,7 +84,17 @@ def main(out: Path) -> None:
     torch.set_num_threads(1)
     average = EMAHook(0.1, precise_bn=12)
     seen_by(out, average, epochs=2)
+    frozen = Module()
+    first = frozen.net[0].weight.clone()
+    unused = two_ranks(find_unused_parameters=True)
+    fit(out, FreezeHook("net.0", until_iter=1), module=frozen, max_epochs=1, **unused)
+    trained = frozen.net[0].weight.detach()
+    try:
+        fit(out, FreezeHook("net.0", until_iter=1), module=Module, **two_ranks())
+    except ValueError as error:
+        refused = str(error)
     found = {
+        "frozen": [refused, bool(trained.equal(first)), trained.tolist()],
         "average": {key: value.tolist() for key, value in average.ema_state_dict().items()},
         "precise": seen_by(out, PreciseBNHook(num_samples=12), DistSamplerSeedHook(), epochs=2),
         "synced": seen_by(out, SyncBuffersHook()),

@@ -1,0 +1,192 @@
+"""``FreezeHook``: keep parts of a model from training, for good or for a while."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.optim.layers import matches
+from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.suggestions import suggest
+
+__all__ = ["FreezeHook"]
+
+
+@HOOKS.register_module()
+class FreezeHook(Hook):
+    """Keeps parts of a model from training: their parameters get no gradients.
+
+    Frozen modules are in eval mode, so that BatchNorm keeps its statistics and nothing is dropped.
+    Without ``until_epoch`` and ``until_iter`` they are frozen before ``configure_optimizers``.
+    With one of them they are frozen after it, so that the optimizer has them when they train. A
+    resumed run goes on as it was; after the run all is as it was before.
+
+    Args:
+        names: The name of a module or parameter, as in ``named_modules()``, or a list of names;
+            ``*`` stands for one part, as in ``"backbone.layers.*"``.
+        until_epoch: The epoch, counted from 0, from which on they train.
+        until_iter: The same as an iteration.
+        eval_mode: Whether frozen modules are in eval mode.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+        ValueError: for values out of range; when the fit starts, for a name that the module does
+            not have, and with DDP for parts that train later, if
+            ``find_unused_parameters`` is not set.
+
+    Source: ``frozen_stages`` of the models of mmcv's projects, as a hook for any model.
+
+    >>> FreezeHook(["backbone.conv1", "backbone.bn1", "backbone.layer1"]).names
+    ['backbone.conv1', 'backbone.bn1', 'backbone.layer1']
+    """
+
+    reads_step = False
+    _frozen: list[nn.Parameter]
+    """The parameters that would train otherwise."""
+    _flags: list[tuple[nn.Module, bool]]
+    """The modules in eval mode, each with its train flag."""
+
+    def __init__(
+        self,
+        names: str | list[str],
+        until_epoch: int | None = None,
+        until_iter: int | None = None,
+        eval_mode: bool = True,
+    ) -> None:
+        super().__init__()
+        given = [names] if isinstance(names, str) else names
+        if not (isinstance(given, (list, tuple)) and all(isinstance(n, str) for n in given)):
+            raise TypeError(f"names must be a str or a list of str, got {names!r}")
+        if not given:
+            raise ValueError("names must have a name, got none")
+        if until_epoch is not None:
+            check_int("until_epoch", until_epoch, 1)
+        if until_iter is not None:
+            check_int("until_iter", until_iter, 1)
+        if not (until_epoch is None or until_iter is None):
+            raise ValueError(
+                "give until_epoch or until_iter, not both, "
+                f"got until_epoch={until_epoch} and until_iter={until_iter}"
+            )
+        check_bool(eval_mode=eval_mode)
+        self.names = [*given]
+        self.until_epoch, self.until_iter = until_epoch, until_iter
+        self.eval_mode = eval_mode
+        self._frozen, self._flags = [], []
+
+    @property
+    def _is_for_good(self) -> bool:
+        return self.until_epoch is None and self.until_iter is None
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Freeze for good now: neither the optimizer nor DDP is made yet."""
+        super().setup(trainer, pl_module, stage)
+        if stage == "fit":
+            self._restore()
+            if self._is_for_good and self._missing(pl_module) is None:
+                self._freeze(pl_module)
+
+    def before_run(self, runner: Any) -> None:
+        """Freeze for a while; also what the module has made in ``configure_model``."""
+        missing = self._missing(runner.module)
+        if missing is not None:
+            parts = [name for name, _ in runner.module.named_modules() if name]
+            parts += [name for name, _ in runner.module.named_parameters()]
+            raise ValueError(
+                f"FreezeHook: {missing!r} is neither a module nor a parameter of "
+                f"{type(runner.module).__name__}; {suggest(missing, parts)}"
+            )
+        if not self._frozen and not self._is_over(runner):
+            wrapper = runner.trainer.strategy.model
+            if isinstance(wrapper, DistributedDataParallel) and not wrapper.find_unused_parameters:
+                raise ValueError(
+                    "FreezeHook: DDP waits for the gradients of parts that train later; write "
+                    'Trainer(strategy="ddp_find_unused_parameters_true")'
+                )
+            self._freeze(runner.module)
+        if self._frozen:
+            numbers = sum(p.numel() for p in self._frozen), _size(runner.module)
+            runner.logger.info("%s of %s parameters are frozen%s", *numbers, self._until())
+        self._switch_flags()  # not before: Lightning warns of modules that begin in eval mode
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Begin to train the parts at epoch ``until_epoch``; else put them into eval mode."""
+        self._end_if_over(runner)
+        self._switch_flags()
+
+    def before_train_iter(self, runner: Any) -> None:
+        """Begin to train the parts at iteration ``until_iter``."""
+        if not self._is_for_good:
+            self._end_if_over(runner)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Restore what may be trained, and the train flags."""
+        self._restore()
+        super().teardown(trainer, pl_module, stage)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Restore what may be trained, and the train flags."""
+        self._restore()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy is a hook of the same arguments: what is frozen belongs to a run
+        return {**super().__getstate__(), "_frozen": [], "_flags": []}
+
+    def _missing(self, module: nn.Module) -> str | None:
+        known = [name for name, _ in module.named_modules()]
+        known += [name for name, _ in module.named_parameters()]
+        found = (n for n in self.names if not any(matches(one, n) for one in known))
+        return next(found, None)
+
+    def _freeze(self, module: nn.Module) -> None:
+        for name, part in module.named_modules(remove_duplicate=False):
+            if any(matches(name, wanted) for wanted in self.names):
+                self._freeze_parameters([*part.parameters()])
+                if self.eval_mode:
+                    self._flags += [(one, one.training) for one in part.modules()]
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            if any(matches(name, wanted) for wanted in self.names):
+                self._freeze_parameters([parameter])
+
+    def _switch_flags(self) -> None:
+        for part, _ in self._flags:
+            part.training = False
+
+    def _freeze_parameters(self, parameters: list[nn.Parameter]) -> None:
+        for parameter in parameters:
+            if parameter.requires_grad:
+                self._frozen.append(parameter)
+                parameter.requires_grad_(False)
+                parameter.grad = None  # an optimizer leaves it out, its weight decay too
+
+    def _is_over(self, runner: Any) -> bool:
+        by_epoch = self.until_epoch is not None and runner.trainer.current_epoch >= self.until_epoch
+        return by_epoch or (self.until_iter is not None and runner.iter >= self.until_iter)
+
+    def _end_if_over(self, runner: Any) -> None:
+        if self._frozen and self._is_over(runner):
+            self._restore()
+            runner.logger.info("%s train from now on", ", ".join(self.names))
+
+    def _restore(self) -> None:
+        for parameter in self._frozen:
+            parameter.requires_grad_(True)
+        for part, flag in reversed(self._flags):  # of a part in two the first flag is its own
+            part.training = flag
+        self._frozen, self._flags = [], []
+
+    def _until(self) -> str:
+        if self.until_epoch is not None:
+            return f" until epoch {self.until_epoch}"
+        return "" if self.until_iter is None else f" until iteration {self.until_iter}"
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

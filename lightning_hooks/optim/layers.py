@@ -1,0 +1,103 @@
+"""Layers of a model, from the embeddings to the head, and the decay of their rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+
+from lightning_hooks.utils.arguments import check_number
+from lightning_hooks.utils.suggestions import suggest
+
+__all__ = ["matches", "rate_factors"]
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether a dotted name has the form of a pattern, part by part.
+
+    >>> matches("backbone.layers.3", "backbone.layers.*"), matches("layers.3.norm", "layers.*")
+    (True, False)
+    """
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
+
+
+def rate_factors(
+    module: nn.Module, decay: float | None, blocks: Any, embeddings: Sequence[str] | None
+) -> dict[int, float]:
+    """Return the factor of the rate of each parameter, by its id; none for a decay of None.
+
+    Args:
+        module: The model.
+        decay: The factor from one layer to the one before it.
+        blocks: A pattern of their names, or a function from a parameter's name to its layer.
+        embeddings: Names of parts outside of the backbone that are layer 0.
+
+    Raises:
+        TypeError: if the decay is no number.
+        ValueError: for values and names that are refused, see
+            :func:`~lightning_hooks.optim.groups.param_groups`.
+    """
+    if decay is None:
+        if blocks is not None:
+            raise ValueError(f"blocks={blocks!r} needs a layer_decay, as layer_decay=0.75")
+        return {}
+    check_number("layer_decay", decay)
+    if not 0 < decay <= 1:
+        raise ValueError(f"layer_decay must be in (0, 1], got {decay}")
+    names = {name: id(parameter) for name, parameter in module.named_parameters()}
+    if callable(blocks):
+        layers = {name: blocks(name) for name in names}
+        last = max(layers.values(), default=0)
+    else:
+        layers, last = _layers_in_order(module, [*names], blocks, embeddings)
+    return {names[name]: decay ** (last - layer) for name, layer in layers.items()}
+
+
+def _layers_in_order(
+    module: nn.Module, names: list[str], blocks: Any, embeddings: Sequence[str] | None
+) -> tuple[dict[str, int], int]:
+    """Return the layer of each parameter, and the number of the last layer, the head's."""
+    named = [(n, m) for n, m in module.named_modules() if blocks and matches(n, blocks)]
+    found = [name for name, part in named if any(True for _ in part.parameters())]
+    if not found:
+        lists = [n for n, m in module.named_modules() if isinstance(m, nn.ModuleList)]
+        sequences = [n for n, m in module.named_modules() if isinstance(m, nn.Sequential)]
+        hint = [f'blocks="{name}.*"' for name in (lists or sequences) if name][:3]
+        raise ValueError(
+            f"layer_decay with blocks={blocks!r} finds no block; write "
+            + (" or ".join(hint) or "the names of its blocks, or a function of a parameter's name")
+        )
+    own = [next((i for i, b in enumerate(found, 1) if n.startswith(f"{b}.")), 0) for n in names]
+    first, last = own.index(1), len(own) - own[::-1].index(len(found))
+    backbone = f"{found[0].split('.')[0]}." if found[0].count(".") > 1 else ""
+    outside = {name for name in names if not name.startswith(backbone)}
+    _check_embeddings([n for n in names[:first] if n in outside], names, embeddings)
+    layers: dict[str, int] = {}
+    layer, head = 0, len(found) + 1
+    for index, (name, number) in enumerate(zip(names, own, strict=True)):
+        layer = number or layer
+        top = head if index >= last or name in outside else layer
+        layers[name] = 0 if _is_in(name, embeddings or ()) else top
+    return layers, head
+
+
+def _check_embeddings(before: list[str], names: list[str], given: Sequence[str] | None) -> None:
+    if isinstance(given, str):
+        raise TypeError(f"embeddings must be a list of str, got {given!r}; write [{given!r}]")
+    if given is None and before:
+        parts = [*dict.fromkeys(name.split(".")[0] for name in before)]
+        raise ValueError(
+            f"{', '.join(parts)} come before the backbone; write embeddings={parts} if they are "
+            "its embeddings, of the lowest rate, and embeddings=[] if they belong to the head"
+        )
+    for part in given or ():
+        if not any(_is_in(name, [part]) for name in names):
+            tops = {name.split(".")[0] for name in names}
+            raise ValueError(f"embeddings: the model has no {part!r}; {suggest(part, tops)}")
+
+
+def _is_in(name: str, parts: Sequence[str]) -> bool:
+    return any(name == part or name.startswith(f"{part}.") for part in parts)

@@ -1,0 +1,65 @@
+"""The rules of mmcv's ``paramwise_cfg``, for one parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.nn import GroupNorm, LayerNorm
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+__all__ = ["options_of"]
+
+
+def options_of(
+    owner: nn.Module,
+    name: str,
+    full_name: str,
+    lr: Any,
+    weight_decay: Any,
+    rules: Mapping[str, Any],
+    otherwise: float = 1.0,
+    *,
+    is_offset: bool = False,
+    in_deformable: bool = False,
+) -> dict[str, float]:
+    """Return the rate and decay of a parameter by the rules of mmcv's ``paramwise_cfg``.
+
+    Args:
+        owner: The module that the parameter is in.
+        name: Its name there.
+        full_name: Its name in the model; that of the model's own parameters begins with a dot.
+        lr: The rate, which the rules multiply.
+        weight_decay: The decay, or None for none.
+        rules: The ``paramwise_cfg``.
+        otherwise: The multiplier of the decay that no rule is for.
+        is_offset: Whether it makes the offsets of a deformable convolution.
+        in_deformable: Whether it is a part of one, whose biases have no multiplier.
+    """
+    custom = rules.get("custom_keys", {})
+    for key in sorted(sorted(custom), key=len, reverse=True):
+        if key in full_name:
+            found = {"lr": lr * custom[key].get("lr_mult", 1.0)}
+            if weight_decay is not None:
+                found["weight_decay"] = weight_decay * custom[key].get("decay_mult", 1.0)
+            return found
+    is_norm = isinstance(owner, (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm))
+    is_bias = name == "bias" and not in_deformable
+    found = {}
+    if is_bias and not is_norm:
+        found["lr"] = lr * rules.get("bias_lr_mult", 1.0)
+    if is_offset:
+        found["lr"] = lr * rules.get("dcn_offset_lr_mult", 1.0)
+    if weight_decay is None:
+        return found
+    if is_norm:
+        found["weight_decay"] = weight_decay * rules.get("norm_decay_mult", otherwise)
+    elif isinstance(owner, nn.Conv2d) and owner.in_channels == owner.groups:
+        found["weight_decay"] = weight_decay * rules.get("dwconv_decay_mult", otherwise)
+    elif is_bias:
+        found["weight_decay"] = weight_decay * rules.get("bias_decay_mult", otherwise)
+    elif otherwise != 1:
+        found["weight_decay"] = weight_decay * otherwise
+    return found

@@ -1,0 +1,175 @@
+"""FreezeHook: parts of a model do not train, for good or until an epoch or iteration."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import nn
+
+from lightning_hooks import CheckpointHook, FreezeHook, OptimizerHook
+from support.training import TinyModule, TinyNormModule, fit
+
+PARTS = ["net.0", "net.1"]
+
+
+class Look(Callback):
+    """Notes after each step whether the parts are as at the start, and their train flags."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[bool, bool]] = []
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        self.before = copy.deepcopy(module.net[:2].state_dict())
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *args: Any) -> None:
+        assert module.net[3].training
+        same = all(torch.equal(v, self.before[k]) for k, v in module.net[:2].state_dict().items())
+        self.found.append((same, module.net[1].training))
+
+
+class Module(TinyNormModule):
+    """Has a weight decay, which would change what has no gradient."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        self.given = [p for p in self.parameters() if p.requires_grad]
+        return torch.optim.SGD(self.given, lr=0.1, momentum=0.9, weight_decay=0.1)
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("by_epoch", [False, True])
+@pytest.mark.parametrize(
+    ("until", "steps"), [({}, 8), ({"until_epoch": 1}, 4), ({"until_iter": 3}, 3)], ids=str
+)
+def test_parts_do_not_train(
+    tmp_path: Path, until: dict[str, int], steps: int, host: bool, by_epoch: bool
+) -> None:
+    look, module = Look(), Module()
+    limits: dict[str, Any] = {"max_epochs": 2} if by_epoch else {"max_steps": 8}
+    if host:
+        limits["by_epoch"] = by_epoch
+    hook = FreezeHook(PARTS, **until)
+    fit(tmp_path, hook, callbacks=[look], module=module, val=1, host=host, **limits)
+    assert look.found == [(True, False)] * steps + [(False, True)] * (8 - steps)
+    assert len(module.given) == (2 if not until else 6)  # the optimizer has what trains later
+    # after the run all is as it was
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert all(part.training for part in module.modules())
+
+
+def test_hooks_that_own_the_backward_pass(tmp_path: Path) -> None:
+    look = Look()
+    hooks = [FreezeHook(PARTS, until_epoch=1), OptimizerHook(grad_clip={"max_norm": 1.0})]
+    fit(tmp_path, *hooks, callbacks=[look], module=Module, val=1, max_epochs=2, host=True)
+    assert look.found == [(True, False)] * 4 + [(False, True)] * 4
+
+
+@pytest.mark.parametrize("until", [{"until_epoch": 2}, {"until_iter": 6}], ids=str)
+def test_a_resumed_run_goes_on_as_it_was(tmp_path: Path, until: dict[str, int]) -> None:
+    whole, part, rest = Module(), Module(), Module()
+    ends = {"val": 1, "max_epochs": 3}
+    saves = CheckpointHook(interval=1)
+    fit(tmp_path / "whole", FreezeHook(PARTS, **until), saves, module=whole, **ends)
+    path = tmp_path / "whole" / "epoch_1.pth"
+    fit(tmp_path / "rest", FreezeHook(PARTS, **until), module=rest, ckpt_path=path, **ends)
+    ours, theirs = rest.state_dict(), whole.state_dict()
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    first = part.state_dict()
+    assert not torch.equal(ours["net.0.weight"], first["net.0.weight"])
+
+
+def test_names_may_be_of_parameters_and_have_stars(tmp_path: Path) -> None:
+    class Frozen(Callback):
+        def on_train_start(self, trainer: Any, module: Any) -> None:
+            frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
+            assert frozen == ["net.0.weight", "net.0.bias", "net.1.bias", "net.3.bias"]
+            assert not module.net[0].training
+            assert module.net[1].training  # its bias alone is frozen
+
+    hook = FreezeHook(["net.0", "net.*.bias"])
+    fit(tmp_path, hook, callbacks=[Frozen()], module=Module, val=1)
+
+
+def test_eval_mode_may_be_left_out(tmp_path: Path) -> None:
+    look = Look()
+    fit(tmp_path, FreezeHook("net.*", eval_mode=False), callbacks=[], module=Loose, val=1)
+    fit(tmp_path, FreezeHook(PARTS, eval_mode=False), callbacks=[look], module=Module, val=1)
+    assert look.found == [(False, True)] * 4  # BatchNorm's statistics move
+
+
+class Loose(TinyNormModule):
+    """One parameter is not in the net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        return super().loss(batch) * self.scale
+
+
+def test_what_was_frozen_before_stays_frozen(tmp_path: Path) -> None:
+    module = Module()
+    module.net[0].requires_grad_(False)
+    fit(tmp_path, FreezeHook(PARTS, until_iter=2), module=module, val=1)
+    assert [p.requires_grad for p in module.parameters()] == [False] * 2 + [True] * 4
+
+
+def test_all_is_as_it_was_after_an_error(tmp_path: Path) -> None:
+    class Fails(Module):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            raise RuntimeError("the model fails")
+
+    module = Fails()
+    with pytest.raises(RuntimeError, match="the model fails"):
+        fit(tmp_path, FreezeHook(PARTS), module=module, val=1)
+    assert all(parameter.requires_grad for parameter in module.parameters())
+
+
+def test_a_module_made_in_configure_model(tmp_path: Path) -> None:
+    class Late(TinyModule):
+        def make_net(self) -> Any:
+            return None
+
+        def configure_model(self) -> None:
+            self.net = self.net or TinyNormModule().net
+
+    look = Look()
+    fit(tmp_path, FreezeHook(PARTS), callbacks=[look], module=Late, val=1)
+    assert look.found == [(True, False)] * 4
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_an_unknown_name_does_not_start(tmp_path: Path, host: bool) -> None:
+    with pytest.raises(ValueError, match=r"'ned\.0' is neither a module nor .*mean 'net\.0'"):
+        fit(tmp_path, FreezeHook("ned.0"), val=1, module=Module, host=host)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"names": []}, ValueError),
+        ({"names": 3}, TypeError),
+        ({"names": [nn.Linear(1, 1)]}, TypeError),
+        ({"names": "net", "until_epoch": 0}, ValueError),
+        ({"names": "net", "until_epoch": 1, "until_iter": 1}, ValueError),
+        ({"names": "net", "eval_mode": 1}, TypeError),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        FreezeHook(**arguments)
+
+
+def test_a_copy_has_the_arguments_alone(tmp_path: Path) -> None:
+    hook = FreezeHook(PARTS, until_iter=3)
+    hook._freeze(Module())
+    for again in (pickle.loads(pickle.dumps(hook)), copy.deepcopy(hook)):
+        assert (again.names, again.until_iter) == (PARTS, 3)
+        assert not again._frozen
