@@ -40,7 +40,7 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
         if not page.startswith("_modules/"):
             assert raw_markup(text) == [], page
         for place in links(page, text):
-            assert place in built, page
+            assert place in built or place.startswith("_images/"), page
     assert "_modules/lightning_hooks/hooks/averaging/ema.html" in built["families/averages.html"]
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text = built[f"notebooks/{path.stem}.html"]
