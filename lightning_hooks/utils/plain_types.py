@@ -1,7 +1,8 @@
-"""Convert values to plain types, which any reader of a file understands; check numbers."""
+"""Convert values to plain types, which any reader of a file understands; leave out secrets."""
 
 from __future__ import annotations
 
+import re
 import reprlib
 from numbers import Integral, Real
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["averageable", "packed", "plain", "plain_groups"]
+__all__ = ["USERINFO", "averageable", "packed", "plain", "plain_groups", "without_secrets"]
 
 
 def plain(value: Any) -> Any:
@@ -36,6 +37,34 @@ def plain(value: Any) -> Any:
     if hasattr(value, "items"):
         return {plain(k): plain(v) for k, v in value.items()}
     return str(value)
+
+
+_SECRET = re.compile(
+    r"token|key|passw|passphrase|pwd|secret|credential|cookie|authorization|(^|[_-])auth($|[_-])"
+)
+USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+"""The user and the password of a URL."""
+
+
+def without_secrets(value: Any) -> Any:
+    """Return arguments without passwords and keys: people pass on what they are in.
+
+    >>> without_secrets({"project": "digits", "settings": {"api_key": "1234", "mode": "offline"}})
+    {'project': 'digits', 'settings': {'mode': 'offline'}}
+    >>> without_secrets({"uri": "http://me:1234@host/x", "hosts": [{"auth": "1234"}]})
+    {'uri': 'http://host/x', 'hosts': [{}]}
+    """
+    if isinstance(value, str):
+        return USERINFO.sub("", value)
+    if isinstance(value, (list, tuple)):
+        return [*map(without_secrets, value)]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: without_secrets(each)
+        for name, each in value.items()
+        if not _SECRET.search(str(name).lower())
+    }
 
 
 def plain_groups(state: dict[str, Any]) -> dict[str, Any]:

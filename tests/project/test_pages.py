@@ -75,8 +75,12 @@ def _quiet_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PL_TRAINER_DEFAULT_ROOT_DIR", str(tmp_path))
 
 
-NEEDED = {"hydra.md": ["hydra"], "optuna.md": ["optuna", "optuna_integration"]}
-"""Packages that a page's code needs and that no extra installs."""
+NEEDED = {
+    "hub.md": ["huggingface_hub"],
+    "hydra.md": ["hydra"],
+    "optuna.md": ["optuna", "optuna_integration"],
+}
+"""Packages that a page's code needs and that may be missing."""
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 OPTIONAL = {
     "clearml",
     "dvclive",
+    "huggingface_hub",
     "jsonargparse",
     "matplotlib",
     "mlflow",

@@ -175,20 +175,22 @@ class CheckpointWriter(Hook):
             is_final: Whether ``on_saved`` is called: no other file will replace this one.
         """
         strategy, background = trainer.strategy, self._background
+        receivers = self._receivers(trainer) if is_final else []
         target = target._replace(taken=datetime.datetime.now())
         written: list[str] = []
 
         def report(old: list[str]) -> None:
             if on_written is not None:
                 on_written(old)
-            if self.on_saved is not None and is_final and files.exists(path):
-                self.on_saved(path)
+            if receivers and files.exists(path):
+                for receive in receivers:
+                    receive(path)
 
         def save(checkpoint: dict[str, Any]) -> None:
             old = checkpoints.save(checkpoint, path, target, choose_old)
             if log is not None:
                 log()
-            if on_written or self.on_saved:
+            if on_written or receivers:
                 report(old)
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
@@ -223,6 +225,15 @@ class CheckpointWriter(Hook):
             report(old)
         if self._in_parts:  # before that no rank finds it
             strategy.barrier("write_checkpoint")
+
+    def _receivers(self, trainer: L.Trainer) -> list[Callable[[str], object]]:
+        """Return what gets the path of a file on the disk: ``on_saved``, and hooks of the run.
+
+        These are hooks with a method ``on_checkpoint_saved(path)``.
+        """
+        hooks = [hook for hook in Driver.of(trainer).runner.hooks if isinstance(hook, Hook)]
+        found = [self.on_saved, *(getattr(hook, "on_checkpoint_saved", None) for hook in hooks)]
+        return [receive for receive in found if receive is not None]
 
     # -- Lightning's events ----------------------------------------------------------------
 

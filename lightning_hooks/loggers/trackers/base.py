@@ -24,7 +24,6 @@ from lightning_hooks.loggers.trackers.inputs import (
     check_run,
     experiment,
     flatten_params,
-    without_secrets,
 )
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
@@ -34,7 +33,7 @@ from lightning_hooks.loggers.trackers.packages import (
 )
 from lightning_hooks.loggers.values import by_kind
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
-from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.plain_types import plain, without_secrets
 
 __all__ = ["TrackerHook"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.storage.file_names import inner_path
-from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.plain_types import USERINFO, plain
 
 __all__ = [
     "Names",
@@ -20,7 +20,6 @@ __all__ = [
     "is_lightning_logger",
     "metric_key",
     "with_credentials",
-    "without_secrets",
 ]
 
 
@@ -55,33 +54,6 @@ def experiment(run: Any) -> Any:
     return run.experiment if is_lightning_logger(run) else run
 
 
-_SECRET = re.compile(
-    r"token|key|passw|passphrase|pwd|secret|credential|cookie|authorization|(^|[_-])auth($|[_-])"
-)
-_USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
-
-
-def without_secrets(value: Any) -> Any:
-    """Return arguments without passwords and keys: a spool is a file that people pass on.
-
-    >>> without_secrets({"project": "digits", "settings": {"api_key": "1234", "mode": "offline"}})
-    {'project': 'digits', 'settings': {'mode': 'offline'}}
-    >>> without_secrets({"uri": "http://me:1234@host/x", "hosts": [{"auth": "1234"}]})
-    {'uri': 'http://host/x', 'hosts': [{}]}
-    """
-    if isinstance(value, str):
-        return _USERINFO.sub("", value)
-    if isinstance(value, (list, tuple)):
-        return [*map(without_secrets, value)]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: without_secrets(each)
-        for name, each in value.items()
-        if not _SECRET.search(str(name).lower())
-    }
-
-
 def with_credentials(value: Any) -> Any:
     """Return arguments in which a URL has its user and password again, if the environment has it.
 
@@ -90,7 +62,7 @@ def with_credentials(value: Any) -> Any:
     {'uri': 'http://me:1234@host/x', 'other': 'http://elsewhere'}
     >>> del os.environ["MY_URI"]
     """
-    known = {_USERINFO.sub("", each): each for each in os.environ.values() if "://" in each}
+    known = {USERINFO.sub("", each): each for each in os.environ.values() if "://" in each}
     if isinstance(value, dict):
         return {name: with_credentials(each) for name, each in value.items()}
     if isinstance(value, list):

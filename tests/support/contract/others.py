@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from support.contract.case import Case
 
 __all__ = ["CASES"]
@@ -22,3 +24,6 @@ CASES: dict[str, Case] = {
     "CheckpointHook": ({"interval": 1, "max_keep_ckpts": 1}, {"interval": 0}),
     "IterTimerHook": ({}, None),
 }
+
+if importlib.util.find_spec("huggingface_hub"):  # an extra that may be missing
+    CASES["HubCheckpointHook"] = ({"repo_id": "me/digits"}, {"upload": "bst"})

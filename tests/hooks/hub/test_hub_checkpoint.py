@@ -1,0 +1,317 @@
+"""``HubCheckpointHook`` against a Hub on this machine: what is there, and what a dead one costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckpointHook,
+    HookAdapter,
+    HubCheckpointHook,
+    newest_valid,
+)
+from lightning_hooks.hooks.hub import pusher
+from lightning_hooks.hooks.hub.hub import describe
+from support.hub_server import Hub, hub_server
+from support.training import TinyModule, make_loader, make_trainer
+
+client = pytest.importorskip("huggingface_hub")
+constants = pytest.importorskip("huggingface_hub.constants")
+
+TOKEN = "hf_abcdefghijklmnop"
+REPO = "me/digits"
+# the client's own, as it reads a file
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+each = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+
+
+class Secretive(TinyModule):
+    """Has hyper-parameters, and becomes better from epoch to epoch."""
+
+    def __init__(self, width: int = 3, api_key: str = "12345678") -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        self.log("accuracy", float(self.trainer.current_epoch + 1) / 8)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    monkeypatch.setattr(pusher, "PAUSE", (0.02, 0.1))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with hub_server() as found:
+        use_server(found.url, monkeypatch)
+        yield found
+
+
+def use_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what HF_ENDPOINT does, which the client reads when it is imported."""
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+
+
+def fit(tmp_path: Path, *hooks: Any, host: bool = False, epochs: int = 3, **more: Any) -> L.Trainer:
+    callbacks = [HookAdapter(list(hooks))] if host else list(hooks)
+    ckpt = more.pop("ckpt_path", None)
+    options = {"max_epochs": epochs, "enable_checkpointing": not host, **more}
+    trainer = make_trainer(tmp_path, *callbacks, **options)
+    trainer.fit(Secretive(), make_loader(4), make_loader(1), ckpt_path=ckpt)
+    return trainer
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: str = "WARNING") -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == level and "HubCheckpointHook" in record.getMessage()
+    ]
+
+
+@each
+def test_the_best_is_pushed_with_a_card_of_the_run(
+    host: bool,
+    hub: Hub,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("matplotlib")
+    caplog.set_level("INFO", "lightning_hooks")
+    best = BestCheckpointHook("accuracy")
+    fit(tmp_path, best, HubCheckpointHook(REPO), host=host)
+    files = hub.repos[REPO]
+    assert files["best.pth"] == (tmp_path / "best_accuracy_epoch_3.pth").read_bytes()
+    assert files["curves.png"].startswith(b"\x89PNG")
+    assert hub.private[REPO]
+    assert hub.commits[-1] == "best checkpoint (accuracy 0.375), after epoch 3 and iteration 12"
+    card = files["README.md"].decode()
+    assert card.startswith("---\nlibrary_name: lightning\n")
+    for part in ("| `accuracy` | 0.375 |", "![curves](curves.png)", "Secretive.load_from_check"):
+        assert part in card
+    config = json.loads(re.findall(r"```json\n(.*?)```", card, re.DOTALL)[0])
+    assert config["hyper_parameters"] == {"width": 3}
+    assert config["trainer"]["max_epochs"] == 3
+    assert {"type": "BestCheckpointHook", "save_best": "accuracy"} in config["hooks"]
+    said = [line for line in lines(caplog, "INFO") if "is pushed to" in line]
+    assert said[-1].endswith(f"{hub.url}/{REPO}")
+    assert "%|" not in "".join(capfd.readouterr())  # the client's progress bars
+    assert not list(tmp_path.glob("hub_push_*"))
+    assert lines(caplog) == []
+    assert {key for _, path, key in hub.requests if "/commit/" in path} == {f"Bearer {TOKEN}"}
+    loaded = tmp_path / "loaded.pth"
+    loaded.write_bytes(files["best.pth"])
+    assert Secretive.load_from_checkpoint(loaded).hparams.width == 3
+
+
+@each
+def test_the_last_is_pushed_also_by_iteration(host: bool, hub: Hub, tmp_path: Path) -> None:
+    files = CheckpointHook(interval=3, by_epoch=False, max_keep_ckpts=1, save_last=False)
+    fit(tmp_path, files, HubCheckpointHook(REPO, "last", private=False, card=False), host=host)
+    assert {*hub.repos[REPO]} == {"last.pth"}
+    assert hub.repos[REPO]["last.pth"] == (tmp_path / "iter_12.pth").read_bytes()
+    assert not hub.private[REPO]
+    assert hub.commits[-1] == "last checkpoint, after epoch 3 and iteration 12"
+
+
+def test_best_of_a_checkpoint_hook_that_writes_in_the_background(hub: Hub, tmp_path: Path) -> None:
+    hook = CheckpointHook(interval=1, max_keep_ckpts=1, save_best="accuracy", background=True)
+    fit(tmp_path, hook, HubCheckpointHook(REPO))
+    assert hub.repos[REPO]["best.pth"] == (tmp_path / "best_accuracy_epoch_3.pth").read_bytes()
+    assert "| `accuracy` | 0.375 |" in hub.repos[REPO]["README.md"].decode()
+
+
+def test_a_card_that_somebody_has_written_stays(hub: Hub, tmp_path: Path) -> None:
+    hub.repos[REPO] = {"README.md": b"# My model", "other.txt": b"mine"}
+    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO))
+    assert hub.repos[REPO]["README.md"] == b"# My model"
+    assert {*hub.repos[REPO]} == {"README.md", "other.txt", "best.pth"}
+
+
+def test_a_card_of_an_earlier_run_is_replaced(hub: Hub, tmp_path: Path) -> None:
+    for epochs in (1, 2):
+        fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO), epochs=epochs)
+        assert f"| `accuracy` | {epochs / 8:g} |" in hub.repos[REPO]["README.md"].decode()
+
+
+def test_a_slow_hub_gets_the_first_and_the_newest(hub: Hub, tmp_path: Path) -> None:
+    class Wait(L.Callback):
+        def on_train_end(self, *args: Any) -> None:
+            time.sleep(0.1)
+            hub.gate.set()
+
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            end = time.monotonic() + 5  # until the first file is on its way
+            while trainer.current_epoch and not any("/large/" in one[1] for one in hub.requests):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+
+    hub.gate.clear()
+    fit(
+        tmp_path,
+        BestCheckpointHook("accuracy"),
+        HubCheckpointHook(REPO, card=False),
+        Wait(),
+        epochs=4,
+    )
+    assert [re.findall(r"epoch (\d)", one)[0] for one in hub.commits] == ["1", "4"]
+    assert not list(tmp_path.glob("hub_push_*"))
+
+
+def test_a_hub_that_comes_back_gets_what_it_has_missed(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Back(L.Callback):
+        def on_train_end(self, *args: Any) -> None:
+            assert lines(caplog)
+            hub.answer = None
+
+    hub.answer = 500
+    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), Back())
+    assert hub.repos[REPO]["best.pth"] == (tmp_path / "best_accuracy_epoch_3.pth").read_bytes()
+    assert len(lines(caplog)) == 1
+    assert "training goes on, and it is tried again" in lines(caplog)[0]
+
+
+@each
+def test_a_dead_hub_costs_two_lines_and_keeps_the_file(
+    host: bool,
+    hub: Hub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    use_server("http://me:secret@127.0.0.1:9", monkeypatch)
+    begin = time.monotonic()
+    hook = HubCheckpointHook(REPO, card=False, timeout=0.1)
+    trainer = fit(tmp_path, BestCheckpointHook("accuracy"), hook, host=host)
+    assert trainer.state.finished
+    assert time.monotonic() - begin < 5
+    (folder,) = tmp_path.glob("hub_push_*")
+    best = tmp_path / "best_accuracy_epoch_3.pth"
+    assert (folder / "best.pth").read_bytes() == best.read_bytes()
+    said = lines(caplog)
+    assert len(said) == 2
+    assert "training goes on, and it is tried again" in said[0]
+    assert said[1].endswith(f"best.pth is not pushed; to push it: hf upload {REPO} {folder} .")
+    assert "secret" not in caplog.text
+    assert newest_valid(tmp_path) == str(best)
+
+    caplog.set_level("INFO", "lightning_hooks")  # and the next run
+    use_server(hub.url, monkeypatch)
+    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), epochs=1)
+    left = [line for line in lines(caplog, "INFO") if "is left of an earlier run" in line]
+    assert len(left) == 1
+    assert left[0].endswith(f"to push it: hf upload {REPO} {folder} .")
+    client.HfApi().upload_file(
+        path_or_fileobj=folder / "best.pth", path_in_repo="best.pth", repo_id=REPO
+    )
+    assert hub.repos[REPO]["best.pth"] == (folder / "best.pth").read_bytes()
+
+
+def test_a_hub_that_hangs_is_left_behind(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.gate.clear()
+    begin = time.monotonic()
+    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False, timeout=0.2))
+    assert time.monotonic() - begin < 5
+    assert len(lines(caplog)) == 1
+    assert "hf upload" in lines(caplog)[0]
+
+
+def test_a_wrong_token_is_one_line_and_no_attempts(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.answer = 401
+    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False))
+    said = lines(caplog)
+    assert len(said) == 2
+    assert "401" in said[0]
+    assert "tried again" not in said[0]
+    attempts = [path for _, path, _ in hub.requests if path == "/api/repos/create"]
+    assert len(attempts) <= 3  # one for each file
+    assert TOKEN not in caplog.text
+
+
+def test_an_error_of_the_training_pushes_what_there_is(hub: Hub, tmp_path: Path) -> None:
+    class Fail(L.Callback):
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            if trainer.current_epoch == 2:
+                raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), Fail())
+    assert "after epoch 2" in hub.commits[-1]
+
+
+def test_the_curves_of_a_resumed_run_begin_at_its_start(hub: Hub, tmp_path: Path) -> None:
+    hook = CheckpointHook(interval=1)
+    fit(tmp_path, hook, HubCheckpointHook(REPO, "last", card=False), epochs=2)
+    hooks = [CheckpointHook(interval=1), HubCheckpointHook(REPO, "last", card=False)]
+    fit(tmp_path, *hooks, epochs=3, ckpt_path="last")
+    assert [*hooks[1].history] == [4, 8, 12]
+    hooks[1].load_state_dict({"history": {"4": 1, 8: {"a": "b", "c": 0.5}}})  # a stranger's
+    assert hooks[1].history == {8: {"c": 0.5}}
+    hooks[1].load_state_dict({})
+    assert hooks[1].history == {}
+
+
+def test_fast_dev_run_pushes_nothing(hub: Hub, tmp_path: Path) -> None:
+    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO), fast_dev_run=True)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("upload", ["best", "last"])
+def test_without_such_a_file_a_line_names_the_hook_that_writes_it(
+    upload: str, hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(tmp_path, HubCheckpointHook(REPO, upload), enable_checkpointing=False, epochs=1)
+    name = {"best": "BestCheckpointHook", "last": "CheckpointHook"}[upload]
+    assert [f"add {name}(" in line for line in lines(caplog)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"repo_id": "digits"}, 'repo_id must be "user/name", got'),
+        ({"repo_id": "me/../digits"}, 'repo_id must be "user/name", got'),
+        ({"repo_id": None}, "repo_id must be a str"),
+        ({"repo_id": REPO, "upload": "bst"}, "did you mean 'best'"),
+        ({"repo_id": REPO, "private": 1}, "private must be a bool"),
+        ({"repo_id": REPO, "timeout": -1}, "timeout must be at least 0"),
+    ],
+)
+def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        HubCheckpointHook(**arguments)
+
+
+def test_remote_checkpoints_are_refused_before_the_first_step(hub: Hub, tmp_path: Path) -> None:
+    hooks = [CheckpointHook(interval=1, out_dir="memory://there"), HubCheckpointHook(REPO, "last")]
+    with pytest.raises(ValueError, match="pushes local files, and the checkpoints are memory:"):
+        fit(tmp_path, *hooks)
+
+
+def test_what_the_client_raises_is_shown_without_secrets() -> None:
+    shown = describe(OSError(f"https://me:1234@host/x refused Bearer {TOKEN}\nRequest ID: 3"))
+    assert shown == "OSError: https://host/x refused Bearer hf_... Request ID: 3"
+
+
+def test_it_is_a_checkpoint_like_any_other(hub: Hub, tmp_path: Path) -> None:
+    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), epochs=1)
+    path = client.hf_hub_download(REPO, "best.pth", local_dir=tmp_path / "download")
+    assert "state_dict" in torch.load(path, weights_only=True)
