@@ -127,6 +127,7 @@ def test_the_last_is_pushed_also_by_iteration(host: bool, hub: Hub, tmp_path: Pa
     assert hub.commits[-1] == "last checkpoint, after epoch 3 and iteration 12"
 
 
+@pytest.mark.slow
 def test_best_of_a_checkpoint_hook_that_writes_in_the_background(hub: Hub, tmp_path: Path) -> None:
     hook = CheckpointHook(interval=1, max_keep_ckpts=1, save_best="accuracy", background=True)
     fit(tmp_path, hook, HubCheckpointHook(REPO))
@@ -141,6 +142,7 @@ def test_a_card_that_somebody_has_written_stays(hub: Hub, tmp_path: Path) -> Non
     assert {*hub.repos[REPO]} == {"README.md", "other.txt", "best.pth"}
 
 
+@pytest.mark.slow
 def test_a_card_of_an_earlier_run_is_replaced(hub: Hub, tmp_path: Path) -> None:
     for epochs in (1, 2):
         fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO), epochs=epochs)
@@ -247,6 +249,7 @@ def test_a_wrong_token_is_one_line_and_no_attempts(
     assert TOKEN not in caplog.text
 
 
+@pytest.mark.slow
 def test_an_error_of_the_training_pushes_what_there_is(hub: Hub, tmp_path: Path) -> None:
     class Fail(L.Callback):
         def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
@@ -311,6 +314,7 @@ def test_what_the_client_raises_is_shown_without_secrets() -> None:
     assert shown == "OSError: https://host/x refused Bearer hf_... Request ID: 3"
 
 
+@pytest.mark.slow
 def test_it_is_a_checkpoint_like_any_other(hub: Hub, tmp_path: Path) -> None:
     fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), epochs=1)
     path = client.hf_hub_download(REPO, "best.pth", local_dir=tmp_path / "download")
