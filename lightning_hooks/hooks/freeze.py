@@ -110,6 +110,8 @@ class FreezeHook(Hook):
                 )
             self._freeze(runner.module)
         if self._frozen:
+            if not any(parameter.requires_grad for parameter in runner.module.parameters()):
+                raise ValueError(f"FreezeHook: names={self.names} leave nothing to train")
             numbers = sum(p.numel() for p in self._frozen), _size(runner.module)
             runner.logger.info("%s of %s parameters are frozen%s", *numbers, self._until())
         self._switch_flags()  # not before: Lightning warns of modules that begin in eval mode

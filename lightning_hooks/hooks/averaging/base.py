@@ -76,7 +76,7 @@ class AveragingHook(Hook):
     swap: Literal["auto", "copy"] = "auto"
     check: Literal["sample", "all"] = "sample"
     device: str | None = None
-    precise_bn: bool | int | PreciseBNHook = False
+    precise_bn: bool | int | dict[str, Any] = False
     _statistics: PreciseBNHook | None = None  # that estimates them, in a fit
     _average: ModuleAverage | None = None
     _steps = _updates = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
@@ -15,23 +15,24 @@ def estimator(precise_bn: Any, user: str | None = None) -> PreciseBNHook | None:
     """Return the hook that estimates the statistics of an average; None for none.
 
     Args:
-        precise_bn: The argument of every average: False, True, a number of samples, or a hook.
+        precise_bn: The argument of every average: False, True, a number of samples, or a dict of
+            the arguments of PreciseBNHook.
         user: The class of the average, for messages.
 
     Raises:
         TypeError: for an argument of another type.
-        ValueError: for a number below 1, and for a hook with an interval.
+        ValueError: for a number below 1, and for an interval.
 
     >>> estimator(False), estimator(True).num_samples, estimator(512).num_samples
     (None, 8192, 512)
     """
-    if isinstance(precise_bn, PreciseBNHook):
-        if precise_bn.interval != 1:
+    if isinstance(precise_bn, Mapping):
+        if "interval" in precise_bn:
             raise ValueError(
-                f"precise_bn=PreciseBNHook(interval={precise_bn.interval}): the statistics are "
-                "estimated whenever an average that has changed is used; leave interval out"
+                f"precise_bn={dict(precise_bn)}: the statistics are estimated whenever an average "
+                "that has changed is used; leave interval out"
             )
-        found = copy.copy(precise_bn)
+        found = PreciseBNHook(**precise_bn)
     elif isinstance(precise_bn, bool):
         if not precise_bn:
             return None
@@ -41,8 +42,8 @@ def estimator(precise_bn: Any, user: str | None = None) -> PreciseBNHook | None:
         found = PreciseBNHook(precise_bn)
     else:
         raise TypeError(
-            "precise_bn must be True, False, a number of samples or a PreciseBNHook, "
-            f"got {precise_bn!r}"
+            "precise_bn must be True, False, a number of samples or a dict of PreciseBNHook's "
+            f"arguments, got {precise_bn!r}"
         )
     found.user = user
     return found

@@ -20,7 +20,6 @@ from lightning_hooks.hooks.averaging.conflicts import (
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.own_statistics import estimator
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage, find_averages
-from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
@@ -60,9 +59,8 @@ class StepAverageHook(AveragingHook):
         precise_bn: Whether the average has BatchNorm statistics of its own, estimated from training
             data with its weights before it is evaluated with or saved, if it was updated since:
             after each epoch, before a validation within one and with each checkpoint. True for
-            8192 samples, an int for so many, or a
-            :class:`~lightning_hooks.hooks.batch_norm.precise_bn.PreciseBNHook` of other
-            arguments. The model keeps its own; ``buffers`` is for all other buffers.
+            8192 samples, an int for so many, or a dict of ``PreciseBNHook``'s arguments. The model
+            keeps its own; ``buffers`` is for all other buffers.
 
     Raises:
         TypeError: for arguments of another type.
@@ -90,7 +88,7 @@ class StepAverageHook(AveragingHook):
         swap: Literal["auto", "copy"] = "auto",
         check: Literal["sample", "all"] = "sample",
         device: str | None = None,
-        precise_bn: bool | int | PreciseBNHook = False,
+        precise_bn: bool | int | dict[str, Any] = False,
     ) -> None:
         check_int("interval", interval, 1)
         check_int("begin_iter", begin_iter, 0)

@@ -129,7 +129,7 @@ class PreciseBNHook(Hook):
             raise ValueError(
                 f"{type(runner.module).__name__}.training_step steps its optimizers by itself, "
                 "which it must not do here; give "
-                f"{self._written('PreciseBNHook(forward=lambda module, batch: ...)')}"
+                f"{self._written('forward=lambda module, batch: ...')}"
             )
         self._batches_to_run(runner, self._loader(runner))
         self._has_layers(runner)
@@ -189,7 +189,7 @@ class PreciseBNHook(Hook):
             loaders = data.train_loaders(runner.trainer)
             loader = loaders[0] if len(loaders) == 1 else runner.trainer.train_dataloader
         if isinstance(loader, (dict, list, tuple)):
-            call = self._written("PreciseBNHook(dataloader=...)")
+            call = self._written("dataloader=...")
             raise ValueError(
                 f"there are several training loaders; give {call} that yields what the training "
                 "step takes"
@@ -204,19 +204,21 @@ class PreciseBNHook(Hook):
         if not isinstance(size, int):
             raise ValueError(
                 f"the batch size of {type(loader).__name__} is not known, so {self.num_samples} "
-                f"samples cannot be counted; give {self._written('PreciseBNHook(num_iters=...)')}"
+                f"samples cannot be counted; give {self._written('num_iters=...')}"
             )
         return batches_for(self.num_samples, size, runner.world_size)
 
-    def _written(self, call: str) -> str:
-        """Return a call of the hook as the user would write it."""
-        return call if self.user is None else f"{self.user}(precise_bn={call})"
+    def _written(self, arguments: str) -> str:
+        """Return what the user would write to give arguments."""
+        if self.user is None:
+            return f"PreciseBNHook({arguments})"
+        return f"{self.user}(precise_bn=dict({arguments}))"
 
     def _warn(self, runner: Any, message: str) -> None:
         """Warn once in a run."""
         if runner.rank == 0 and message not in self._warned:
             self._warned |= {message}
-            name = "PreciseBNHook" if self.user is None else self._written("...")
+            name = "PreciseBNHook" if self.user is None else f"{self.user}(precise_bn=...)"
             warnings.warn(f"{name}: {message}", stacklevel=2)
 
 

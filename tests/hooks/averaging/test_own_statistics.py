@@ -16,7 +16,6 @@ from lightning_hooks import (
     CheckpointHook,
     EMAHook,
     ExpMomentumEMAHook,
-    PreciseBNHook,
     StochasticWeightAverageHook,
 )
 from support.training import TinyNormModule, fit, make_loader
@@ -217,7 +216,7 @@ def test_a_hook_of_other_arguments(tmp_path: Path) -> None:
         seen.append(batch)
         module.net(batch[0])
 
-    estimates = PreciseBNHook(num_iters=2, dataloader=make_loader(4, 3, seed=5), forward=run)
+    estimates = {"num_iters": 2, "dataloader": make_loader(4, 3, seed=5), "forward": run}
     average = EMAHook(precise_bn=estimates)
     fit(tmp_path, average, module=Module, batches=DATA, max_epochs=1)
     assert len(seen) == 2
@@ -235,9 +234,9 @@ def test_a_hook_of_other_arguments(tmp_path: Path) -> None:
     ("bad", "error", "text"),
     [
         (0, ValueError, "precise_bn must be at least 1, got 0"),
-        ("yes", TypeError, "precise_bn must be True, False, a number of samples or a PreciseBN"),
+        ("yes", TypeError, "precise_bn must be True, False, a number of samples or a dict"),
         (None, TypeError, "precise_bn must be True"),
-        (PreciseBNHook(interval=2), ValueError, "leave interval out"),
+        ({"interval": 2}, ValueError, "leave interval out"),
     ],
 )
 def test_a_bad_argument_is_refused(bad: Any, error: type[Exception], text: str) -> None:
@@ -261,9 +260,9 @@ class Batches:
 
 
 def test_a_run_in_which_it_cannot_work_does_not_start(tmp_path: Path) -> None:
-    say = r"EMAHook\(precise_bn=PreciseBNHook\(forward=lambda module, batch: \.\.\.\)\)"
+    say = r"EMAHook\(precise_bn=dict\(forward=lambda module, batch: \.\.\.\)\)"
     with pytest.raises(ValueError, match=say):
         fit(tmp_path, EMAHook(precise_bn=True), module=Manual, batches=DATA)
-    say = r"size of Batches is not known.*EMAHook\(precise_bn=PreciseBNHook\(num_iters=\.\.\.\)\)"
+    say = r"size of Batches is not known.*EMAHook\(precise_bn=dict\(num_iters=\.\.\.\)\)"
     with pytest.raises(ValueError, match=say):
         fit(tmp_path, EMAHook(precise_bn=True), module=Module, batches=Batches())
