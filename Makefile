@@ -2,11 +2,12 @@
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
 .PHONY: demo test slow torture old-code peers docs notebooks gallery check fmt release-check \
-    golden golden-check bench clean
+    pythons golden golden-check bench clean
 
 PYTHON ?= python3
-BIN := .venv/bin
-INSTALLED := .venv/.installed
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 # visdom has no wheel, and its build imports what setuptools 81 has dropped; pip 25.3 renamed this
 OLD_BUILD := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
@@ -14,7 +15,7 @@ OLD_BUILD := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-con
 # mmcv-lite without what it asks for: the stand-in reads its files
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -c constraints.txt torch
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
 	$(BIN)/pip install -c constraints.txt opencv-python-headless
@@ -71,6 +72,10 @@ fmt: $(INSTALLED)
 # builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest
 release-check:
 	PYTHON=$(PYTHON) .ci/release-check $(ARGS)
+
+# the suite of the wheel with Python 3.10, 3.11, 3.12 and 3.13, or PYTHONS: 6 GB, one after the other
+pythons:
+	.ci/pythons $(ARGS)
 
 # real mmcv 1.7.2 in .oracle: record its numbers into tests/golden/*.json
 golden:

@@ -100,6 +100,14 @@ def test_constraints_have_torch_first_and_no_package_index() -> None:
         assert "index-url" not in (ROOT / name).read_text()
 
 
+def test_make_pythons_begins_with_the_oldest_python_that_is_promised() -> None:
+    promised = re.search(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    first = re.search(r"PYTHONS:-([\d.]+) ", (ROOT / ".ci/pythons").read_text())
+    assert promised
+    assert first
+    assert first[1] == promised[1]
+
+
 NEEDED = {"dialects/mmengine/runner.py": {"mmengine"}}
 """Modules for scripts that have a package; none of ours imports them."""
 
