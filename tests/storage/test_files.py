@@ -50,7 +50,7 @@ def test_appears_only_when_complete_in_a_directory_that_is_made(tmp_path):
 
 
 def test_an_object_that_cannot_be_saved_leaves_no_file(tmp_path):
-    with pytest.raises(Exception, match="pickle"):
+    with pytest.raises(Exception, match=r"Can't (pickle|get) local object"):  # get: Python 3.13
         torch_files.save_torch({"a": lambda: 0}, str(tmp_path / "a.pth"))
     assert os.listdir(tmp_path) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_warn
@@ -13,7 +14,13 @@ from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_states import Identity, distinct_names
 
-__all__ = ["check_averages", "check_momentum_is_no_decay", "check_start", "swaps_as_mmcv"]
+__all__ = [
+    "check_averages",
+    "check_device",
+    "check_momentum_is_no_decay",
+    "check_start",
+    "swaps_as_mmcv",
+]
 
 
 def check_averages(averages: list[Any], trainer: L.Trainer) -> None:
@@ -60,6 +67,24 @@ def check_averages(averages: list[Any], trainer: L.Trainer) -> None:
 def swaps_as_mmcv(hook: Any) -> bool:
     """Whether a hook swaps the weights as the EMAHook of mmcv, mmdet and MMEngine does."""
     return hasattr(getattr(hook, "foreign_hook", hook), "_swap_ema_parameters")
+
+
+def check_device(hook: Any) -> None:
+    """Check that the average's device is here.
+
+    Args:
+        hook: A hook that averages, with a ``device``.
+
+    Raises:
+        ValueError: for a device that torch cannot use.
+    """
+    try:
+        torch.empty(0, device=hook.device)
+    except (RuntimeError, AssertionError) as error:  # which one depends on torch's build
+        raise ValueError(
+            f"{class_name(hook)}(device={hook.device!r}): torch cannot use this device here: "
+            f"{str(error).partition('. ')[0]}; write device='cpu', or leave it out for the model's"
+        ) from None
 
 
 def check_momentum_is_no_decay(hook: Any) -> None:

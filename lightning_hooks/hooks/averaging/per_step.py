@@ -14,6 +14,7 @@ from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.conflicts import (
     check_averages,
+    check_device,
     check_momentum_is_no_decay,
     check_start,
 )
@@ -102,8 +103,8 @@ class StepAverageHook(AveragingHook):
         check_choice("swap", swap, ("auto", "copy"))
         check_choice("check", check, ("sample", "all"))
         try:
-            self.device = None if device is None else str(torch.device(device))
-        except (RuntimeError, TypeError):
+            self.device = None if device is None else str(torch.device(str(torch.device(device))))
+        except (RuntimeError, TypeError, ValueError):  # a number may give a name that is none
             raise ValueError(f"device must be None or a device's name, got {device!r}") from None
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
@@ -173,6 +174,7 @@ class StepAverageHook(AveragingHook):
         self._statistics = estimator(self.precise_bn, class_name(self))
         if self._statistics is not None:
             self._statistics.check_run(runner)
+        check_device(self)
         average = self.start(runner.module, goes_on=runner.iter > 0)
         begins = self._begins(runner.iter, trainer.current_epoch)
         if not begins and not self._steps:  # one that has begun goes on

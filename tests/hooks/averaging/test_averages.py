@@ -763,12 +763,23 @@ def test_momentum_can_be_a_subclass_own(tmp_path):
         (partial(MomentumAnnealingEMAHook, gamma="x"), TypeError, "gamma must be a number"),
         (partial(MomentumAnnealingEMAHook, gamma=-1), ValueError, "gamma must be above 0, got -1"),
         (partial(MomentumAnnealingEMAHook, power=0), ValueError, "power must be above 0, got 0"),
-        (partial(EMAHook, device="gpu"), ValueError, "device must be None or a device's name"),
+        *(
+            (partial(EMAHook, device=device), ValueError, "device must be None or a device's name")
+            for device in ("gpu", 128, 2**63)
+        ),
     ],
 )
 def test_refuses(make, error, match):
     with pytest.raises(error, match=match):
         make()
+
+
+def test_a_device_that_is_not_here_is_refused_when_the_fit_starts(tmp_path):
+    absent = "xpu" if torch.cuda.is_available() else "cuda"
+    hook = EMAHook(device=absent)  # may be made on another machine
+    trainer = make_trainer(tmp_path, hook)
+    with pytest.raises(ValueError, match=rf"EMAHook\(device='{absent}'\).*write device='cpu'"):
+        trainer.fit(TinyModule(), make_loader())
 
 
 def test_arguments_are_mmdetections():
