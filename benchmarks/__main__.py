@@ -29,6 +29,7 @@ from benchmarks.measure import Bench, Ratio, show
 NAMES = (
     "dispatch",
     "whole",
+    "lightning_step",
     "defaults",
     "instructions",
     "parts",
@@ -104,6 +105,7 @@ def main() -> None:
         for ratio in bench["ratios"]
     ]
     report.write(ratios, arguments.results)
+    (arguments.results / "tables.md").write_text(report.tables(kept), encoding="utf-8")
     readme.main()
 
 

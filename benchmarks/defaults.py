@@ -196,19 +196,19 @@ def run(rounds: int = 50) -> Bench:
 
     turns = {kind: functools.partial(measure, train) for kind, train in cases().items()}
     bench = Bench("Default sets", "us per step", in_turns(turns, rounds))
-    compare(bench, goals=True)
+    compare(bench)
     return bench
 
 
-def compare(bench: Bench, goals: bool) -> None:
+def compare(bench: Bench) -> None:
     """Add what our set, and each part of it, takes of what the peers' sets take."""
     extra = bench.over(OURS, BARE)
     what = f"{OURS}, over the bare loop"
-    peers = [(LIGHTNINGS, BARE, 0.06)]
+    peers = [(LIGHTNINGS, BARE)]
     if has("mmcv"):
-        peers.append((MMCV, MMCV_BARE, 0.9))
-    for peer, bare, goal in peers:
+        peers.append((MMCV, MMCV_BARE))
+    for peer, bare in peers:
         theirs = bench.over(peer, bare)
-        bench.compare(what, extra, peer, theirs, goal if goals else None)
+        bench.compare(what, extra, peer, theirs)
         for part in PARTS:
             bench.compare(part, bench.over(part, BARE), peer, theirs)

@@ -30,21 +30,34 @@ class Counted(Meter):
 
     def mark(self, step: int) -> None:
         """Forget what was counted at the first mark, write it down at the last."""
-        what = {FIRST: "--zero", LAST: "--dump"}.get(step)
-        if what is not None:
-            command = ["callgrind_control", what, str(os.getpid())]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        if step in (FIRST, LAST):
+            subprocess.run(command(step), check=True, stdout=subprocess.DEVNULL)
 
 
-def count() -> Figures:
-    """Train with each set under callgrind; return the thousands of instructions of a step."""
+def command(step: int) -> list[str]:
+    """Return the command by which callgrind begins to count, or writes down what it counted."""
+    return ["callgrind_control", "--zero" if step == FIRST else "--dump", str(os.getpid())]
+
+
+def has_callgrind() -> bool:
+    """Return whether valgrind is installed."""
+    return bool(shutil.which("valgrind") and shutil.which("callgrind_control"))
+
+
+def count(module: str, runs: int) -> Figures:
+    """Run a program under callgrind; return the thousands of instructions of a step.
+
+    Args:
+        module: The program, which has callgrind write down as many runs.
+        runs: Their number.
+    """
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory, "counted")
         valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
-        program = [sys.executable, "-W", "ignore", "-m", "benchmarks.instructions"]
+        program = [sys.executable, "-W", "ignore", "-m", module]
         subprocess.run([*valgrind, *program], check=True, capture_output=True)
         found = []
-        for number in range(1, len(cases()) + 1):
+        for number in range(1, runs + 1):
             written = out.with_suffix(f".{number}").read_text()
             summary = re.search(r"^summary: (\d+)$", written, re.MULTILINE)
             assert summary is not None, "callgrind has written no summary"
@@ -54,12 +67,12 @@ def count() -> Figures:
 
 def run(rounds: int = 1) -> list[Bench]:
     """Count the instructions of each set."""
-    if not (shutil.which("valgrind") and shutil.which("callgrind_control")):
+    if not has_callgrind():
         return []
-    counted = [count() for _ in range(rounds)]
+    counted = [count("benchmarks.instructions", len(cases())) for _ in range(rounds)]
     figures = dict(zip(cases(), map(list, zip(*counted, strict=True)), strict=True))
     bench = Bench("Default sets, counted", "thousand instructions per step", figures)
-    compare(bench, goals=False)
+    compare(bench)
     return [bench]
 
 

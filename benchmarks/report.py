@@ -1,12 +1,19 @@
-"""Write the results of all benches: a table with the goals, on the console too, and a picture."""
+"""Write the results of all benches: a table with the goals, on the console too, and a picture.
+
+The page of all tables has a line for each case; benches of the same cases and unit stand side by
+side.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
 import platform
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -51,10 +58,49 @@ def write(ratios: Sequence[Ratio], directory: Path) -> None:
     for row in rows:
         table.add_row(*row, style=None if row[-1] == "yes" else "bold")
     Console().print(table)
-    lines = ["| " + " | ".join(row) + " |" for row in [HEADER, ["---"] * len(HEADER), *rows]]
+    lines = [*markdown(HEADER, rows)]
     lines += ["", "; ".join(f"{name} {version}" for name, version in machine().items()) + "."]
     (directory / "goals.md").write_text("\n".join(lines) + "\n")
     draw(aims, directory / "goals.png")
+
+
+def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return the page with the figures of all benches.
+
+    Args:
+        found: The benches of each name, as ``results.json`` has them.
+    """
+    lines: list[str] = []
+    for name, benches in found.items():
+        lines += [f"### {name}", ""]
+        for (unit, _), group in itertools.groupby(benches, lambda one: (one["unit"], cases(one))):
+            lines += [*side_by_side(unit, list(group)), ""]
+        ratios = [ratio for bench in benches for ratio in bench["ratios"]]
+        rows = ratio_rows([Ratio(**ratio) for ratio in ratios])
+        lines += (
+            [*markdown(("ratio", "of", "median", "quartiles", "goal"), rows), ""] if rows else []
+        )
+    return "\n".join(lines)
+
+
+def cases(bench: Mapping[str, Any]) -> list[str]:
+    """Return the names of a bench's cases."""
+    return list(bench["figures"])
+
+
+def side_by_side(unit: str, benches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table: a row for each case, a column for each bench."""
+    rows = [
+        [case, *(f"{statistics.median(bench['figures'][case]):.4g}" for bench in benches)]
+        for case in cases(benches[0])
+    ]
+    return markdown((unit, *(bench["title"] for bench in benches)), rows)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    for row in (header, ["---"] * len(header), *rows):
+        yield f"| {' | '.join(row)} |"
 
 
 def draw(ratios: Sequence[Ratio], path: Path) -> None:
