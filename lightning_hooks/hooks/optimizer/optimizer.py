@@ -128,10 +128,10 @@ class OptimizerHook(ClippingHook):
                     "\n",
                 )
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Skip the events of Lightning's backward and step where hooks run these."""
-        runner = Driver.of(trainer).runner  # no before_run, which mmcv's table would list
-        if runner.hooks_step and not precision.has_grad_scaler(runner.trainer):
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Check the clipping; skip the events of Lightning's backward where hooks run it."""
+        super().on_fit_start(trainer, pl_module)
+        if Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer):
             skip_events(self, OptimizerHook, "on_before_backward", "on_before_optimizer_step")
 
     def after_train_iter(self, runner: Any) -> None:
