@@ -154,7 +154,7 @@ def _listed_at(path: str) -> tuple[str, str]:
 def _advice(path: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about this very file
-        is_folder = os.path.isdir(path)
-        newest = earlier_files.newest_valid(path if is_folder else _listed_at(path)[0])
-    place = "in" if is_folder else "beside"
+        inside = earlier_files.newest_valid(path) if os.path.isdir(path) else None
+        newest = inside or earlier_files.newest_valid(_listed_at(path)[0])
+    place = "in" if inside else "beside"
     return f"; the newest valid checkpoint {place} it is {newest}" if newest else ""

@@ -67,6 +67,16 @@ class DeferredLoader:
         return getattr(self.loader, name)
 
 
+class _StatefulDeferredLoader(DeferredLoader):
+    """One of a loader with a state, with methods: from Python 3.12 on Lightning sees only those."""
+
+    def state_dict(self) -> Any:
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        self.loader.load_state_dict(state_dict)
+
+
 class TrainData:
     """The training data of a fit: makes its iterator after the hooks; the random state stays."""
 
@@ -94,7 +104,8 @@ class TrainData:
             if not (hooks_may_change_data and _iterates_once(processed)):
                 return processed
             self._deferred.append(processed)
-            return DeferredLoader(processed)
+            stateful = all(hasattr(processed, f"{verb}state_dict") for verb in ("", "load_"))
+            return (_StatefulDeferredLoader if stateful else DeferredLoader)(processed)
 
         self._made_early, self._deferred = False, []
         self._process = process_dataloader
