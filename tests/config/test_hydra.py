@@ -37,9 +37,9 @@ def test_the_script_of_the_page_trains_with_its_config(
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "train.py").write_text(BEFORE + blocks["train.py"])
     monkeypatch.chdir(tmp_path)
-    run_dir = "hydra.run.dir=run"
-    change = "trainer.callbacks.0.momentum=0.25"
-    monkeypatch.setattr(sys, "argv", ["train.py", change, run_dir, "hydra/job_logging=none"])
+    quiet = ["hydra/job_logging=none", "hydra/hydra_logging=none"]  # this process has its own
+    changes = ["trainer.callbacks.0.momentum=0.25", "hydra.run.dir=run", *quiet]
+    monkeypatch.setattr(sys, "argv", ["train.py", *changes])
     made: list[Any] = []
     monkeypatch.setattr(h.EMAHook, "on_train_end", lambda hook, *_: made.append(hook.momentum))
     runpy.run_path("train.py", run_name="__main__")

@@ -100,7 +100,7 @@ class AveragingHook(Hook):
         start = {} if loaded is None else loaded.tensors
         if not start:
             self._steps = self._updates = 0
-        estimated = self.buffers == "ignore" and self.precise_bn
+        estimated = self.buffers == "ignore" and self.precise_bn is not False
         buffers = "statistics" if estimated else self.buffers
         self._average = ModuleAverage(
             module, start, buffers, self.swap == "copy", self.check == "all", self.device

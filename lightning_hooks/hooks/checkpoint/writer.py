@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,8 @@ class CheckpointWriter(Hook):
     _begun: str = ""
     """The last run whose directory was looked at."""
     _runner: Any = None
+    _hooks: Sequence[Any] = ()
+    """The hooks of the run, as they are."""
 
     @property
     def writes_files(self) -> bool:
@@ -84,10 +86,11 @@ class CheckpointWriter(Hook):
     def before_run(self, runner: Any) -> None:
         """Keep the run: its files are looked for after it too."""
         super().before_run(runner)
-        self._runner = runner
+        self._runner, self._hooks = runner, runner.hooks
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_runner"}
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("_runner", "_hooks")}
 
     def _init_writing(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
         """Check and set the arguments of these names."""
@@ -175,7 +178,7 @@ class CheckpointWriter(Hook):
             is_final: Whether ``on_saved`` is called: no other file will replace this one.
         """
         strategy, background = trainer.strategy, self._background
-        receivers = self._receivers(trainer) if is_final else []
+        receivers = self._receivers() if is_final else []
         target = target._replace(taken=datetime.datetime.now())
         written: list[str] = []
 
@@ -226,12 +229,12 @@ class CheckpointWriter(Hook):
         if self._in_parts:  # before that no rank finds it
             strategy.barrier("write_checkpoint")
 
-    def _receivers(self, trainer: L.Trainer) -> list[Callable[[str], object]]:
+    def _receivers(self) -> list[Callable[[str], object]]:
         """Return what gets the path of a file on the disk: ``on_saved``, and hooks of the run.
 
         These are hooks with a method ``on_checkpoint_saved(path)``.
         """
-        hooks = [hook for hook in Driver.of(trainer).runner.hooks if isinstance(hook, Hook)]
+        hooks = [hook for hook in self._hooks if isinstance(hook, Hook)]
         found = [self.on_saved, *(getattr(hook, "on_checkpoint_saved", None) for hook in hooks)]
         return [receive for receive in found if receive is not None]
 

@@ -155,6 +155,14 @@ def test_before_the_average_begins_the_model_has_its_own(tmp_path: Path) -> None
     assert module.forwards == 2 * 5 + 5
 
 
+def test_a_dict_without_arguments_is_a_dict_of_them(tmp_path: Path) -> None:
+    averages = [EMAHook(0.01, precise_bn=given) for given in (True, {})]
+    for average in averages:
+        fit(tmp_path, average, module=Module(), batches=DATA, val=1, max_epochs=1)
+    one, other = (average.ema_state_dict()["net.1.running_mean"] for average in averages)
+    assert torch.equal(one, other)
+
+
 def test_a_layer_that_does_not_learn_keeps_the_models_statistics(tmp_path: Path) -> None:
     class Frozen(Module):
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

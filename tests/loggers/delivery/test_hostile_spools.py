@@ -23,7 +23,7 @@ from lightning_hooks.loggers.delivery.spool_file import count_rest, read_spool, 
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
 from lightning_hooks.loggers.delivery.unsent import unsent_records
 from lightning_hooks.loggers.replay import replay
-from lightning_hooks.loggers.trackers.inputs import without_secrets
+from lightning_hooks.utils.plain_types import without_secrets
 from support import training
 from support.logs.kept import KeepHook, Kept
 from support.training import TinyModule

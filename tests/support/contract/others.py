@@ -12,7 +12,7 @@ CASES: dict[str, Case] = {
     "ClosureHook": ({"fn_name": "after_epoch", "fn": repr}, {"fn_name": "after_train", "fn": repr}),
     "DistSamplerSeedHook": ({}, None),
     "EmptyCacheHook": ({"after_iter": True}, {"after_iter": 1}),
-    "FreezeHook": ({"names": "net.0", "until_iter": 2}, {"names": []}),
+    "FreezeHook": ({"names": "net.0"}, {"names": []}),
     "PreciseBNHook": ({"num_samples": 8}, {"num_samples": 0}),
     "ProfilerHook": ({"by_epoch": False, "profile_iters": 2}, {"profile_iters": 0}),
     "StepTimeHook": ({"interval": 2, "log": True}, {"warmup_iters": -1}),
