@@ -20,8 +20,8 @@ def estimator(precise_bn: Any, user: str | None = None) -> PreciseBNHook | None:
         user: The class of the average, for messages.
 
     Raises:
-        TypeError: for an argument of another type.
-        ValueError: for a number below 1, and for an interval.
+        TypeError: for an argument of another type, and for what PreciseBNHook does not take.
+        ValueError: for a number below 1, for an interval, and for what PreciseBNHook refuses.
 
     >>> estimator(False), estimator(True).num_samples, estimator(512).num_samples
     (None, 8192, 512)
@@ -32,7 +32,12 @@ def estimator(precise_bn: Any, user: str | None = None) -> PreciseBNHook | None:
                 f"precise_bn={dict(precise_bn)}: the statistics are estimated whenever an average "
                 "that has changed is used; leave interval out"
             )
-        found = PreciseBNHook(**precise_bn)
+        try:
+            found = PreciseBNHook(**precise_bn)
+        except TypeError as error:
+            raise TypeError(f"precise_bn={dict(precise_bn)}: {error}") from None
+        except ValueError as error:
+            raise ValueError(f"precise_bn={dict(precise_bn)}: {error}") from None
     elif isinstance(precise_bn, bool):
         if not precise_bn:
             return None

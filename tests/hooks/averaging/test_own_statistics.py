@@ -245,6 +245,8 @@ def test_a_hook_of_other_arguments(tmp_path: Path) -> None:
         ("yes", TypeError, "precise_bn must be True, False, a number of samples or a dict"),
         (None, TypeError, "precise_bn must be True"),
         ({"interval": 2}, ValueError, "leave interval out"),
+        ({"max_norm": 2}, TypeError, r"precise_bn={'max_norm': 2}: .* keyword argument 'max_norm'"),
+        ({"num_samples": 0}, ValueError, r"precise_bn={'num_samples': 0}: .* at least 1, got 0"),
     ],
 )
 def test_a_bad_argument_is_refused(bad: Any, error: type[Exception], text: str) -> None:
