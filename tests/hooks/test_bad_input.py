@@ -18,6 +18,7 @@ from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import HOOKS, HookAdapter, InvalidLossError
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.storage.torch_files import DamagedCheckpointError
 from support.contract import CASES, TRACKERS
 from support.torture.bad_input import arguments_of, odd, plausible, tried, tries
 from support.training import TinyNormModule, make_loader, make_trainer
@@ -65,7 +66,7 @@ def train(hook: Any, names: set[str]) -> None:
         trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
     except InvalidLossError:
         return
-    except (*REFUSED, OSError) as caught:
+    except (*REFUSED, OSError, DamagedCheckpointError) as caught:
         error = caught
     finally:
         found = {path.name for path in directory.iterdir()}
