@@ -14,7 +14,7 @@ from lightning_hooks.storage.entry import Entry
 __all__ = ["Staged", "left_in", "stage"]
 
 PREFIX = "hub_push_"
-"""How the names of the folders begin."""
+"""The beginning of the folders' names."""
 
 
 class Staged(NamedTuple):
