@@ -8,7 +8,7 @@
     from mmcv.runner import HOOKS, EpochBasedRunner
 
 or, for a whole script, ``python -m lightning_hooks.standin train.py config.py``. An installed mmcv
-1.x takes precedence. ``lightning_hooks.standin.names`` lists the names.
+1.x takes precedence. ``lightning_hooks.standin.name_table`` lists the names.
 
 mmcv's layers, images and videos come from OpenMMLab's own wheel, whose files have the same code as
 mmcv 1.7.2: ``pip install 'lightning-hooks[openmmlab]'``. On machines without libGL, install OpenCV

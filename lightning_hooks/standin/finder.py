@@ -16,7 +16,8 @@ from lightning_hooks.standin.lite.files import is_of_a_file, spec_of_file
 from lightning_hooks.standin.lite.loader import LiteLoader
 from lightning_hooks.standin.lite.names import LITE
 from lightning_hooks.standin.mmcv_names import kind_of
-from lightning_hooks.standin.names import PACKAGES, names_of
+from lightning_hooks.standin.name_table import PACKAGES
+from lightning_hooks.standin.names import names_of
 from lightning_hooks.standin.placeholders import load
 from lightning_hooks.standin.refused import hint_for
 from lightning_hooks.standin.utils.version import parse_version_info

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lightning_hooks.standin.lite.names import LITE, NEEDS_LITE
-from lightning_hooks.standin.names import PACKAGES, names_of
+from lightning_hooks.standin.name_table import PACKAGES
+from lightning_hooks.standin.names import names_of
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["NOT_OFFERED", "advice_for", "hint_for", "refusal"]

@@ -12,6 +12,12 @@ from support.processes import run_python
 pytest.importorskip("jsonargparse")
 
 OURS, CLI = "import lightning_hooks", "from lightning.pytorch.cli import LightningCLI"
+OLD = """
+from lightning_hooks import standin
+
+standin.install()
+from mmcv.runner import *  # with mmcv's own EMAHook, of the same name
+"""
 SCRIPT = """
 import torch
 from lightning.pytorch.demos.boring_classes import BoringModel
@@ -57,7 +63,13 @@ def run(folder: Path, first: str, second: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [(OURS, CLI), pytest.param(CLI, OURS, marks=pytest.mark.slow)]
+    ("first", "second"),
+    [
+        (OLD, CLI),  # docs/guides/lightning_cli.md runs the plain one
+        pytest.param(CLI, OLD, marks=pytest.mark.slow),
+        pytest.param(CLI, OURS, marks=pytest.mark.slow),
+    ],
+    ids=["with old hooks", "with old hooks, later", "later"],
 )
 def test_a_run_from_class_names(first: str, second: str, tmp_path: Path) -> None:
     assert "rates [0.05]" in run(tmp_path, first, second)

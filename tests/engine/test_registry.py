@@ -10,7 +10,7 @@ import pytest
 from lightning_hooks import HookAdapter
 from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS, Registry, build_from_cfg
 from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
-from lightning_hooks.standin.hooks import registry as standin_registry
+from lightning_hooks.standin._hooks import registry as standin_registry
 
 
 def make() -> tuple[Registry, type]:

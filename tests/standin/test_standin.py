@@ -16,7 +16,8 @@ import torch
 
 import lightning_hooks
 from lightning_hooks import HookAdapter, standin
-from lightning_hooks.standin.names import PACKAGES, names_of
+from lightning_hooks.standin.name_table import PACKAGES
+from lightning_hooks.standin.names import names_of
 from support.processes import run_program
 from support.standin import needs_lite
 

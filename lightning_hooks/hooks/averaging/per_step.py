@@ -106,6 +106,11 @@ class StepAverageHook(AveragingHook):
             self.device = None if device is None else str(torch.device(str(torch.device(device))))
         except (RuntimeError, TypeError, ValueError):  # a number may give a name that is none
             raise ValueError(f"device must be None or a device's name, got {device!r}") from None
+        if str(self.device).startswith("meta"):
+            raise ValueError(
+                f"device={self.device!r} keeps no values; write device='cpu', or leave it out for the "
+                "model's"
+            )
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch

@@ -29,7 +29,7 @@ from lightning_hooks.standin.fileio.path import (
     mkdir_or_exist,
     scandir,
 )
-from lightning_hooks.standin.hooks.registry import HOOKS
+from lightning_hooks.standin._hooks.registry import HOOKS
 from lightning_hooks.standin.runner.checkpoint import load_checkpoint
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.config import ConfigDict

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.engine.registry import build_with_order
-from lightning_hooks.standin.hooks.registry import HOOKS
+from lightning_hooks.standin._hooks.registry import HOOKS
 
 __all__ = ["HookRegistration"]
 

@@ -17,7 +17,7 @@ from lightning_hooks import (
     StochasticWeightAverageHook,
     register_training_hooks,
 )
-from lightning_hooks.standin.hooks.ema import EMAHook as MmcvEMAHook
+from lightning_hooks.standin._hooks.ema import EMAHook as MmcvEMAHook
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
 BOTH = pytest.mark.parametrize("host", [False, True], ids=["bare", "adapter"])

@@ -767,6 +767,13 @@ def test_momentum_can_be_a_subclass_own(tmp_path):
             (partial(EMAHook, device=device), ValueError, "device must be None or a device's name")
             for device in ("gpu", 128, 2**63)
         ),
+        *(
+            (partial(hook, device=device), ValueError, "device='meta' keeps no values; .*device='cpu'")
+            for hook, device in (
+                (EMAHook, "meta"),
+                (StochasticWeightAverageHook, torch.device("meta")),
+            )
+        ),
     ],
 )
 def test_refuses(make, error, match):

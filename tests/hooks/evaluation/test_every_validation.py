@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, HookAdapter, standin
-from lightning_hooks.standin.hooks import evaluation as standin_evaluation
+from lightning_hooks.standin._hooks import evaluation as standin_evaluation
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 

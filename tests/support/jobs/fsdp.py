@@ -345,7 +345,7 @@ def refuses(kind: str, out: Path) -> dict[str, Any]:
     """Collect the errors of all hooks that cannot work."""
     if kind == "ddp":
         return {}
-    mmcv_ema = __import__("lightning_hooks.standin.hooks.ema", fromlist=["EMAHook"]).EMAHook
+    mmcv_ema = __import__("lightning_hooks.standin._hooks.ema", fromlist=["EMAHook"]).EMAHook
     remote = {"state_dict_type": "sharded"} if kind == "fsdp" else {}
     cases: dict[str, Callable[[], str]] = {
         "mmcv's EMA": lambda: _said(kind, out, mmcv_ema()),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.hooks.evaluation import dist_eval, eval
-from lightning_hooks.standin.hooks.arguments import AssertsArguments
-from lightning_hooks.standin.hooks.checkpoint import client_and_directory, writes_mmcv_files
+from lightning_hooks.standin._hooks.arguments import AssertsArguments
+from lightning_hooks.standin._hooks.checkpoint import client_and_directory, writes_mmcv_files
 from lightning_hooks.standin.parallel.inference import with_bar
 
 __all__ = ["DistEvalHook", "EvalHook"]

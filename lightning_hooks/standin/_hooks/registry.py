@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.engine import registry as native
-from lightning_hooks.standin.hooks import cyclic, evaluation, optimizer, policies
-from lightning_hooks.standin.hooks.checkpoint import CheckpointHook
-from lightning_hooks.standin.hooks.ema import EMAHook
-from lightning_hooks.standin.hooks.iter_timer import IterTimerHook
-from lightning_hooks.standin.hooks.loggers import trackers
-from lightning_hooks.standin.hooks.loggers.pavi import PaviLoggerHook
-from lightning_hooks.standin.hooks.loggers.segmind import SegmindLoggerHook
-from lightning_hooks.standin.hooks.loggers.text import TextLoggerHook
+from lightning_hooks.standin._hooks import cyclic, evaluation, optimizer, policies
+from lightning_hooks.standin._hooks.checkpoint import CheckpointHook
+from lightning_hooks.standin._hooks.ema import EMAHook
+from lightning_hooks.standin._hooks.iter_timer import IterTimerHook
+from lightning_hooks.standin._hooks.loggers import trackers
+from lightning_hooks.standin._hooks.loggers.pavi import PaviLoggerHook
+from lightning_hooks.standin._hooks.loggers.segmind import SegmindLoggerHook
+from lightning_hooks.standin._hooks.loggers.text import TextLoggerHook
 from lightning_hooks.standin.utils.registry import Registry
 
 __all__ = ["EXACT", "HOOKS"]

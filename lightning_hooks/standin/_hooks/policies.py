@@ -8,7 +8,7 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_warn
 
 import lightning_hooks
-from lightning_hooks.standin.hooks.arguments import AssertsArguments
+from lightning_hooks.standin._hooks.arguments import AssertsArguments
 
 __all__ = [
     "CosineAnnealingLrUpdaterHook",

@@ -15,8 +15,8 @@ import lightning_hooks
 from lightning_hooks.hooks.updaters.param_groups import optimizers_of
 from lightning_hooks.hooks.updaters.policies import Cyclic, OneCycle, Policy
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends, one_cycle_ratios
-from lightning_hooks.standin.hooks.arguments import AssertsArguments
-from lightning_hooks.standin.hooks.policies import MomentumUpdaterHook
+from lightning_hooks.standin._hooks.arguments import AssertsArguments
+from lightning_hooks.standin._hooks.policies import MomentumUpdaterHook
 
 __all__ = [
     "CyclicLrUpdaterHook",

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_hooks.loggers import text
 from lightning_hooks.loggers.text_format import json_line
-from lightning_hooks.standin.hooks.checkpoint import writes_mmcv_files
+from lightning_hooks.standin._hooks.checkpoint import writes_mmcv_files
 
 __all__ = ["TextLoggerHook"]
 

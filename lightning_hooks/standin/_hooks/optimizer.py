@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lightning_hooks
-from lightning_hooks.standin.hooks.arguments import AssertsArguments
+from lightning_hooks.standin._hooks.arguments import AssertsArguments
 
 __all__ = ["GradientCumulativeFp16OptimizerHook", "GradientCumulativeOptimizerHook"]
 

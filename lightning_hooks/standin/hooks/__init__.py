@@ -1,1 +1,0 @@
-"""mmcv's own classes of hooks where ours differ from them."""
