@@ -108,8 +108,8 @@ class StepAverageHook(AveragingHook):
             raise ValueError(f"device must be None or a device's name, got {device!r}") from None
         if str(self.device).startswith("meta"):
             raise ValueError(
-                f"device={self.device!r} keeps no values; write device='cpu', or leave it out for the "
-                "model's"
+                f"device={self.device!r} keeps no values; write device='cpu', or leave it out "
+                "for the model's"
             )
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check

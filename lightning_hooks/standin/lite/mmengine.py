@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.standin._hooks.registry import HOOKS
 from lightning_hooks.standin.cnn.base_module import BaseModule, ModuleList, Sequential
 from lightning_hooks.standin.cnn.weight_init import (
     constant_init,
@@ -29,7 +30,6 @@ from lightning_hooks.standin.fileio.path import (
     mkdir_or_exist,
     scandir,
 )
-from lightning_hooks.standin._hooks.registry import HOOKS
 from lightning_hooks.standin.runner.checkpoint import load_checkpoint
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.config import ConfigDict

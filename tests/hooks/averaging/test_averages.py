@@ -768,7 +768,7 @@ def test_momentum_can_be_a_subclass_own(tmp_path):
             for device in ("gpu", 128, 2**63)
         ),
         *(
-            (partial(hook, device=device), ValueError, "device='meta' keeps no values; .*device='cpu'")
+            (partial(hook, device=device), ValueError, "='meta' keeps no values; .*device='cpu'")
             for hook, device in (
                 (EMAHook, "meta"),
                 (StochasticWeightAverageHook, torch.device("meta")),
