@@ -376,6 +376,20 @@ def test_a_minimum_above_the_rate(hosted: bool, tmp_path: Path, caplog: Any) -> 
     assert "write a min_lr below it" in caplog.text
 
 
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+@pytest.mark.parametrize("length", [{}, {"max_steps": 6}], ids=["epochs", "steps"])
+def test_an_average_that_the_run_is_too_short_for(
+    length: dict[str, Any], hosted: bool, tmp_path: Path, caplog: Any
+) -> None:
+    hook = EMAHook()
+    train(tmp_path, [HookAdapter([hook]) if hosted else hook], **length)
+    assert "100% of the average, with which it is validated, are still the weights" in caplog.text
+    assert "write a larger momentum, such as 0.5, or train longer" in caplog.text
+    caplog.clear()
+    train(tmp_path, [EMAHook(momentum=0.5)], **length)
+    assert "momentum" not in caplog.text
+
+
 def test_an_attribute_of_the_trainer_is_found_on_it(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, WrongName())
     with pytest.raises(AttributeError) as raised:
@@ -443,7 +457,7 @@ def test_a_folder_is_answered_by_the_newest_file_in_it(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
 def test_what_is_no_mistake_is_quiet(tmp_path: Path, caplog: Any) -> None:
-    hooks = [cosine(), EMAHook(), TextLoggerHook(interval=2)]
+    hooks = [cosine(), EMAHook(momentum=0.3), TextLoggerHook(interval=2)]
     trainer = make_trainer(tmp_path, *hooks, max_epochs=1)
     for _ in range(2):  # one Trainer and its hooks, twice
         trainer.fit(TinyModule(), make_loader(4), make_loader(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import lightning as L
@@ -17,6 +18,7 @@ from lightning_hooks.engine.hook_states import Identity, distinct_names
 __all__ = [
     "check_averages",
     "check_device",
+    "check_length",
     "check_momentum_is_no_decay",
     "check_start",
     "swaps_as_mmcv",
@@ -117,6 +119,26 @@ def check_start(hook: Any, runner: Any) -> None:
                 f"{class_name(hook)}({name}={begin}) averages nothing: the run has {length} "
                 f"{unit}{'s' * (length > 1)}, counted from 0; write a {name} below {length}"
             )
+
+
+def check_length(hook: Any, runner: Any) -> None:
+    """Warn of an average that a run is too short for: it stays near the weights of the start.
+
+    Args:
+        hook: A hook that averages, with a ``momentum`` that no step exceeds.
+        runner: The run.
+    """
+    steps = runner.max_optimizer_steps
+    if not steps or math.isinf(steps) or runner.trainer.fast_dev_run:
+        return
+    kept = (1 - hook.momentum) ** steps
+    if kept > 0.5:
+        runner.logger.warning(
+            f"{class_name(hook)}(momentum={hook.momentum}): after the {steps} optimizer steps of "
+            f"this run {kept:.0%} of the average, with which it is validated, are still the "
+            "weights of its beginning; write a larger momentum, such as "
+            f"{min(0.5, 10 / steps):.1g}, or train longer"
+        )
 
 
 def check_strategy(hook: Any, trainer: L.Trainer) -> None:

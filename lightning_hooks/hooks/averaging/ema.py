@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import lightning as L
+
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.averaging.conflicts import check_length
 from lightning_hooks.hooks.averaging.per_step import StepAverageHook, check_momentum
 from lightning_hooks.schedules.averages import ema_momentum, over_interval
 from lightning_hooks.utils.arguments import check_int
@@ -74,3 +78,8 @@ class EMAHook(StepAverageHook):
         """Return the weight at this step."""
         momentum = over_interval(self.momentum, self.interval)
         return ema_momentum(self.steps, momentum, self.warm_up)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn of a run that is too short for the average."""
+        super().on_train_start(trainer, pl_module)
+        check_length(self, Driver.of(trainer).runner)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,7 +37,8 @@ class MlflowLoggerHook(TrackerHook):
             one with the name of the work dir.
         tags: Tags of the run.
         params: Parameters of the run, beside the module's hyper-parameters.
-        log_model: Whether the model is logged as the artifact ``models`` at the end.
+        log_model: Whether the model is logged as the artifact ``models`` at the end. It is a
+            pickle, which runs code when it is loaded: load that of a run that you trust.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         tracking_uri: The server or the store, in the place of the configured one.
         run_name: The run's name.
@@ -156,6 +159,22 @@ class MlflowLoggerHook(TrackerHook):
         options = {"pip_requirements": [f"torch=={version}"], "serialization_format": "pickle"}
         known = inspect.signature(save).parameters
         path = os.path.join(folder, "models")
-        save(unwrap(runner.model), path, **{k: v for k, v in options.items() if k in known})
+        with _without_advice():
+            save(unwrap(runner.model), path, **{k: v for k, v in options.items() if k in known})
         written = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
         return [(file, os.path.relpath(file, folder)) for file in sorted(written)]
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Drop MLflow's advice to write another format, which is an argument of its own function."""
+    logger = logging.getLogger("mlflow.pytorch")
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "serialization_format" not in record.getMessage()
+
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)

@@ -109,10 +109,11 @@ def test_departure_mlflow_is_an_sqlite_file_and_its_global_state_stays(work: Pat
     assert not mlflow.is_tracking_uri_set()
 
 
-def test_departure_mlflow_has_the_model_without_a_wrapper(work: Path) -> None:
+def test_departure_mlflow_has_the_model_without_a_wrapper(work: Path, capfd: Any) -> None:
     import mlflow
 
     fit(work, MlflowLoggerHook(interval=2), epochs=1)
+    assert "serialization_format" not in capfd.readouterr().err  # no argument of the hook's
     folder = run_of(client_of(work / "mlflow.db")).info.artifact_uri.removeprefix("file://")
     assert type(mlflow.pytorch.load_model(f"{folder}/models")) is TinyModule
 
