@@ -73,13 +73,14 @@ def _parting(
 
 def table_of(result: Comparison, names: Sequence[str]) -> Any:
     """Return the two runs as a table for rich."""
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text  # in which brackets are no markup
 
-    table = Table("value", "mode")
+    table = Table(Column("value", overflow="fold"), "mode")
     for name in names:
         for column in ("last", "lowest", "highest"):
-            table.add_column(Text(f"{name}\n{column}"), justify="right")
+            heading = Text(f"{name}\n{column}")
+            table.add_column(heading, justify="right", overflow="fold")  # a cut number is another
     for one in result.quantities:
         cells = [
             f"{value:.5g}" if value is not None else "-"

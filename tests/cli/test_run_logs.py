@@ -98,6 +98,18 @@ def test_equal_runs_compare_as_equal(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "all values equal" in capsys.readouterr().out
 
 
+def test_a_narrow_terminal_cuts_no_number_that_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    small = [line.replace('"loss": 0.6', '"loss": 0.000012345') for line in BY_EPOCH]
+    one = written(tmp_path / "a_run_with_a_long_name", *small)
+    run("compare", one, one)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert "1.2345e" in shown
+
+
 def test_a_picture_without_an_ending_is_a_png(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
