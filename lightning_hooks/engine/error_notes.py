@@ -24,6 +24,26 @@ def listed(names: Sequence[str], shown: int = 5) -> str:
     return ", ".join(names[:shown]) + more
 
 
+OF_THE_RUNNER = {
+    "batch_idx": "runner.inner_iter",
+    "log": "runner.log_buffer.update({'name': value})",
+    "log_dict": "runner.log_buffer.update({'name': value})",
+    "loss": "runner.outputs['loss']",
+    "lr": "runner.current_lr()",
+    "pl_module": "runner.module",
+}
+"""Names that hooks try on a runner, with those for the same."""
+
+
+def _advice(name: str, runner: Any) -> str:
+    """Return what to write for an attribute that a runner does not have."""
+    if hasattr(runner.trainer, name):
+        return f"it is the Trainer's: runner.trainer.{name}"
+    if name in OF_THE_RUNNER:
+        return f"write {OF_THE_RUNNER[name]}"
+    return f"what it expects there: HookAdapter(..., attributes={{{name!r}: ...}})"
+
+
 def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> None:
     """Add a note to an error, unless an inner hook has one there already."""
     notes = [*getattr(error, "__notes__", [])]
@@ -32,11 +52,7 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
         notes.append(f"in hook {class_name(hook)}.{point} ({where})")
         seen_by_hooks = (runner, getattr(hook, "facade", runner))
         if isinstance(error, AttributeError) and any(error.obj is seen for seen in seen_by_hooks):
-            notes.append(
-                f"it is the Trainer's: runner.trainer.{error.name}"
-                if hasattr(runner.trainer, str(error.name))
-                else f"what it expects there: HookAdapter(..., attributes={{{error.name!r}: ...}})"
-            )
+            notes.append(_advice(str(error.name), runner))
         # add_note() came with Python 3.11; the attribute works everywhere
         error.__notes__ = notes
 

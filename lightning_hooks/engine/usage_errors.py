@@ -18,7 +18,15 @@ from lightning.pytorch.strategies import Strategy
 
 from lightning_hooks.engine.points import POINTS
 
-__all__ = ["HostedOnly", "for_objects", "misspelt_points", "refuse_misplaced", "uncallable_points"]
+__all__ = [
+    "HostedOnly",
+    "for_objects",
+    "misspelt_points",
+    "place_elsewhere",
+    "refuse_misplaced",
+    "uncallable_events",
+    "uncallable_points",
+]
 
 OTHER_ARGUMENTS = {"logger": Logger, "profiler": Profiler, "strategy": Strategy}
 """Arguments of the Trainer whose objects are given as callbacks by mistake."""
@@ -74,13 +82,19 @@ def _advice(given: Any) -> str:
         return f"{given!r} is a name; write callbacks=[HookAdapter([dict(type={given!r})])]"
     if given is None:
         return "None is among the callbacks; leave it out"
-    for argument, kind in OTHER_ARGUMENTS.items():
-        if isinstance(given, kind):
-            return f"{name} is a {argument}, no callback; write Trainer({argument}={name}(...))"
-    return (
+    return place_elsewhere(given) or (
         f"the hook {name} is not a Lightning Callback; "
         f"write Trainer(callbacks=[HookAdapter([{name}(...)])])"
     )
+
+
+def place_elsewhere(given: Any) -> str | None:
+    """Return what to write for an object of Lightning's that is no callback, None for others."""
+    name = type(given).__name__
+    for argument, kind in OTHER_ARGUMENTS.items():
+        if isinstance(given, kind):
+            return f"{name} is a {argument}, no callback; write Trainer({argument}={name}(...))"
+    return None
 
 
 class HostedOnly:
@@ -138,6 +152,32 @@ def uncallable_points(hook: Any) -> Iterator[str]:
             takes_one = any(p.kind in (*POSITIONAL, p.VAR_POSITIONAL) for p in parameters)
             if len(needed) > 1 or not takes_one:
                 yield name
+
+
+def uncallable_events(hook: Any) -> Iterator[tuple[str, str]]:
+    """Yield each of Lightning's events that a user's hook cannot be called with, as it should be.
+
+    >>> class Mixed(Callback):
+    ...     __module__ = "my_hooks"
+    ...     def on_train_end(self, runner): ...
+    >>> list(uncallable_events(Mixed()))
+    [('on_train_end', 'on_train_end(self, trainer, pl_module)')]
+    """
+    own = _written_by_user(hook) if isinstance(hook, Callback) else {}
+    for name in sorted(own.keys() & EVENTS.keys()):
+        needed = EVENTS[name]
+        try:
+            inspect.signature(getattr(hook, name)).bind(*needed)
+        except TypeError:
+            yield name, f"{name}({', '.join(['self', *needed])})"
+
+
+EVENTS = {
+    name: [*inspect.signature(method).parameters][1:]
+    for name, method in vars(Callback).items()
+    if name.startswith("on_") or name in {"setup", "teardown"}
+}
+"""Lightning's events with the names of their arguments."""
 
 
 def _written_by_user(hook: Any) -> dict[str, Any]:

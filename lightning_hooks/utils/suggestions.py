@@ -14,6 +14,7 @@ FEW = 12
 
 ELSEWHERE = {
     "accumulate_grad_batches": ("cumulative_iters",),
+    "beta": ("momentum",),
     "clip_grad_norm": ("grad_clip",),
     "decay": ("momentum",),
     "dirpath": ("out_dir",),
@@ -26,18 +27,29 @@ ELSEWHERE = {
     "filename": ("filename_tmpl",),
     "gradient_clip_val": ("grad_clip",),
     "log_every_n_steps": ("interval",),
+    "log_model": ("upload",),
+    "lr_min": ("min_lr",),
     "max_norm": ("grad_clip",),
     "milestones": ("step",),
     "mode": ("rule",),
     "monitor": ("save_best",),
+    "offline": ("mode",),
     "project": ("exp_name", "project_name"),
     "save_dir": ("out_dir", "log_dir"),
     "save_top_k": ("max_keep_ckpts", "keep_best"),
+    "start_factor": ("warmup_ratio",),
     "step_size": ("step",),
+    "total_iters": ("warmup_iters",),
+    "update_after_step": ("begin_iter",),
+    "update_every": ("interval",),
+    "update_every_n_steps": ("interval",),
+    "update_starting_at_epoch": ("begin_epoch",),
+    "update_starting_at_step": ("begin_iter",),
+    "use_buffers": ("buffers",),
     "warmup_epochs": ("warmup_iters",),
     "warmup_steps": ("warmup_iters",),
 }
-"""Names of Lightning, torch and timm, with those for the same here."""
+"""Arguments elsewhere, most of them Lightning's and torch's, with those for the same here."""
 
 
 class UnknownNameError(KeyError, ValueError):

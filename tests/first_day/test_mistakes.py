@@ -124,6 +124,11 @@ ELSEWHERE: dict[str, tuple[Callable[..., Any], str]] = {
     "gradient_clip_val": (OptimizerHook, "grad_clip"),
     "experiment_name": (MlflowLoggerHook, "exp_name"),
     "project": (MlflowLoggerHook, "exp_name"),
+    "update_every_n_steps": (EMAHook, "interval"),
+    "update_starting_at_epoch": (EMAHook, "begin_epoch"),
+    "use_buffers": (EMAHook, "buffers"),
+    "total_iters": (CosineAnnealingLrUpdaterHook, "warmup_iters"),
+    "offline": (WandbLoggerHook, "mode"),
 }
 
 
@@ -350,6 +355,11 @@ def test_what_is_no_hook_is_refused(mistake: str, tmp_path: Path) -> None:
         train(tmp_path, hooks(), **given)
 
 
+def test_a_logger_of_lightnings_among_an_adapters_hooks() -> None:
+    with pytest.raises(TypeError, match=re.escape("write Trainer(logger=CSVLogger(...))")):
+        HookAdapter([CSVLogger("logs")])
+
+
 def test_a_hook_given_as_the_logger_names_its_place(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=re.escape("TextLoggerHook, for Trainer(callbacks=[...])")):
         train(tmp_path, [], logger=TextLoggerHook())
@@ -395,6 +405,40 @@ def test_an_attribute_of_the_trainer_is_found_on_it(tmp_path: Path) -> None:
     with pytest.raises(AttributeError) as raised:
         trainer.fit(TinyModule(), make_loader(1), make_loader(1))
     assert "it is the Trainer's: runner.trainer.global_step" in raised.value.__notes__
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("loss", "runner.outputs['loss']"),
+        ("log", "runner.log_buffer.update({'name': value})"),
+        ("lr", "runner.current_lr()"),
+    ],
+)
+def test_what_a_module_or_a_trainer_has_is_found_on_the_runner(
+    name: str, write: str, hosted: bool, tmp_path: Path
+) -> None:
+    point = {"after_train_iter": lambda self, runner: getattr(runner, name), "__module__": "m"}
+    hook = type("Mine", (Hook,), point)()
+    trainer = make_trainer(tmp_path, HookAdapter([hook]) if hosted else hook)
+    with pytest.raises(AttributeError) as raised:
+        trainer.fit(TinyModule(), make_loader(1), make_loader(1))
+    assert f"write {write}" in raised.value.__notes__
+
+
+def test_an_event_of_lightnings_with_the_runner_is_named(tmp_path: Path, caplog: Any) -> None:
+    event = {"on_train_start": lambda self, runner: None, "__module__": "m"}
+    with pytest.raises(TypeError, match="positional arguments"):
+        train(tmp_path, [type("Mine", (Hook,), event)()])
+    assert (
+        "Mine.on_train_start() is Lightning's event; write def on_train_start(self, trainer, "
+        "pl_module), or after_train_iter(self, runner)"
+    ) in caplog.text
+    right = {"on_train_start": lambda self, *everything: None, "__module__": "m"}
+    caplog.clear()
+    train(tmp_path, [type("Mine", (Hook,), right)()])
+    assert "event" not in caplog.text
 
 
 def test_a_misspelt_point_is_named(tmp_path: Path, caplog: Any) -> None:

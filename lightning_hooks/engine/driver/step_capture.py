@@ -103,7 +103,7 @@ class StepCapture:
             names = map(": ".join, zip(map(class_name, skipped), points, strict=True))
             rank_zero_warn(
                 f"{', '.join(names)} is not called where training_step returns None, which skips "
-                "the step"
+                "the step; to train with it, end training_step with `return loss`"
             )
         return [call for call in calls if not any(call[0] is hook for hook in skipped)]
 
