@@ -15,6 +15,7 @@ import pytest
 from lightning_hooks import EMAHook, HookAdapter, IterTimerHook
 from lightning_hooks.callbacks_factory import VARIABLE, callbacks_from_environment
 from support.paths import ROOT
+from support.shown import shown_on, without_numbers
 from support.training import TinyModule, make_loader
 
 PAGE = (ROOT / "docs" / "hooks_in_yaml.md").read_text(encoding="utf-8")
@@ -58,6 +59,9 @@ def test_every_trainer_has_the_hooks_of_the_file(
     monkeypatch.setenv(VARIABLE, "hooks.yaml")
     trainers = [train(*own), train()]
     assert any("Epoch [1][4/4]" in line and "lr: " in line for line in caplog.messages)
+    assert shown_on(ROOT / "docs" / "hooks_in_yaml.md") <= without_numbers(
+        "\n".join(caplog.messages)
+    )
     averages = []
     for trainer in trainers:
         hosts = [one for one in trainer.callbacks if hasattr(one, "hooks")]

@@ -15,9 +15,10 @@ import pytest
 from lightning.pytorch.loggers.logger import DummyLogger
 
 import lightning_hooks
-from lightning_hooks import HOOKS
+from lightning_hooks import HOOKS, TextLoggerHook
 from support.paths import ROOT
 from support.processes import run_python
+from support.shown import shown_on, without_numbers
 from support.training import TinyModule, make_loader
 
 DOCS = ROOT / "docs"
@@ -98,6 +99,8 @@ def test_the_first_steps_train_and_write_the_files_of_their_table(
         "Epoch [1][20/45]\tlr: 4.779e-02"
     ]
     assert any(m.startswith("Epoch [1][20/45]\tlr: 4.779e-02") for m in caplog.messages)
+    here = "\n".join(caplog.messages).replace(str(tmp_path), "/home/me/digits")
+    assert shown_on(DOCS / "first_steps.md") - without_numbers(here) == set()
     starts = [m for m in caplog.messages if m.startswith("7 hooks, called in this order: Cosine")]
     assert len(starts) == 1
     table = page.partition("| file |")[2].partition("\n\n")[0]
@@ -139,7 +142,14 @@ RUN = ["coming/lightning.md", "extending.md"] + [
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
 @pytest.mark.parametrize("page", RUN)
-def test_its_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_code_runs_and_gives_what_it_shows(
+    page: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level("INFO", "lightning_hooks")
     monkeypatch.chdir(tmp_path)
     quiet = {"logger": False, "enable_model_summary": False, "accelerator": "cpu"}
     quiet |= {"enable_progress_bar": False, "default_root_dir": tmp_path}
@@ -152,9 +162,27 @@ def test_its_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for block in code:
             exec(compile(block, page, "exec"), names)
         trainer = names.get("trainer") or names["L"].Trainer(
-            callbacks=[names["GradSizeHook"](interval=2)], max_epochs=1
+            callbacks=[names["GradSizeHook"](interval=2), TextLoggerHook(interval=2)], max_epochs=1
         )
         trainer.fit_loop.max_epochs = 1
         trainer.fit(TinyModule(), make_loader(2), make_loader(1))
     finally:
         HOOKS.module_dict.pop("GradSizeHook", None)
+    files = [path.read_text() for path in tmp_path.glob("metrics.json")]
+    given = without_numbers("\n".join([*caplog.messages, capsys.readouterr().out, *files]))
+    assert shown_on(DOCS / page) - given == set()
+
+
+LISTS = {"api.md", "examples.md", "dialects/index.md", "notebooks/index.md"}
+"""Pages that list others, or names."""
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.relative_to(DOCS).as_posix() not in LISTS], ids=str
+)
+def test_it_opens_with_its_purpose_and_a_run_or_a_picture(page: Path) -> None:
+    if page.parent.name != "results":  # parts of another
+        begin, *sections = page.read_text(encoding="utf-8").split("\n## ")
+        assert re.match(r"(# .+\n\n)?(\w|`|```\{include\})", begin)
+        opening = "\n".join([begin, *sections[:1]])
+        assert re.search(r"^(```(none|text|\{include\})|!\[|\.\. plot::|>>> )", opening, re.M)

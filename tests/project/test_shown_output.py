@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 from lightning_hooks.cli import main
-from support.paths import ROOT
+from support.paths import ROOT, TESTS
+from support.shown import shown_on, without_numbers
 from support.training import TinyModule, fit
 
 DOCS = ROOT / "docs"
@@ -39,17 +39,6 @@ class Scores(TinyModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val_loss", self.loss(batch))
         self.log("acc", self.current_epoch / 10)
-
-
-def without_numbers(lines: str) -> set[str]:
-    """Return the lines with a 0 for each number, and one blank for several."""
-    return {re.sub(r"\d+", "0", " ".join(line.split())) for line in lines.splitlines()}
-
-
-def shown_on(page: Path) -> set[str]:
-    """Return the lines of the blocks that a page shows as output."""
-    blocks = re.findall(r"^```none\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
-    return without_numbers("".join(blocks))
 
 
 def test_lines_and_tables(tmp_path: Path, caplog: Any, capsys: Any) -> None:
@@ -72,7 +61,22 @@ def test_lines_and_tables(tmp_path: Path, caplog: Any, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_verdict(capsys: Any) -> None:
+@pytest.mark.parametrize(
+    ("page", "checked"),
+    [
+        ("check", ROOT / "examples" / "old_mmcv_hooks.py"),
+        ("coming/mmcv", TESTS / "old_project"),
+    ],
+)
+def test_verdict(page: str, checked: Path, capsys: Any) -> None:
     with pytest.raises(SystemExit):
-        main(["check", str(ROOT / "examples" / "old_mmcv_hooks.py")])
-    assert shown_on(DOCS / "check.md") - without_numbers(capsys.readouterr().out) == set()
+        main(["check", str(checked)])
+    printed = capsys.readouterr().out.replace(str(TESTS / "old_project"), "my_project")
+    assert shown_on(DOCS / f"{page}.md") - without_numbers(printed) == set()
+
+
+def test_the_list_of_hooks(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["hooks"])
+    listed = without_numbers(capsys.readouterr().out)
+    assert shown_on(DOCS / "which_hook.md") == {line for line in listed if "Checkpoint" in line}
