@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import statistics
@@ -94,6 +95,15 @@ def in_turns(
         gc.collect()
     gc.enable()
     return found
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep what is freed, so that a step does not wait for pages of the system."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        trim_threshold, mmap_threshold, largest = -1, -3, 32 << 20
+        libc.mallopt(trim_threshold, 2**31 - 1)
+        libc.mallopt(mmap_threshold, largest)
 
 
 def show(bench: Bench) -> None:

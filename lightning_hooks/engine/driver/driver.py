@@ -119,6 +119,7 @@ class Driver(DriverLifecycle):
         """Call ``before_train_epoch``."""
         self._calls.check_ranks()  # a hook may have been registered in the epoch before
         self._expect_batches()
+        self._ownership.forget_backward()
         self._cycle.begin_epoch()
 
     def on_train_batch_start(
@@ -187,6 +188,7 @@ class Driver(DriverLifecycle):
         if self._in_run:
             self._hosted.join_run(self.runner, has_begun=self._has_begun)
             self._model.guard()
+            self._ownership.forget_backward()
             self._step.patch()
             self._watch_epoch_end()
 
@@ -289,7 +291,7 @@ class Driver(DriverLifecycle):
         self._calls.restore()
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs of a step with a loss whose backward goes through the strategy."""
+        """Return the outputs of a step with a loss whose backward does what the strategy's does."""
         return self._ownership.with_strategy_loss(outputs)
 
     def _is_in_validation(self, trainer: L.Trainer) -> bool:

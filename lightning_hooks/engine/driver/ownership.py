@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.lightning_api import precision, progress
+from lightning_hooks.engine.lightning_api.events import adds_to_backward
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import (
@@ -101,7 +102,8 @@ class Ownership:
             )
         self._automatic: bool | None = None
         self._patch: MethodPatch | None = None
-        self.loss_class: type[StrategyLoss] | None = None
+        self._loss_class: type[StrategyLoss] | None = None
+        self._adds_to_backward: bool | None = None  # None: not known
 
     def _owns(self, hook: Any) -> bool:
         if not (is_family(hook, *OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
@@ -193,17 +195,25 @@ class Ownership:
                 f"{type(clipping[0]).__name__}(grad_clip=...) would clip gradients scaled by "
                 'precision="16-mixed"; use precision="bf16-mixed" or "32-true", or no grad_clip'
             )
-        self.loss_class = strategy_loss_class(runner.trainer.strategy)
+        self._loss_class = strategy_loss_class(runner.trainer.strategy)
         runner.use_optimizer(optimizers_of_hooks(runner.module))
         if hasattr(runner.model, "wrap_outputs"):
             runner.model.wrap_outputs = self.with_strategy_loss
 
+    def forget_backward(self) -> None:
+        """Look again, in the next step, for what Lightning adds to a backward."""
+        self._adds_to_backward = None
+
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return a step's outputs with a loss whose backward goes through the strategy."""
+        """Return a step's outputs with a loss whose backward does what the strategy's does."""
         loss = outputs.get("loss")
-        if not isinstance(loss, torch.Tensor) or self.loss_class is None:
+        if not isinstance(loss, torch.Tensor) or self._loss_class is None:
             return outputs
-        return {**outputs, "loss": loss.as_subclass(self.loss_class)}
+        if self._adds_to_backward is None:
+            self._adds_to_backward = adds_to_backward(self._runner.trainer)
+        if not self._adds_to_backward:
+            return outputs
+        return {**outputs, "loss": loss.as_subclass(self._loss_class)}
 
     def release(self) -> None:
         """Restore the module; a second call changes nothing."""

@@ -18,12 +18,15 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
 __all__ = [
     "EVENTS",
     "EventModule",
     "IdleProfiler",
+    "adds_to_backward",
     "restore_events",
     "skip_events",
     "skip_unused_events",
@@ -93,6 +96,25 @@ class IdleProfiler(PassThroughProfiler):
         """Give the place back; a second call changes nothing."""
         if isinstance(trainer.profiler, cls):
             trainer.profiler = trainer.profiler.replaced
+
+
+def adds_to_backward(trainer: Any) -> bool:
+    """Whether Lightning's backward does more than torch's: scales, synchronises, calls events."""
+    events = ("on_before_backward", "on_after_backward")
+    plain = (
+        type(trainer.strategy) is SingleDeviceStrategy
+        and not _overrides(trainer.strategy, Strategy, ("backward",))
+        and type(trainer.precision_plugin) is Precision
+        and isinstance(trainer.profiler, IdleProfiler)
+        and not _overrides(trainer.lightning_module, L.LightningModule, ("backward", *events))
+    )
+    return not plain or any(_overrides(one, Callback, events) for one in trainer.callbacks)
+
+
+def _overrides(one: Any, base: type, names: Iterable[str]) -> bool:
+    """Whether an object has a method that is not its base's; one that is None is none."""
+    methods = [(getattr(one, name), getattr(base, name)) for name in names]
+    return any(own is not None and getattr(own, "__func__", own) is not of for own, of in methods)
 
 
 class EventModule(L.LightningModule):

@@ -176,8 +176,9 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, 
     for name, value in values.items():
         is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
         if name not in own and (is_tensor or isinstance(value, Real)):
-            number = value.detach() if is_tensor else torch.tensor(value, dtype=torch.float64)
-            connector._callback_metrics[name] = number.squeeze()
+            connector._callback_metrics[name] = (
+                value.detach().squeeze() if is_tensor else torch.tensor(value, dtype=torch.float64)
+            )
             if name in on_bar:
                 connector._progress_bar_metrics[name] = float(value)
 

@@ -2,8 +2,9 @@
 
 A hook that owns backward calls ``runner.outputs["loss"].backward()`` and ``optimizer.step()``
 itself. It then runs inside Lightning's ``training_step`` under manual optimization: there the
-optimizer's steps are counted, and the loss is of a class whose ``backward`` goes through the
-Trainer's strategy, so that DDP synchronises and the precision plugin scales.
+optimizer's steps are counted, and unless a tensor's own ``backward`` does the same, the loss is of
+a class whose ``backward`` goes through the Trainer's strategy, so that DDP synchronises and the
+precision plugin scales.
 """
 
 from __future__ import annotations
@@ -25,13 +26,10 @@ class StrategyLoss(torch.Tensor):
     """A loss whose ``backward`` goes through a strategy; what is computed from it is one too."""
 
     strategy: ClassVar[Any]
-    backward_calls: ClassVar[int] = 0
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Run backward as ``LightningModule.manual_backward`` does."""
-        cls = type(self)
-        cls.backward_calls += 1
-        cls.strategy.backward(self.as_subclass(torch.Tensor), None, *args, **kwargs)
+        type(self).strategy.backward(self.as_subclass(torch.Tensor), None, *args, **kwargs)
 
 
 def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:

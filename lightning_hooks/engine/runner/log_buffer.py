@@ -251,6 +251,7 @@ class LogBuffer:
     def _read(self, lengths: Mapping[str, int]) -> None:
         """Replace the tensors among the last values by numbers, with one copy per device."""
         tails = {key: self.val_history[key][-length:] for key, length in lengths.items() if length}
+        tails = {key: tail for key, tail in tails.items() if {*map(type, tail)} != {float}}
         tensors = [v for tail in tails.values() for v in tail if _is_tensor(v)]
         if tensors:
             numbers = iter(_numbers(tensors))

@@ -167,9 +167,9 @@ class ClippingHook(Hook):
 
     def _log_clipped(self, runner: Any) -> None:
         """Log the results of this iteration's clipping, once."""
-        parts, self._clipped = self._clipped, ()
-        if not parts:
+        if not self._clipped:
             return
+        parts, self._clipped = self._clipped, ()
         clipped = combined(parts)
         count = getattr(runner, "outputs", {}).get("num_samples", 1)
         runner.log_buffer.update({"grad_norm": clipped.norm}, count)

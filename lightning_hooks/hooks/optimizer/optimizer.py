@@ -11,7 +11,7 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.lightning_api import precision
-from lightning_hooks.engine.lightning_api.events import skip_events
+from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.hooks.optimizer.base import ClippingHook, optimizers_of
@@ -129,10 +129,18 @@ class OptimizerHook(ClippingHook):
                 )
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check the clipping; skip the events of Lightning's backward where hooks run it."""
+        """Check the clipping; skip the events of Lightning's backward that have nothing to do."""
         super().on_fit_start(trainer, pl_module)
-        if Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer):
-            skip_events(self, OptimizerHook, "on_before_backward", "on_before_optimizer_step")
+        owned = Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer)
+        if owned or not self.detect_anomalous_params:
+            skip_events(self, OptimizerHook, "on_before_backward")
+        if owned or self.grad_clip is None:
+            skip_events(self, OptimizerHook, "on_before_optimizer_step")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("detect_anomalous_params", "grad_clip"):  # perhaps within a fit
+            restore_events([self], ("on_before_backward", "on_before_optimizer_step"))
 
     def after_train_iter(self, runner: Any) -> None:
         """Run zero_grad, backward, clipping and step; or log the clipping before Lightning's."""

@@ -228,7 +228,7 @@ class Engine(JoinsTrainer):
         trainer.training = True
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return a step's outputs with a loss whose backward goes through the strategy."""
+        """Return a step's outputs with a loss whose backward does what the strategy's does."""
         return self._driver.with_strategy_loss(outputs) if self._driver else outputs
 
     def precision(self) -> contextlib.AbstractContextManager[None]:

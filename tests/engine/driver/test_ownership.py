@@ -14,6 +14,8 @@ import job
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.plugins.precision import Precision
+from lightning.pytorch.profilers import SimpleProfiler
 
 from lightning_hooks import Hook, HookAdapter, TrainStepModule
 from support import training
@@ -127,6 +129,77 @@ def test_lightning_sees_the_steps(tmp_path: Path) -> None:
         fit(tmp_path, OptimizerHook(), callbacks=[saving, Events()])
     assert events == ["backward"] * 10
     assert sorted(f.name for f in files.iterdir()) == ["step=4.ckpt", "step=8.ckpt"]
+
+
+class Listens(Callback):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def on_after_backward(self, *args: Any) -> None:
+        self.calls += 1
+
+
+def test_a_callback_that_a_hook_adds_within_the_run_sees_the_steps(tmp_path: Path) -> None:
+    class Late(Hook, Listens):
+        """Comes in the third iteration."""
+
+    late = Late()
+
+    class Registers(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            if runner.iter == 1:
+                runner.register_hook(late)
+
+    fit(tmp_path, OptimizerHook(), callbacks=[Registers()])
+    assert late.calls == 8
+
+
+@pytest.mark.parametrize("where", ["backward", "on_before_backward", "instance"])
+def test_what_the_module_does_about_backward_is_done(where: str, tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Own(NoValidation):
+        def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+            calls.append("backward")
+            super().backward(loss, *args, **kwargs)
+
+    class Before(NoValidation):
+        def on_before_backward(self, loss: torch.Tensor) -> None:
+            calls.append("before")
+
+    module = {"backward": Own, "on_before_backward": Before}.get(where, NoValidation)()
+    if where == "instance":
+        module.on_after_backward = lambda: calls.append("after")
+    fit(tmp_path, OptimizerHook(), module=module)
+    assert len(calls) == 10
+
+
+def test_a_precision_and_a_profiler_of_the_users_have_their_part(tmp_path: Path) -> None:
+    class Doubles(Precision):
+        def backward(self, tensor: Any, *args: Any, **kwargs: Any) -> None:
+            super().backward(tensor * 2, *args, **kwargs)
+
+    profiler = SimpleProfiler()
+    fit(tmp_path, OptimizerHook(), profiler=profiler)
+    assert "[LightningModule]NoValidation.on_after_backward" in profiler.recorded_durations
+    doubled = fit(tmp_path, OptimizerHook(), plugins=[Doubles()]).lightning_module
+    assert not torch.equal(doubled.net.weight, by_hand(OptimizerHook()).net.weight)
+
+
+def test_a_loss_is_a_plain_tensor_where_lightning_adds_nothing_to_its_backward(
+    tmp_path: Path,
+) -> None:
+    kinds: set[type] = set()
+
+    class Looks(OptimizerHook):
+        def after_train_iter(self, runner: Any) -> None:
+            kinds.add(type(runner.outputs["loss"]))
+            super().after_train_iter(runner)
+
+    fit(tmp_path, Looks())
+    assert kinds == {torch.Tensor}
+    fit(tmp_path, Looks(), callbacks=[Listens()])
+    assert len(kinds) == 2
 
 
 def test_hooks_of_later_priority_see_the_stepped_weights_after_the_batch(tmp_path: Path) -> None:

@@ -188,6 +188,20 @@ def test_beside_lightning_without_clipping_nothing_changes(tmp_path: Path) -> No
     assert "grad_norm" not in history
 
 
+def test_clipping_that_is_set_within_a_run_holds_from_the_next_step_on(tmp_path: Path) -> None:
+    hook, found = OptimizerHook(), []
+
+    class Sets(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            found.append("grad_norm" in runner.log_buffer.val_history)
+            if runner.iter == 1:
+                hook.grad_clip = {"max_norm": 0.1}
+
+    trainer = make_trainer(tmp_path, hook, Sets())
+    trainer.fit(Plain(), make_loader(4))
+    assert found == [False, False, True, True]
+
+
 def test_a_module_that_steps_by_itself_is_clipped_and_not_stepped_again(tmp_path: Path) -> None:
     class Clipping(Manual):
         def on_before_optimizer_step(self, optimizer: Any) -> None:
