@@ -1,27 +1,36 @@
 """What the documentation states about Lightning, torch and W&B, beside them.
 
 A test's docstring is the sentence of the page. ``make peers`` runs those about packages that are
-not installed here, in ``tests/peers``; the last test holds that no sentence is without a test.
+not installed here, in ``tests/peers``; ``test_claims.py`` holds that no sentence is without a test.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import lightning as L
 import pytest
 import torch
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import (
+    Callback,
     EarlyStopping,
     EMAWeightAveraging,
+    LearningRateMonitor,
     ModelCheckpoint,
+    StochasticWeightAveraging,
     Timer,
 )
 from lightning.pytorch.loggers import MLFlowLogger
-from lightning.pytorch.profilers import PyTorchProfiler, SimpleProfiler
+from lightning.pytorch.profilers import PassThroughProfiler, PyTorchProfiler, SimpleProfiler
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, OneCycleLR
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 from torch.utils.data import DataLoader, DistributedSampler
@@ -315,23 +324,100 @@ def test_recorded_schedules() -> None:
     assert len(cases["cases"]) >= 600
 
 
-# -- no sentence without a test -------------------------------------------------------------------
+def test_events_of_a_step() -> None:
+    """Lightning calls every event of every callback in every batch, unless it is None; its default
+    profiler records nothing, but enters a generator at about twenty places of a step.
+    """
+
+    class Counts(PassThroughProfiler):
+        def __init__(self) -> None:
+            super().__init__()
+            self.entered: list[str] = []
+
+        @contextmanager
+        def profile(self, action_name: str) -> Iterator[None]:
+            self.entered.append(action_name)
+            yield
+
+    def entered(batches: int, callback: Callback) -> list[str]:
+        profiler = Counts()
+        make_trainer(None, callback, max_epochs=1, profiler=profiler).fit(
+            NoValidation(), make_loader(batches)
+        )
+        return profiler.entered
+
+    idle, muted = Callback(), Callback()
+    muted.on_before_backward = None  # type: ignore[assignment, method-assign]
+    step = len(entered(4, idle)) - len(entered(3, idle))
+    assert 15 < step < 30
+    assert entered(3, idle).count("[Callback]Callback.on_before_backward") == 3
+    assert not any("Callback.on_before_backward" in name for name in entered(3, muted))
 
 
-def claims() -> set[str]:
-    """Return the docstrings of the tests about peers, each as one line."""
-    files = [Path(__file__), *(TESTS / "peers").glob("test_*.py")]
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
-    functions = [n for t in trees for n in t.body if isinstance(n, ast.FunctionDef)]
-    return {" ".join((ast.get_docstring(f) or "").split()) for f in functions}
+def test_rate_in_the_log() -> None:
+    """`LearningRateMonitor` needs a logger of the Trainer's."""
+    with pytest.raises(MisconfigurationException, match="has no logger"):
+        make_trainer(None, LearningRateMonitor(), logger=False).fit(NoValidation(), make_loader(1))
 
 
-PAGES = sorted((ROOT / "docs" / "families").glob("*.md"))
+def test_second_module_of_swa() -> None:
+    """Lightning's `StochasticWeightAveraging` keeps a second module."""
+    average = StochasticWeightAveraging(0.1, swa_epoch_start=1)
+    make_trainer(None, average, max_epochs=2).fit(NoValidation(), make_loader(2))
+    assert type(vars(average)["_average_model"]) is NoValidation
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_each_sentence_about_a_peer_is_a_test(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for paragraph in re.findall(r"^\*\*Beside the peers\.\*\*(.*?)\n\n", text, re.M | re.S):
-        for sentence in re.split(r"(?<=\.)\s+", " ".join(paragraph.split())):
-            assert sentence in claims() or sentence.startswith("Here ")
+def test_file_with_another_bit(tmp_path: Path) -> None:
+    """Lightning's own way of writing makes the file in a temporary directory and moves it, and
+    reads a file with a flipped bit.
+    """
+    path, io = tmp_path / "a.ckpt", TorchCheckpointIO()
+    with mock.patch("shutil.move", side_effect=shutil.move) as moved:
+        io.save_checkpoint({"weight": torch.zeros(1000)}, path)
+    ((source, target), _) = moved.call_args
+    assert Path(target) == path
+    assert Path(source).parent != tmp_path
+    content = bytearray(path.read_bytes())
+    content[content.index(bytes(3000)) + 1000] ^= 1
+    path.write_bytes(content)
+    assert io.load_checkpoint(path)["weight"].any()
+
+
+class MyHook:
+    """A hook of mmcv's form."""
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+class WithState(Callback):
+    def state_dict(self) -> dict[str, Any]:
+        return {"a": 1}
+
+
+class TrainStep(torch.nn.Linear):
+    def train_step(self, data: Any, optimizer: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("row", "module", "callbacks", "given"),
+    [
+        (0, NoValidation, lambda: [MyHook()], {}),
+        (1, NoValidation, lambda: [[EMAHook()]], {}),
+        (2, NoValidation, MyHook, {}),
+        (3, NoValidation, lambda: [WithState(), WithState()], {}),
+        (4, NoValidation, lambda: [CheckpointHook(1)], {"enable_checkpointing": False}),
+        (5, lambda: TrainStep(1, 1), lambda: [EMAHook()], {}),
+    ],
+)
+def test_errors_before_any_hook(
+    row: int, module: Any, callbacks: Any, given: dict[str, Any], tmp_path: Path
+) -> None:
+    """Lightning itself raises these errors before any hook runs:"""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| Lightning's error |")[2]
+    error = table.splitlines()[2 + row].split("`")[1]
+    options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": True, **given}
+    with pytest.raises(Exception, match=r"\w") as raised:
+        L.Trainer(callbacks=callbacks(), default_root_dir=tmp_path, **options).fit(
+            module(), make_loader(1)
+        )
+    assert error in str(raised.value).replace("`", "")
