@@ -131,8 +131,7 @@ def write(
     checkpoint["meta"] = mmcv_checkpoint.run_meta(runner, epoch, done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
-    generators = [*map(torch.Generator.get_state, data.train_generators(trainer))]
-    workers = data.worker_states(trainer)
+    generators, workers = data.random_states(trainer)
     rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
     own = rng, pending_state(trainer) if runner.saves_ahead else None
     states: list[Any] = [own]

@@ -22,6 +22,7 @@ __all__ = [
     "generators_of",
     "goes_on_in_pass",
     "prepare_batch",
+    "random_states",
     "renew_iterator",
     "replace_loader",
     "restore_train_data",
@@ -32,7 +33,6 @@ __all__ = [
     "train_data",
     "train_generators",
     "train_loaders",
-    "worker_states",
 ]
 
 
@@ -81,12 +81,15 @@ def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
     return [generator for x in train_loaders(trainer) for generator in generators_of(x)]
 
 
-def worker_states(trainer: L.Trainer) -> list[list[Any]]:
-    """Return the random states of the training loaders' persistent workers; empty without any."""
+def random_states(trainer: L.Trainer) -> tuple[list[torch.Tensor], list[list[Any]]]:
+    """Return the states of the training loaders' own generators, and of their persistent workers.
+
+    Either is empty without any.
+    """
     loaders = train_loaders(trainer)
-    if not any(getattr(loader, "persistent_workers", False) for loader in loaders):
-        return []
-    return [loader_worker_states(loader) for loader in loaders]
+    has_workers = any(getattr(loader, "persistent_workers", False) for loader in loaders)
+    workers = [loader_worker_states(loader) for loader in loaders] if has_workers else []
+    return [generator.get_state() for generator in train_generators(trainer)], workers
 
 
 def restore_workers(trainer: L.Trainer, states: list[list[Any]]) -> list[MethodPatch]:

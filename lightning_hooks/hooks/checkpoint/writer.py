@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -75,8 +75,6 @@ class CheckpointWriter(Hook):
     _begun: str = ""
     """The last run whose directory was looked at."""
     _runner: Any = None
-    _hooks: Sequence[Any] = ()
-    """The hooks of the run, as they are."""
 
     @property
     def writes_files(self) -> bool:
@@ -86,11 +84,10 @@ class CheckpointWriter(Hook):
     def before_run(self, runner: Any) -> None:
         """Keep the run: its files are looked for after it too."""
         super().before_run(runner)
-        self._runner, self._hooks = runner, runner.hooks
+        self._runner = runner
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_runner", "_hooks")}
+        return {name: value for name, value in super().__getstate__().items() if name != "_runner"}
 
     def _init_writing(self, background: bool, on_saved: Callable[[str], object] | None) -> None:
         """Check and set the arguments of these names."""
@@ -234,7 +231,7 @@ class CheckpointWriter(Hook):
 
         These are hooks with a method ``on_checkpoint_saved(path)``.
         """
-        hooks = [hook for hook in self._hooks if isinstance(hook, Hook)]
+        hooks = [hook for hook in self._runner.hooks if isinstance(hook, Hook)]
         found = [self.on_saved, *(getattr(hook, "on_checkpoint_saved", None) for hook in hooks)]
         return [receive for receive in found if receive is not None]
 
