@@ -50,6 +50,9 @@ def rate_factors(
     names = {name: id(parameter) for name, parameter in module.named_parameters()}
     if callable(blocks):
         layers = {name: blocks(name) for name in names}
+        for name, layer in layers.items():
+            if not isinstance(layer, int):
+                raise TypeError(f"blocks({name!r}) must be the number of a layer, got {layer!r}")
         last = max(layers.values(), default=0)
     else:
         layers, last = _layers_in_order(module, [*names], blocks, embeddings)
@@ -60,8 +63,9 @@ def _layers_in_order(
     module: nn.Module, names: list[str], blocks: Any, embeddings: Sequence[str] | None
 ) -> tuple[dict[str, int], int]:
     """Return the layer of each parameter, and the number of the last layer, the head's."""
-    named = [(n, m) for n, m in module.named_modules() if blocks and matches(n, blocks)]
-    found = [name for name, part in named if any(True for _ in part.parameters())]
+    named = [n for n, _ in module.named_modules() if blocks and matches(n, blocks)]
+    # one without parameters of its own, as where all are those of an earlier one, is no layer
+    found = [name for name in named if any(n.startswith(f"{name}.") for n in names)]
     if not found:
         lists = [n for n, m in module.named_modules() if isinstance(m, nn.ModuleList)]
         sequences = [n for n, m in module.named_modules() if isinstance(m, nn.Sequential)]

@@ -85,6 +85,18 @@ def test_a_shared_parameter_is_in_one_group() -> None:
     assert [len(group["params"]) for group in groups] == [1, 2]
 
 
+def test_a_block_whose_parameters_are_an_earlier_ones_is_no_layer() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    model = nn.ModuleDict({"layers": model, "head": nn.Linear(2, 1)})
+    model["layers"][1].weight = model["layers"][0].weight
+    found = by_name(model, param_groups(model, 1.0, layer_decay=0.5, blocks="layers.*"))
+    assert {name: rate for name, (rate, *_) in found.items()} == {
+        "layers.0.weight": 0.5,
+        "head.weight": 1.0,
+        "head.bias": 1.0,
+    }
+
+
 @pytest.mark.parametrize("embeddings", [["scale"], []])
 def test_what_comes_before_the_backbone_is_asked_for(embeddings: list[str]) -> None:
     model = Model(BACKBONES["vit"])
@@ -112,6 +124,7 @@ def test_of_a_bare_backbone_all_before_its_blocks_are_embeddings() -> None:
         ({"layer_decay": 0.5, "blocks": "layers.*"}, ValueError, r"'layers\.\*' finds no block"),
         ({"layer_decay": 1.5, "blocks": "backbone.layers.*"}, ValueError, r"\(0, 1\], got 1\.5"),
         ({"blocks": "backbone.layers.*"}, ValueError, "needs a layer_decay"),
+        ({"layer_decay": 0.5, "blocks": str.upper}, TypeError, "must be the number of a layer, go"),
         (
             {"layer_decay": 0.5, "blocks": "backbone.layers.*", "embeddings": "scale"},
             TypeError,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -179,10 +180,11 @@ class HubCheckpointHook(Hook):
     def _note(self, trainer: L.Trainer) -> None:
         if self._pusher is None:
             return
-        found = self.history.setdefault(int(Driver.of(trainer).runner.iter), {})
-        for name, value in trainer.callback_metrics.items():
-            if value.numel() == 1:
-                found[name] = float(value)
+        done = int(Driver.of(trainer).runner.iter)
+        metrics = trainer.callback_metrics.items()
+        found = {name: float(value) for name, value in metrics if value.numel() == 1}
+        # a new dict: the thread may be drawing the one that is there
+        self.history[done] = {**self.history.get(done, {}), **found}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values so far, for the curves of a resumed run."""
@@ -252,7 +254,7 @@ class HubCheckpointHook(Hook):
             self._log("warning", f"{left.file} is not pushed; {self._advice(left.folder)}")
 
     def _advice(self, folder: str) -> str:
-        return f"to push it: hf upload {self.repo_id} {folder} ."
+        return f"to push it: hf upload {self.repo_id} {shlex.quote(folder)} ."
 
     def _warn(self, text: str) -> None:
         if not self._has_warned:

@@ -14,6 +14,9 @@ __all__ = ["CELLS", "histograms_of"]
 CELLS = 64
 """The cells of a histogram."""
 
+EXACT = 2**24
+"""The values that are counted at once: further up float32, in which they are, skips numbers."""
+
 
 def histograms_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Histogram]:
     """Return the histogram of each tensor, from its least to its greatest finite value.
@@ -63,9 +66,10 @@ def _counted(values: torch.Tensor) -> torch.Tensor:
     inside = torch.where(finite, (values - low) / width, -torch.ones_like(values))
     if values.device.type == "cuda":  # integers: with floats histc refuses to be deterministic
         cells = (inside * CELLS).floor().clamp(-1, CELLS - 1).int()
-        counts = torch.histc(cells, CELLS, 0, CELLS - 1)
+        parts = [torch.histc(cells, CELLS, 0, CELLS - 1)]
     else:
-        counts = torch.histc(inside, CELLS, 0, 1)
+        parts = [torch.histc(part, CELLS, 0, 1) for part in torch.split(inside, EXACT)]
     wide = torch.float32 if values.device.type == "mps" else torch.float64
+    counts = torch.stack(parts).to(wide).sum(0)
     total = torch.full((), values.numel(), device=values.device)
-    return torch.cat([torch.stack([each.to(wide) for each in (low, high, total)]), counts.to(wide)])
+    return torch.cat([torch.stack([each.to(wide) for each in (low, high, total)]), counts])

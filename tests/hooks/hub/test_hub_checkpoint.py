@@ -196,6 +196,7 @@ def test_a_dead_hub_costs_two_lines_and_keeps_the_file(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    tmp_path = tmp_path / "my runs"
     use_server("http://me:secret@127.0.0.1:9", monkeypatch)
     begin = time.monotonic()
     hook = HubCheckpointHook(REPO, card=False, timeout=0.1)
@@ -208,7 +209,7 @@ def test_a_dead_hub_costs_two_lines_and_keeps_the_file(
     said = lines(caplog)
     assert len(said) == 2
     assert "training goes on, and it is tried again" in said[0]
-    assert said[1].endswith(f"best.pth is not pushed; to push it: hf upload {REPO} {folder} .")
+    assert said[1].endswith(f"best.pth is not pushed; to push it: hf upload {REPO} '{folder}' .")
     assert "secret" not in caplog.text
     assert newest_valid(tmp_path) == str(best)
 
@@ -217,7 +218,7 @@ def test_a_dead_hub_costs_two_lines_and_keeps_the_file(
     fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), epochs=1)
     left = [line for line in lines(caplog, "INFO") if "is left of an earlier run" in line]
     assert len(left) == 1
-    assert left[0].endswith(f"to push it: hf upload {REPO} {folder} .")
+    assert left[0].endswith(f"to push it: hf upload {REPO} '{folder}' .")
     client.HfApi().upload_file(
         path_or_fileobj=folder / "best.pth", path_in_repo="best.pth", repo_id=REPO
     )

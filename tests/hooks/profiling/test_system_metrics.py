@@ -11,12 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from lightning_hooks import HookAdapter, SystemMetricsHook, TextLoggerHook
 from lightning_hooks.hooks.profiling.system_readings import read_gpu
 from support.training import NoValidation, make_loader, make_trainer
+
+psutil = pytest.importorskip("psutil")
 
 
 class SlowModule(NoValidation):

@@ -143,6 +143,13 @@ def test_sparse_and_complex_gradients_are_counted() -> None:
     assert (found["complex"].low, found["complex"].high) == (1.0, 2.0)
 
 
+def test_many_values_in_one_cell_are_all_counted() -> None:
+    many = torch.zeros(2**24 + 2, dtype=torch.bfloat16)
+    many[0] = 1.0
+    found = histograms_of({"rows that no sample has": many})["rows that no sample has"]
+    assert (found.counts[0], found.counts[-1], found.left_out) == (2**24 + 1, 1, 0)
+
+
 def test_the_device_is_read_once_for_all_of_them() -> None:
     tensors = {f"layer{index}": torch.randn(5) for index in range(20)}
     with Reads() as reads:
