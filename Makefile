@@ -8,7 +8,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-# visdom has no wheel, and its build imports what setuptools 81 has dropped; pip 25.3 renamed this
+# visdom has no wheel, and its build imports what setuptools 81 has dropped; pip 25.3 renamed this,
+# and before pip 23.1 only a build by PEP 517 is one with a setuptools of its own
 OLD_BUILD := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
 # torch first and alone: beside it, a pin of an old setuptools would make pip take an older torch;
@@ -20,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
 	$(BIN)/pip install -c constraints.txt opencv-python-headless
 	$(BIN)/pip install -c constraints.txt --no-deps mmcv-lite
-	$(OLD_BUILD) $(BIN)/pip wheel --no-deps -w build/visdom -c constraints.txt visdom
+	$(OLD_BUILD) $(BIN)/pip wheel --use-pep517 --no-deps -w build/visdom -c constraints.txt visdom
 	$(BIN)/pip install -c constraints.txt build/visdom/visdom-*.whl
 	touch $@
 
