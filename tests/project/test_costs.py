@@ -207,8 +207,8 @@ def test_the_strategy_is_asked_as_quickly_as_without_hooks(tmp_path: Path) -> No
         options = {"max_epochs": 2, "enable_checkpointing": bool(hooks)}
         trainer = make_trainer(tmp_path, *hooks, last, **options)
         trainer.fit(TinyNormModule(), make_loader(2), make_loader(1))
-        vars(trainer.strategy)
-        assert not keeps_attributes_inline(trainer.strategy)
+        vars(trainer.strategy)  # from Python 3.13 on it shares the values, which stay inline
+        assert keeps_attributes_inline(trainer.strategy) == (sys.version_info >= (3, 13))
         return last.inline
 
     assert fit(*usual_hooks()) == fit()

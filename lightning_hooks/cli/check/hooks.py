@@ -247,7 +247,7 @@ def _names_of(owner: type) -> frozenset[str]:
     """Return the attributes of a class's objects."""
     names: set[str] = set()
     for cls in owner.__mro__[:-1]:
-        names |= {*vars(cls), *getattr(cls, "__annotations__", {})}
+        names |= {*vars(cls), *inspect.get_annotations(cls)}
         names |= {*re.findall(r"\bself\.(\w+)(?:: [^=]+)? = ", inspect.getsource(cls))}
     return frozenset(names)
 

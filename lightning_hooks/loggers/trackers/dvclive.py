@@ -54,11 +54,9 @@ class DvcliveWriter(PointWriter):
         """
         if run is not None:
             return cls(run, owned=False)
-        from dvclive.live import Live
-
         resumed = {"resume": True} if resume else {}
         with environment(DVC_NO_ANALYTICS="1"):
-            writer = cls(Live(**{**(options or {}), **resumed}))
+            writer = cls(_begin({**(options or {}), **resumed}))
         if after is not None:
             writer.keep_stored(in_dvclive(os.path.join(writer.run.plots_dir, "metrics")), after)
         return writer
@@ -96,10 +94,31 @@ class DvcliveWriter(PointWriter):
         if self._owned:
             with environment(DVC_NO_ANALYTICS="1"):
                 self.run.end()
+            repository = getattr(self.run, "_dvc_repo", None)
+            if repository is not None:  # its databases are open, and the client leaves them so
+                repository.close()
 
     def resume(self) -> dict[str, Any]:
         """Return that the content of the folder stays."""
         return {"resume": True}
+
+
+def _begin(options: Mapping[str, Any]) -> Any:
+    """Return a ``Live`` that makes a DVC repository of a git one only to save an experiment."""
+    from dvc.exceptions import NotDvcRepoError
+    from dvc.repo import Repo
+    from dvclive.live import Live
+
+    class Apart(Live):
+        def _init_dvc(self) -> None:
+            self._dvc_file = self._init_dvc_file()
+
+    try:
+        Repo.find_root()
+    except NotDvcRepoError:
+        # the client would create .dvc and .dvcignore, and stage them for the next commit
+        return (Live if options.get("save_dvc_exp", True) else Apart)(**options)
+    return Live(**options)
 
 
 @HOOKS.register_module()
@@ -127,10 +146,10 @@ class DvcliveLoggerHook(TrackerHook):
     Note:
         Departures from mmcv: the client no longer has the methods that mmcv calls (``set_step``,
         ``log``); this is DVCLive 3. Counted in epochs, the epoch's average is logged (mmcv logs
-        the rest of another logger, mostly nothing). A DVC experiment, ``dvc.yaml`` or report is
-        made only with an argument for it. A resumed run keeps the content of the folder. Of a
-        number and a group of one name, such as ``lr`` and ``lr/body``, the second gets a ``_``,
-        with a warning (DVCLive fails, or loses one of them).
+        the rest of another logger, mostly nothing). A DVC repository, an experiment, ``dvc.yaml``
+        or a report is made only with an argument for it. A resumed run keeps the content of the
+        folder. Of a number and a group of one name, such as ``lr`` and ``lr/body``, the second gets
+        a ``_``, with a warning (DVCLive fails, or loses one of them).
     """
 
     package = "dvclive"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +194,9 @@ def test_a_compiled_model_is_seen() -> None:
     layer = nn.BatchNorm1d(3).double()
     model = torch.compile(nn.Sequential(layer), backend="eager")
     data = batches(3)
-    model(data[0])
+    is_advised_against = sys.version_info[:3] == (3, 13, 0)  # by torch: a later 3.13 is faster
+    with pytest.warns(RuntimeWarning, match="3.13.1") if is_advised_against else nullcontext():
+        model(data[0])
     update_bn_stats(model, data)
     torch.testing.assert_close(layer.running_mean, population(torch.cat(data))[0])
 

@@ -162,7 +162,7 @@ def test_the_manifest_knows_a_file_before_it_is_there(remote, monkeypatch):
 def test_an_error_leaves_no_file(remote, monkeypatch):
     path = f"{remote}/b.pth"
     target = checkpoints.Target(remote, "b.pth", "0123456789ab", "series")
-    with pytest.raises(Exception, match="pickle"):
+    with pytest.raises(Exception, match=r"Can't (pickle|get) local object"):  # get: Python 3.13
         checkpoints.save({"meta": lambda: 0}, path, target)
 
     def fail(*_: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,30 @@ def test_departure_dvclive_needs_no_git_and_makes_no_report(work: Path) -> None:
     fit(work, DvcliveLoggerHook(), epochs=1)
     assert {p.name for p in (work / "dvclive").iterdir()} == {"metrics.json", "plots"}
     assert os.listdir() == []
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+def test_a_git_repository_stays_as_it_is(work: Path, host: bool) -> None:
+    pytest.importorskip("dvclive")
+    git = partial(subprocess.run, cwd=Path.cwd(), check=True, capture_output=True)
+    git(["git", "init", "-q"])
+    hook = DvcliveLoggerHook()
+    fit(work, HookAdapter([hook]) if host else hook, epochs=1)
+    assert read_dvclive(work / "dvclive").keys() == {1}
+    assert git(["git", "status", "--short"]).stdout == b""
+
+
+def test_the_databases_of_a_dvc_repository_are_closed(work: Path) -> None:
+    pytest.importorskip("dvclive")
+    psutil = pytest.importorskip("psutil")
+    Path(".dvc").mkdir()
+    Path(".dvc/config").write_text("[core]\nno_scm = true\n")
+    placed = DvcliveWriter.placed({}, str(work))
+    writer = DvcliveWriter.connect(**placed)
+    process = psutil.Process()
+    assert [file for file in process.open_files() if file.path.endswith("cache.db")]
+    writer.close()
+    assert not [file for file in process.open_files() if file.path.endswith("cache.db")]
 
 
 def test_departure_a_dvclive_run_that_goes_on_keeps_what_the_folder_has(
