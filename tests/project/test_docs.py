@@ -173,6 +173,12 @@ def test_its_code_runs_and_gives_what_it_shows(
     assert shown_on(DOCS / page) - given == set()
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_code_fits_into_a_page(page: Path) -> None:
+    code = re.findall(r"^```(?!none|text|\{)\w+\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    assert [line for line in "".join(code).splitlines() if len(line) > 100] == []
+
+
 LISTS = {"api.md", "examples.md", "dialects/index.md", "notebooks/index.md"}
 """Pages that list others, or names."""
 

@@ -40,17 +40,16 @@ class Fp16OptimizerHook(OptimizerHook):
     Gradients of ``scale * loss`` are divided by ``scale`` before they are clipped; a step with an
     infinite or NaN gradient is skipped. The scaler depends on the Trainer:
 
-    =====================================  ===================================================
-    Trainer and module                     scaler
-    =====================================  ===================================================
-    ``precision="16-mixed"``               the Trainer's scaler, set up from ``loss_scale``
-    a ``TrainStepModule`` (or another      the hook's own scaler, on any device, as in mmcv:
-    whose backward hooks own) in           the forward is in half precision where the model has
-    ``"32-true"``                          ``fp16_enabled``
-    ``"bf16-mixed"`` on a CPU, where       none, with a warning: bfloat16 needs no scale
-    Lightning replaces "16-mixed" by it
-    any other                              refused
-    =====================================  ===================================================
+    ==================  ======================================================================
+    precision           scaler
+    ==================  ======================================================================
+    ``"16-mixed"``      the Trainer's, set up from ``loss_scale``; on a CPU, where Lightning
+                        trains in bfloat16, none, with a warning
+    ``"32-true"``       for a ``TrainStepModule``, or another whose backward hooks own: the hook's
+                        own, on any device, as in mmcv: the forward is in half precision where
+                        the model has ``fp16_enabled``
+    any other           refused
+    ==================  ======================================================================
 
     ``runner.meta["fp16"]["loss_scaler"]`` is the scaler's state, also in checkpoints; a resumed
     run continues with it.
