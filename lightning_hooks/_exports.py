@@ -12,6 +12,7 @@ import importlib.abc
 import importlib.util
 import pkgutil
 import sys
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from lightning_hooks.utils.suggestions import suggest
@@ -69,12 +70,15 @@ def serve_cli() -> None:
 
 
 class _WithCLI(importlib.abc.MetaPathFinder):
-    """Finds no module, and imports the hooks when LightningCLI is looked for."""
+    """Imports the hooks when LightningCLI is looked for, which the other finders find."""
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname == CLI and self in sys.meta_path:
-            sys.meta_path.remove(self)
-            _import_hooks()
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != CLI or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        _import_hooks()
+        # a search of its own: the one that is going on would leave out the finder after this one
+        return importlib.util.find_spec(fullname)
 
 
 def _import_hooks() -> None:

@@ -100,9 +100,16 @@ def test_a_process_without_the_cli_imports_nothing_for_it(tmp_path: Path) -> Non
         import lightning_hooks
         import lightning_hooks as again
         import lightning.pytorch
+
+        class Noting:  # as a tool that wraps modules when they are imported
+            def find_spec(self, fullname, path=None, target=None):
+                if fullname == "lightning.pytorch.cli":
+                    print("seen")
+
+        sys.meta_path.insert(1, Noting())
         print([name for name in sys.modules if name.startswith("lightning_hooks.hooks.")])
         import lightning.pytorch.cli
         print("lightning_hooks.hooks.averaging.ema" in sys.modules)
         print([one for one in sys.meta_path if type(one).__name__ == "_WithCLI"])
     """
-    assert run_python("-c", program, folder=tmp_path).split() == ["[]", "True", "[]"]
+    assert run_python("-c", program, folder=tmp_path).split() == ["[]", "seen", "True", "[]"]

@@ -19,6 +19,7 @@ __all__ = [
     "epoch_values",
     "hyper_parameters",
     "in_training_step",
+    "is_isolated",
     "isolated_logging",
     "loader_suffix",
     "names_for_loggers",
@@ -213,6 +214,11 @@ def isolated_logging(module: L.LightningModule) -> Iterator[None]:
             for name, value in state.items():
                 setattr(metric, name, value)
             metric._update_count, metric._computed, metric._forward_cache = count, computed, cache
+
+
+def is_isolated(module: Any) -> bool:
+    """Whether the module is in a block of :func:`isolated_logging`."""
+    return vars(module).get("log") is _ignore
 
 
 def in_training_step(module: L.LightningModule) -> bool:

@@ -10,6 +10,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.collect import participants_of
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.logged_values import is_isolated
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.writer import Writer
@@ -22,7 +23,8 @@ def log_image(module: L.LightningModule, name: str, image: Any) -> None:
     """Log an image from a step of a LightningModule: ``log_image(self, "sample", x[0])``.
 
     Every tracker of the run gets it at this iteration as ``train/sample``, ``val/sample`` or
-    ``test/sample``. The sanity check and the other ranks log nothing.
+    ``test/sample``. The sanity check, the other ranks and steps that a hook runs, as for
+    ``precise_bn``, log nothing.
 
     Args:
         module: The module, which is ``self`` in its step.
@@ -65,6 +67,8 @@ def _runner_of(module: Any, function: str) -> Any:
         raise TypeError(
             f"{function}(self, name, ...) begins with the LightningModule, got {module!r:.80}"
         )
+    if is_isolated(module):
+        return None
     trainer = module._trainer
     if trainer is not None and participants_of(trainer):
         return Driver.of(trainer).runner_for(trainer, module)

@@ -12,6 +12,7 @@ import torch
 
 from lightning_hooks import (
     ClearMLLoggerHook,
+    EMAHook,
     Hook,
     HookAdapter,
     MlflowLoggerHook,
@@ -38,7 +39,7 @@ from support.logs.trackers import (
     run_of,
     warnings_in,
 )
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -97,6 +98,25 @@ def test_tensorboard_holds_all_of_them(tmp_path: Path, adapted: bool, by_epoch: 
     assert set(events.Tags()["histograms"]) == {
         f"{kind}/net.{part}" for kind in ("gradients", "parameters") for part in ("weight", "bias")
     }
+
+
+@pytest.mark.parametrize("adapted", [False, True], ids=["bare", "adapter"])
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iterations"])
+def test_a_step_that_a_hook_runs_logs_none(tmp_path: Path, adapted: bool, by_epoch: bool) -> None:
+    class Normed(TinyNormModule):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            log_image(self, "sample", IMAGE)
+            log_table(self, "worst", WORST)
+            return super().training_step(batch, batch_idx)
+
+    hooks = [EMAHook(precise_bn=True), TensorboardLoggerHook(by_epoch=by_epoch)]
+    callbacks = [HookAdapter(hooks, by_epoch=by_epoch)] if adapted or not by_epoch else hooks
+    make_trainer(tmp_path, *callbacks).fit(Normed(), make_loader(3), make_loader(1))
+    (folder,) = tmp_path.glob("**/tf_logs")
+    _, events = read_tensorboard(folder)
+    assert events.Tags()["images"] == ["train/sample"]
+    assert [event.step for event in events.Images("train/sample")] == [1, 2, 3]
+    assert [step for step, _ in tables_in(events, "train/worst")] == [1, 2, 3]
 
 
 def test_wandb_holds_all_of_them(work: Path) -> None:
