@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import os
 from collections.abc import Mapping
 from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.training_hooks import register_training_hooks
@@ -70,6 +73,7 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     _import(cfg.get("custom_imports"))
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
     given.update(arguments)
+    _warn_of_likely_mistakes(cfg)
     if val_dataloader is not None and isinstance(given.get("evaluation"), Mapping):
         given["evaluation"] = {"dataloader": val_dataloader, **given["evaluation"]}
     return register_training_hooks(**given)
@@ -96,3 +100,17 @@ def _import(custom_imports: Any) -> None:
     for name in [names] if isinstance(names, str) else names:
         with contextlib.suppress(*optional):
             importlib.import_module(name)
+
+
+def _warn_of_likely_mistakes(cfg: Mapping[Any, Any]) -> None:
+    """Warn of keys that are nearly those of hooks, and of a file for LightningCLI."""
+    for key in map(str, cfg):
+        for meant in difflib.get_close_matches(key, KEYS, n=1, cutoff=0.85):
+            if meant not in cfg:
+                rank_zero_warn(f"the config's {key!r} stands for no hook; did you mean {meant!r}?")
+    trainer = cfg.get("trainer")
+    if not KEYS.keys() & cfg.keys() and isinstance(trainer, Mapping) and "callbacks" in trainer:
+        rank_zero_warn(
+            "the config is one for LightningCLI, `python train.py fit --config FILE`, and none of "
+            "its callbacks is read here; list them as custom_hooks=[dict(type='EMAHook')]"
+        )

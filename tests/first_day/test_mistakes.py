@@ -486,6 +486,13 @@ def test_a_step_without_a_loss_is_answered_by_lightning(
         train(tmp_path, [HookAdapter(hooks)] if hosted else hooks, module)
 
 
+def test_a_config_with_other_keys_is_answered_by_those_of_hooks() -> None:
+    with pytest.warns(UserWarning, match="'custom_hook' stands for no hook; did you mean 'custom"):
+        lightning_hooks.hooks_from_config({"custom_hook": [{"type": "EMAHook"}]})
+    with pytest.warns(UserWarning, match=r"list them as custom_hooks=\[dict\(type='EMAHook'\)\]"):
+        lightning_hooks.hooks_from_config({"trainer": {"callbacks": ["EMAHook"]}})
+
+
 def test_a_file_of_weights_alone_is_no_run(tmp_path: Path) -> None:
     path = str(tmp_path / "weights.pth")
     torch.save(TinyModule().state_dict(), path)
