@@ -1,19 +1,21 @@
 """No sentence about another library is without a test.
 
-What a page states of a library by itself is the docstring of a test beside that library, in
-``test_peers*.py`` or, where it is not installed here, in ``tests/peers``.
+What a page or a public docstring states of a library by itself is the docstring of a test beside
+that library, in ``test_peers*.py`` or, where it is not installed here, in ``tests/peers``.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import lightning_hooks
 from support.paths import ROOT, TESTS
 
 LIBRARIES = (
@@ -22,6 +24,10 @@ LIBRARIES = (
 )
 SUBJECT = re.compile(rf"(In )?({LIBRARIES})('s)?\b")
 
+STATES = re.compile(rf"({LIBRARIES})('s `\w+`)? (has|does|\w+[a-z]s)\b")
+"""Of docstrings, whose lines of sources and of arguments begin with libraries too."""
+
+PEERS = "project/test_peers.py::"
 FSDP = "hooks/test_fsdp.py::test_what_cannot_work_is_refused_before_training"
 HELD_ELSEWHERE = {
     "mmcv's names, arguments, defaults": (
@@ -30,6 +36,15 @@ HELD_ELSEWHERE = {
     "Hydra gives each run a directory": (
         "config/test_hydra.py::test_the_script_of_the_page_trains_with_its_config"
     ),
+    "Lightning does so for every loader that it iterates": f"{PEERS}test_seeded_samplers",
+    "Lightning refuses `Trainer(enable_checkpointing=False)` beside it": (
+        f"{PEERS}test_errors_before_any_hook"
+    ),
+    "Lightning's `accumulate_grad_batches` steps at the end of every epoch": (
+        f"{PEERS}test_remainder_of_an_epoch"
+    ),
+    "W&B's `watch` counts in a hook of each gradient": f"{PEERS}test_watched_gradients",
+    "mmcv has no such": f"{PEERS}test_hooks_of_our_own",
     "torch writes these directories itself": FSDP,
     "torch cannot assign the optimizer state of a file": FSDP,
     "mmdet and mmsegmentation also go on with": (
@@ -94,8 +109,25 @@ def test_each_sentence_with_a_library_for_its_subject_is_held(page: Path) -> Non
         assert held or any(map(sentence.startswith, HELD_ELSEWHERE))
 
 
+def docstrings() -> dict[str, str]:
+    """Return those of the public classes and functions, with the literals of Markdown."""
+    public = {name: getattr(lightning_hooks, name) for name in lightning_hooks.__all__}
+    texts = {name: inspect.getdoc(each) or "" for name, each in public.items() if callable(each)}
+    return {name: text.replace("``", "`") for name, text in texts.items()}
+
+
+@pytest.mark.parametrize(("name", "text"), docstrings().items())
+def test_each_statement_of_a_docstring_is_held(name: str, text: str) -> None:
+    for paragraph in re.split(r"\n\s*\n", text):
+        for sentence in re.split(r"(?<=[.:;])\s+", one_line(paragraph)):
+            if STATES.match(sentence):
+                held = any(sentence.rstrip(".:;") in claim for claim in claims())
+                assert held or any(map(sentence.startswith, HELD_ELSEWHERE)), sentence
+
+
 def test_what_is_held_elsewhere_is_there() -> None:
-    text = one_line(" ".join(page.read_text(encoding="utf-8") for page in PAGES))
+    pages = [page.read_text(encoding="utf-8") for page in PAGES]
+    text = one_line(" ".join([*pages, *docstrings().values()]))
     for sentence, test in HELD_ELSEWHERE.items():
         file, _, name = test.partition("::")
         assert sentence in text

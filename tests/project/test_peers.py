@@ -6,6 +6,7 @@ not installed here, in ``tests/peers``; ``test_claims.py`` holds that no sentenc
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -35,7 +36,9 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, OneCycleLR
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 from torch.utils.data import DataLoader, DistributedSampler
 
+import lightning_hooks
 from lightning_hooks import CheckpointHook, EMAHook, OptimizerHook, TextLoggerHook
+from lightning_hooks.standin.mmcv_names import mmcv_modules
 from support.paths import ROOT, TESTS
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -421,3 +424,14 @@ def test_errors_before_any_hook(
             module(), make_loader(1)
         )
     assert error in str(raised.value).replace("`", "")
+
+
+def test_hooks_of_our_own() -> None:
+    """mmcv has no such hook."""
+    theirs = {name for module in mmcv_modules().values() for name in module.own}
+    hooks = [name for name in lightning_hooks.__all__ if name.endswith("Hook")]
+    texts = {name: inspect.getdoc(getattr(lightning_hooks, name)) or "" for name in hooks}
+    ours = {name for name, text in texts.items() if "mmcv has no such" in text}
+    assert ours
+    assert not ours & theirs
+    assert "EMAHook" in theirs
