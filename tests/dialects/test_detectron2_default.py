@@ -164,6 +164,7 @@ def test_a_config_for_another_number_of_processes() -> None:
 def test_without_tensorboard_one_line_names_the_writer(
     tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
+    pytest.importorskip("tensorboard")
     trainer = Trainer(config(tmp_path))
     kinds = [type(writer).__name__ for writer in trainer.build_writers()]
     assert kinds == ["CommonMetricPrinter", "JSONWriter", "TensorboardXWriter"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import shutil
 import tempfile
 import warnings
@@ -98,6 +99,9 @@ def test_a_hook_refuses_its_arguments_at_once_or_trains_with_them(
                 hook = HOOKS.build({"type": name, **arguments})
             except REFUSED as caught:
                 refused = caught
+            except ImportError:  # of a client that is not installed
+                assert importlib.util.find_spec(HOOKS.get(name).package) is None
+                return
             if refused is None and name not in TRACKERS:
                 train(hook, names)
         if refused is not None:

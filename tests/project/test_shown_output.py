@@ -77,6 +77,7 @@ def test_verdict(page: str, checked: Path, capsys: Any) -> None:
 
 
 def test_the_list_of_hooks(capsys: Any) -> None:
+    pytest.importorskip("rich")
     with pytest.raises(SystemExit):
         main(["hooks"])
     listed = without_numbers(capsys.readouterr().out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 from lightning_hooks.loggers.trackers.base import TrackerHook
@@ -11,9 +11,7 @@ from lightning_hooks.utils.arguments import check_dict
 __all__ = ["ClientTrackerHook", "with_keywords"]
 
 
-def with_keywords(
-    init_kwargs: dict[str, Any] | None, **keywords: str | int | Sequence[str] | None
-) -> dict[str, Any] | None:
+def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any] | None:
     """Return ``init_kwargs`` with the client's arguments that were given as keywords.
 
     Raises:
@@ -29,7 +27,8 @@ def with_keywords(
     given = {name: value for name, value in keywords.items() if value is not None}
     for name, value in given.items():
         if name == "tags":
-            if isinstance(value, (str, int)) or not all(isinstance(tag, str) for tag in value):
+            several = isinstance(value, Collection) and not isinstance(value, str)
+            if not several or not all(isinstance(tag, str) for tag in value):
                 raise TypeError(f"tags must be a list of str, such as ['baseline'], got {value!r}")
             given[name] = list(value)
         elif isinstance(value, bool) or not isinstance(value, int if name == "port" else str):

@@ -206,6 +206,7 @@ def test_no_secret_goes_to_a_stranger_s_server(
     variable: str,
     secret: str,
 ) -> None:
+    pytest.importorskip("rich")  # of the command
     monkeypatch.delenv(variable, raising=False)
     check_server(arguments, "x.jsonl")  # there is none
     monkeypatch.setenv(secret, "s3cret")

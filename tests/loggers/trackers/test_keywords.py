@@ -31,7 +31,11 @@ def test_keywords_are_arguments_of_the_client(name: str) -> None:
         with pytest.raises(ValueError, match=f"{key} is given twice: .* write one of them"):
             make({key: value}, **{key: value})
         with pytest.raises(TypeError, match=f"{key} must be an? "):
-            make(**{key: 0.5 if key != "tags" else "baseline"})
+            make(**{key: 0.5})
+        if key == "tags":
+            for wrong in ("baseline", int, [1], (tag for tag in ["baseline"])):
+                with pytest.raises(TypeError, match="tags must be a list of str"):
+                    make(tags=wrong)
 
 
 @pytest.mark.usefixtures("nothing_elsewhere")
