@@ -140,7 +140,8 @@ def replay(
         writer = open_writer(head["writer"] if to is None else to, **arguments)
         try:
             with tolerant():
-                if to is None and any(record.images for record in records) and not is_shared(path):
+                stores_files = any(r.images or r.tables or r.checkpoints for r in records)
+                if to is None and stores_files and not is_shared(path):
                     check_paths({"dir": writer.places()}, path, within)
                 _send(writer, records, on_sent)
         except BaseException:
@@ -149,6 +150,8 @@ def replay(
         with tolerant():
             writer.close(failed)
         if to is None:
+            for upload in (each for record in records for each in record.uploads):
+                upload.discard()
             if head["damaged"]:
                 write_ack(path, head["end"], head["resume"])
             else:
@@ -174,6 +177,7 @@ def _stored_arguments(
 def _send(
     writer: Writer, records: Sequence[Record], on_sent: Callable[[int, int], None] | None
 ) -> None:
+    records = [*map(_with_files, records)]
     refused = {kind for record in records for kind in writer.left_out(record)}
     if refused:
         text = f"{writer.name} cannot hold {' and '.join(sorted(refused))}: they are left out"
@@ -185,3 +189,16 @@ def _send(
         if on_sent is not None:
             on_sent(min(start + writer.batch, len(records)), len(records))
     writer.flush()
+
+
+def _with_files(record: Record) -> Record:
+    """Return a record without checkpoints that no longer wait beside the spool."""
+    gone = [upload.path for upload in record.uploads if not os.path.lexists(upload.path)]
+    if not gone:
+        return record
+    default_logger(0).warning(
+        "%s: such checkpoints have been sent, or were deleted, and are left out", ", ".join(gone)
+    )
+    found = record.checkpoints.items()
+    left = {name: one for name, one in found if one is None or one.path not in gone}
+    return dataclasses.replace(record, checkpoints=left)

@@ -127,8 +127,10 @@ def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
 
 def clean_up(
     directory: str, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int
-) -> None:
+) -> list[str]:
     """Delete what killed processes have left in a directory in which a run begins.
+
+    The names of superseded files are returned.
 
     Args:
         directory: The directory of the run's checkpoints.
@@ -140,7 +142,7 @@ def clean_up(
     """
     is_local = files.is_local(directory)
     if not (os.path.isdir(directory.removeprefix("file://")) if is_local else resumed_at > 0):
-        return
+        return []
     listed_at = files.join(directory, NAME)
     with files.exclusive(listed_at) as contents:
         found = Manifest(listed_at, contents)
@@ -149,9 +151,10 @@ def clean_up(
             _remove_temporaries(directory.removeprefix("file://"))
         if resumed_at > 0:
             found.settle(run)
-        found.prune(run, series, choose_old, resumed_at)
+        old = found.prune(run, series, choose_old, resumed_at)
     if earlier or resumed_at > 0:
         _remove_unfinished(directory, {*earlier, run}, own=run)
+    return old
 
 
 def _remove_temporaries(directory: str) -> None:

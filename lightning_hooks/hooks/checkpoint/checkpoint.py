@@ -122,6 +122,7 @@ class CheckpointHook(SharedNames):
     """
 
     reads_step = False
+    keeps = "last"
     key_arguments = ("out_dir", "filename_tmpl")
     _saved_at: int | None = None
     _logged: int | None = None
@@ -207,8 +208,9 @@ class CheckpointHook(SharedNames):
     def _clean_up(self, runner: Any, resumed_at: int) -> None:
         self._find_others(runner)
         if runner.rank == 0 and runner.writes_files:
-            directory, series = self.directory(runner), self._series
-            checkpoints.clean_up(directory, runner.run_id, series, self._choose_old(), resumed_at)
+            directory, run, choose_old = self.directory(runner), runner.run_id, self._choose_old()
+            old = checkpoints.clean_up(directory, run, self._series, choose_old, resumed_at)
+            self._report_deleted(directory, old)
 
     def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import fsspec
+import lightning as L
 
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.utils.arguments import LARGEST, check_path
+from lightning_hooks.utils.fsdp import shares_state
 
 __all__ = [
+    "check_strategy",
     "checked_out_dir",
     "directory_of",
     "filename_template",
@@ -121,4 +124,28 @@ def refuse_other_storage(file_client_args: Any) -> None:
         raise ValueError(
             f"file_client_args={dict(args)!r}: only the backend 'disk' is supported; for a remote "
             'storage give a path of fsspec\'s, out_dir="s3://bucket/path"'
+        )
+
+
+def check_strategy(
+    trainer: L.Trainer, directory: str, in_parts: bool, save_optimizer: bool
+) -> None:
+    """Raise before the first step if the strategy could not write the files.
+
+    Raises:
+        ValueError: for a directory that is not local, where checkpoints are directories; for the
+            optimizer's state, where torch cannot assign it to parameters.
+    """
+    name = type(trainer.strategy).__name__
+    if in_parts:
+        if not files.is_local(directory):
+            raise ValueError(
+                f"{name} writes checkpoints as directories, and local ones only, not {directory}: "
+                "give a local out_dir, and take them elsewhere with on_saved"
+            )
+    elif save_optimizer and trainer.model is not None and shares_state(trainer.model):
+        raise ValueError(
+            f"{name} with use_orig_params=False cannot write the optimizer's state into one file: "
+            'give use_orig_params=True, state_dict_type="sharded", or '
+            "CheckpointHook(save_optimizer=False)"
         )

@@ -53,7 +53,7 @@ class SharedNames(SaveAhead):
                 if other._background is not None:
                     other._background.wait()
                 if trainer.is_global_zero:
-                    checkpoints.claim(target, choose_old)
+                    self._report_deleted(target.directory, checkpoints.claim(target, choose_old))
                     if self.on_saved is not None and is_final:
                         self.on_saved(path)
                 return True

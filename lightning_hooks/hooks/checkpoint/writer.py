@@ -17,39 +17,14 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.method_patch import patched
 from lightning_hooks.hooks.checkpoint import other_runs
-from lightning_hooks.hooks.checkpoint.paths import directory_of
+from lightning_hooks.hooks.checkpoint.paths import check_strategy, directory_of
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
-from lightning_hooks.utils.fsdp import shares_state
 
 __all__ = ["CheckpointWriter"]
-
-
-def _check_strategy(
-    trainer: L.Trainer, directory: str, in_parts: bool, save_optimizer: bool
-) -> None:
-    """Raise before the first step if the strategy could not write the files.
-
-    Raises:
-        ValueError: for a directory that is not local, where checkpoints are directories; for the
-            optimizer's state, where torch cannot assign it to parameters.
-    """
-    name = type(trainer.strategy).__name__
-    if in_parts:
-        if not files.is_local(directory):
-            raise ValueError(
-                f"{name} writes checkpoints as directories, and local ones only, not {directory}: "
-                "give a local out_dir, and take them elsewhere with on_saved"
-            )
-    elif save_optimizer and trainer.model is not None and shares_state(trainer.model):
-        raise ValueError(
-            f"{name} with use_orig_params=False cannot write the optimizer's state into one file: "
-            'give use_orig_params=True, state_dict_type="sharded", or '
-            "CheckpointHook(save_optimizer=False)"
-        )
 
 
 class CheckpointWriter(Hook):
@@ -75,6 +50,9 @@ class CheckpointWriter(Hook):
     _begun: str = ""
     """The last run whose directory was looked at."""
     _runner: Any = None
+
+    keeps: str = ""
+    """Which files the hook keeps, ``"best"`` or ``"last"``."""
 
     @property
     def writes_files(self) -> bool:
@@ -127,7 +105,7 @@ class CheckpointWriter(Hook):
         """Check the directory, and make it, so that an error comes before training."""
         directory = self.directory(runner)
         self._in_parts = precision.writes_directories(runner.trainer.strategy)
-        _check_strategy(runner.trainer, directory, self._in_parts, self.save_optimizer)
+        check_strategy(runner.trainer, directory, self._in_parts, self.save_optimizer)
         if runner.rank == 0 and runner.writes_files:
             self._report_other_runs(runner, directory)
             if make:
@@ -175,13 +153,16 @@ class CheckpointWriter(Hook):
             is_final: Whether ``on_saved`` is called: no other file will replace this one.
         """
         strategy, background = trainer.strategy, self._background
-        receivers = self._receivers() if is_final else []
+        receivers = self._receivers("on_checkpoint_saved") if is_final else []
+        if self.on_saved is not None and is_final:
+            receivers.insert(0, self.on_saved)
         target = target._replace(taken=datetime.datetime.now())
         written: list[str] = []
 
         def report(old: list[str]) -> None:
             if on_written is not None:
                 on_written(old)
+            self._report_deleted(target.directory, old)
             if receivers and files.exists(path):
                 for receive in receivers:
                     receive(path)
@@ -190,7 +171,7 @@ class CheckpointWriter(Hook):
             old = checkpoints.save(checkpoint, path, target, choose_old)
             if log is not None:
                 log()
-            if on_written or receivers:
+            if on_written or receivers or old:
                 report(old)
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
@@ -226,14 +207,23 @@ class CheckpointWriter(Hook):
         if self._in_parts:  # before that no rank finds it
             strategy.barrier("write_checkpoint")
 
-    def _receivers(self) -> list[Callable[[str], object]]:
-        """Return what gets the path of a file on the disk: ``on_saved``, and hooks of the run.
+    def _receivers(self, name: str) -> list[Callable[[Any], object]]:
+        """Return the methods of this name, of hooks of the run.
 
-        These are hooks with a method ``on_checkpoint_saved(path)``.
+        These are ``on_checkpoint_saved(path)``, for a file that is on the disk, and
+        ``on_checkpoints_deleted(paths)``.
         """
         hooks = [hook for hook in self._runner.hooks if isinstance(hook, Hook)]
-        found = [self.on_saved, *(getattr(hook, "on_checkpoint_saved", None) for hook in hooks)]
-        return [receive for receive in found if receive is not None]
+        return [getattr(hook, name) for hook in hooks if hasattr(hook, name)]
+
+    def _report_deleted(self, directory: str, names: Sequence[str]) -> None:
+        """Pass the paths of those files that are gone on to the hooks."""
+        receivers = self._receivers("on_checkpoints_deleted") if names else []
+        if receivers:
+            paths = [files.join(directory, name) for name in names]
+            gone = [path for path in paths if not files.exists(path)]
+            for receive in receivers:
+                receive(gone)
 
     # -- Lightning's events ----------------------------------------------------------------
 

@@ -55,6 +55,7 @@ class BestCheckpoints(BestRules, BestFields, CheckpointWriter):
     it defines ``_evaluated_at``.
     """
 
+    keeps = "best"
     best_ckpt_path: str | None = None
     _due: list[_Due] | None = None
     _current: float | None = None

@@ -15,8 +15,6 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
-from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.hooks.hub.hub import Hub, describe, is_permanent
 from lightning_hooks.hooks.hub.model_card import Card, draw_curves, model_card
 from lightning_hooks.hooks.hub.pusher import Pusher
@@ -141,10 +139,7 @@ class HubCheckpointHook(Hook):
             )
 
     def _takes_from(self, hook: Any) -> bool:
-        if self.upload == "last":
-            return isinstance(hook, CheckpointHook)
-        is_best = getattr(hook, "save_best", None) is not None
-        return is_best and isinstance(hook, CheckpointWriter)
+        return bool(getattr(hook, "keeps", "") == self.upload and hook.writes_files)
 
     def on_checkpoint_saved(self, path: str) -> None:
         """Have a file pushed, if it is the best or the last; see ``CheckpointWriter``."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-import tempfile
 from typing import NamedTuple
 
-from lightning_hooks.storage import manifest
+from lightning_hooks.storage import manifest, staging
 from lightning_hooks.storage.entry import Entry
 
 __all__ = ["Staged", "left_in", "stage"]
@@ -56,13 +55,8 @@ def stage(path: str, name: str, metric: str = "score") -> Staged:
     directory, old_name = os.path.split(path)
     entries = {entry.name: entry for entry in manifest.read(directory)}
     file = name + os.path.splitext(path)[1]
-    folder = tempfile.mkdtemp(prefix=PREFIX, dir=directory)
-    target = os.path.join(folder, file)
-    try:
-        os.link(path, target)  # costs nothing, whatever the size
-    except OSError:  # a file system without links
-        shutil.copyfile(path, target)
-    return Staged(folder, file, entries.get(old_name), metric)
+    target = staging.stage(path, directory, PREFIX, file)
+    return Staged(os.path.dirname(target), file, entries.get(old_name), metric)
 
 
 def left_in(directory: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.loggers.delivery.lines import seal, unseal
+from lightning_hooks.loggers.uploads.upload import Upload, as_label
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import Histogram, Table
 
@@ -39,6 +40,7 @@ class Record:
         params: Hyper-parameters by name; they belong to the run, not to the step.
         tables: Tables by name.
         histograms: Histograms by name.
+        checkpoints: Checkpoints by name; None for one that is to be deleted.
     """
 
     seq: int
@@ -50,6 +52,12 @@ class Record:
     params: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    checkpoints: Mapping[str, Upload | None] = field(default_factory=dict)
+
+    @property
+    def uploads(self) -> list[Upload]:
+        """The checkpoints to be sent."""
+        return [upload for upload in self.checkpoints.values() if upload is not None]
 
     @property
     def points(self) -> list[tuple[str, Any]]:
@@ -76,6 +84,9 @@ def to_line(record: Record) -> bytes:
     for kind in ("tables", "histograms"):
         if found := getattr(record, kind):
             fields[kind] = {name: vars(value) for name, value in found.items()}
+    if record.checkpoints:
+        found = record.checkpoints.items()
+        fields["checkpoints"] = {name: upload and upload.fields() for name, upload in found}
     try:
         text = json.dumps(fields, allow_nan=False)
     except ValueError:  # strict JSON has no NaN and no infinity
@@ -83,8 +94,12 @@ def to_line(record: Record) -> bytes:
     return seal(text)
 
 
-def from_line(line: bytes) -> Record:
+def from_line(line: bytes, folder: str = "") -> Record:
     """Return the record of a line written by :func:`to_line`.
+
+    Args:
+        line: The line.
+        folder: The folder of the spool, in which checkpoints wait.
 
     Raises:
         ValueError: if the line holds no record.
@@ -104,6 +119,10 @@ def from_line(line: bytes) -> Record:
             dict(fields.get("params", {}).items()),
             {name: _table(**value) for name, value in fields.get("tables", {}).items()},
             {name: _histogram(**value) for name, value in fields.get("histograms", {}).items()},
+            {
+                name: _checkpoint(name, value, folder)
+                for name, value in fields.get("checkpoints", {}).items()
+            },
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"a line must hold a record, got {line[:80]!r}: {error}") from error
@@ -125,6 +144,14 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"no text: {value!r:.80}")
     return value
+
+
+def _checkpoint(name: str, fields: Any, folder: str) -> Upload | None:
+    if fields is not None:
+        return Upload.from_fields(name, fields, folder)
+    if name != as_label(name):
+        raise ValueError(f"no name of a checkpoint: {name!r:.80}")
+    return None
 
 
 def _table(columns: Any, rows: Any) -> Table:

@@ -18,6 +18,7 @@ LINGER = 5.0
 
 _GRACE = 0.5  # seconds after the deadline
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
+_MOST_FOR_FILES = 7  # attempts, in half a minute: values wait behind the checkpoint
 _MOST_AT_FIRST, _MOST_IN_VAIN = 3, 100  # refused one after the other; before, after the first taken
 
 
@@ -25,8 +26,9 @@ class Sender:
     """Sends the records of a spool to a backend, in order, from a thread of its own.
 
     The client is started there too. After an error the call is tried again after 0.5 s, 1 s, ...
-    30 s. A record with a permanent error is set aside, and the others go on; if the backend takes
-    none, the sending ends, and the spool keeps the records that were not sent. A call that hangs is
+    30 s. A record with a permanent error is set aside, and the others go on; so is one with a
+    checkpoint after half a minute of errors. If the backend takes none, the sending ends, and the
+    spool keeps the records that were not sent. A call that hangs is
     left behind at the end: :meth:`wait` does not wait longer than was agreed.
 
     Args:
@@ -183,7 +185,10 @@ class Sender:
     def _write(self, writer: Writer, batch: list[Record]) -> bool:
         """Write records; return False if the sending is to end before the last of them."""
         new = [*map(writer.new_points, batch)]
-        error = self._try("written to", functools.partial(writer.write, new))
+        most = float("inf")
+        if any(record.checkpoints for record in batch):
+            most = _MOST_FOR_FILES if len(batch) == 1 else 1
+        error = self._try("written to", functools.partial(writer.write, new), most)
         if error is None:
             self.sent += len(batch)
             return True
@@ -211,7 +216,9 @@ class Sender:
             self._give_up(action, error)
         return error is None
 
-    def _try(self, action: str, call: Callable[[], object]) -> Exception | None:
+    def _try(
+        self, action: str, call: Callable[[], object], most: float = float("inf")
+    ) -> Exception | None:
         """Call until it does not raise; return a permanent error, or that of the last attempt."""
         pause, longest = _BACKOFF
         error: Exception | None = TimeoutError("it is too late")
@@ -222,7 +229,8 @@ class Sender:
                     self.error = None
                     self._on_recovered()
                 return None
-            if self._writer_class.is_permanent(error):
+            most -= 1
+            if most <= 0 or self._writer_class.is_permanent(error):
                 return error
             if time.monotonic() >= self._deadline:
                 self._give_up(action, error)

@@ -15,6 +15,7 @@ from lightning_hooks.loggers.delivery.spool import Spool
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
 from lightning_hooks.loggers.delivery.unsent import replay_command, unsent_records
 from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.uploads.upload import Upload
 
 __all__ = ["Session", "UndeliveredError"]
 
@@ -58,6 +59,7 @@ class Session:
         self._note = ""  # the writer's last one
         self._refusal: Exception | None = None  # the first one
         self._taken: set[tuple[str, int]] = set()  # points that a killed process has left
+        self._uploads: list[Upload] = []
         folder = os.path.dirname(path)
         left = take_over(folder, self._backend, self._run)
         unsent = unsent_records(folder, self._backend)
@@ -101,6 +103,7 @@ class Session:
             values = {k: v for k, v in vars(record).items() if k not in ("seq", "time", "step")}
             self._spool.append(record.time, record.step, **values)
             self._taken.update((name, record.step) for name in record.scalars)
+            self._uploads += record.uploads
 
     def append(self, step: int, **values: Any) -> None:
         """Add the values of a step: ``scalars``, ``texts`` and other fields of a record."""
@@ -113,6 +116,16 @@ class Session:
             self._has_reported_disk = True
             text = f"{self._spool.path} cannot be written ({_describe(self._spool.error)})"
             self._warn(f"{text}; what is logged is kept in memory until it is sent")
+
+    @property
+    def folder(self) -> str:
+        """The folder of the spool, in which checkpoints wait."""
+        return os.path.dirname(self._spool.path)
+
+    def append_checkpoints(self, step: int, checkpoints: Mapping[str, Upload | None]) -> None:
+        """Have checkpoints sent, and those with None deleted; any thread may call this."""
+        self._uploads += [upload for upload in checkpoints.values() if upload is not None]
+        self.append(step, checkpoints=checkpoints)
 
     def settle(self, timeout: float) -> None:
         """Wait until the backend has taken all records, at most ``timeout`` seconds."""
@@ -131,11 +144,12 @@ class Session:
         """Announce the end of the records; :meth:`wait` waits for their delivery.
 
         Args:
-            timeout: Seconds for the rest, with one more for each megabyte of files.
+            timeout: Seconds for the rest, with one more for each megabyte of files and of
+                checkpoints that wait.
             failed: Whether the training has failed.
             files: Paths with names, sent after the last record.
         """
-        megabytes = 0.0
+        megabytes = sum(upload.size for upload in self._uploads) / 1e6
         for path, _ in files:
             with contextlib.suppress(OSError):
                 megabytes += os.path.getsize(path) / 1e6

@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import os
+import threading
 from collections import deque
 from collections.abc import Mapping
 from typing import IO, Any
@@ -52,6 +53,8 @@ class Spool:
         self._first = self._start = self._end = self._read_to = 0
         self._memory: deque[Record] = deque()
         self._in_flight: list[tuple[Record, int]] = []  # with their ends in the file
+        self._aside: set[int] = set()  # the numbers of refused records
+        self._appending = threading.Lock()  # a thread may write checkpoints
         self._head = seal(json.dumps({"run": dict(head)}, default=str))
         try:
             os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
@@ -72,14 +75,15 @@ class Spool:
 
     def append(self, time: float, step: int, **values: Any) -> None:
         """Append a record, to the memory if the disk is full."""
-        record = Record(self.seq, time, step, **values)
-        self.seq += 1
-        if self.error is None and self._write(to_line(record)):
-            return
-        if len(self._memory) >= _MAX_IN_MEMORY:
-            self._memory.popleft()
-            self.dropped += 1
-        self._memory.append(record)
+        with self._appending:
+            record = Record(self.seq, time, step, **values)
+            self.seq += 1
+            if self.error is None and self._write(to_line(record)):
+                return
+            if len(self._memory) >= _MAX_IN_MEMORY:
+                self._memory.popleft()
+                self.dropped += 1
+            self._memory.append(record)
 
     def _write(self, line: bytes) -> bool:
         if self._file is None:
@@ -109,7 +113,8 @@ class Spool:
             for line, after in lines_of(self._reader, self._read_to, end):
                 self._read_to = after
                 with contextlib.suppress(ValueError):  # damaged on the disk: it is not sent
-                    self._in_flight.append((from_line(line), after))
+                    record = from_line(line, os.path.dirname(self.path))
+                    self._in_flight.append((record, after))
                 if len(self._in_flight) == most:
                     break
         # there is nothing in memory before the file has ended
@@ -127,13 +132,21 @@ class Spool:
         """
         if count:
             self._start = self._in_flight[count - 1][1]
+        done = [record for record, _ in self._in_flight[:count]]
         del self._in_flight[:count]
         if self._file is not None:
-            with contextlib.suppress(OSError):  # then these are sent again
+            try:
                 write_ack(self.path, self._start, resume)
+            except OSError:  # then these are sent again
+                return
+        for record in done:
+            if record.seq not in self._aside:
+                for upload in record.uploads:
+                    upload.discard()
 
     def refuse(self, record: Record) -> None:
         """Set a record aside that the backend does not want."""
+        self._aside.add(record.seq)
         with contextlib.suppress(OSError), create(self.refused_path) as file:
             file.write(self._head)
         with contextlib.suppress(OSError), open(self.refused_path, "ab", buffering=0) as file:
@@ -142,6 +155,7 @@ class Spool:
     def take_back(self) -> None:
         """Count the refused records as not sent: the backend wants none at all."""
         self._start = self._first
+        self._aside.clear()
         with contextlib.suppress(OSError):
             os.unlink(self.refused_path)
 

@@ -107,7 +107,7 @@ def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[R
             failed = fields["end"].get("failed") is not False
         elif "run" not in fields:
             try:
-                records.append(from_line(line))
+                records.append(from_line(line, os.path.dirname(path)))
             except ValueError:
                 head["damaged"] += 1
     return head, records, failed

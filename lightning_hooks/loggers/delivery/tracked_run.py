@@ -114,9 +114,14 @@ class Left:
     path: str
     head: Mapping[str, Any]
     records: Sequence[Record]
+    later: Sequence[Record] = ()
+    """Those after the checkpoint, which are left out."""
 
     def settle(self) -> None:
         """Remove the spool when its records are elsewhere; one with damaged lines stays."""
+        for record in self.later:
+            for upload in record.uploads:
+                upload.discard()
         if self.head["damaged"]:
             with contextlib.suppress(OSError):
                 write_ack(self.path, self.head["end"], self.head["resume"])
@@ -144,7 +149,9 @@ def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, Left]:
             head, _ = read_head(path)
             if (head.get("writer"), head.get("key")) == (backend, run.key):
                 head, records, _ = read_spool(path, rest=True)
-                found[path] = Left(path, head, [r for r in records if _belongs(r, run.after)])
+                own = [record for record in records if _belongs(record, run.after)]
+                later = [record for record in records if not _belongs(record, run.after)]
+                found[path] = Left(path, head, own, later)
     return found
 
 

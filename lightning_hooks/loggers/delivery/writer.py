@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import KINDS, Record
+from lightning_hooks.loggers.uploads.upload import Upload
 
 __all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step", "with_default"]
 
@@ -40,7 +41,7 @@ class Writer:
     """A message for the user on how the run was opened, or something is stored."""
 
     takes: Collection[str] = ("images",)
-    """The kinds of samples that the backend holds, of images, tables and histograms."""
+    """What the backend holds, of images, tables, histograms and checkpoints."""
 
     batch: int = 1
     """The largest number of records that ``write`` gets at once."""
@@ -86,6 +87,23 @@ class Writer:
                 self.params(record.params)
             if record.points:
                 self.log(record)
+            self.checkpoints(record)
+
+    def checkpoints(self, record: Record) -> None:
+        """Send checkpoints, and delete others; a second attempt finds some of it done."""
+        for name, upload in record.checkpoints.items():
+            if upload is None:
+                self.delete_checkpoint(name)
+            else:
+                self.send_checkpoint(name, upload, record.step)
+
+    def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
+        """Store a checkpoint, with its aliases; return when it is there."""
+        raise NotImplementedError(f"{type(self).__name__} must define send_checkpoint")
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Delete a checkpoint, if there is one of that name."""
+        raise NotImplementedError(f"{type(self).__name__} must define delete_checkpoint")
 
     def log(self, record: Record) -> None:
         """Store the values of a step; steps do not decrease within a run."""
@@ -122,8 +140,9 @@ class Writer:
         return dataclasses.replace(record, scalars=scalars)
 
     def left_out(self, record: Record) -> list[str]:
-        """Return the kinds of a record's samples that the backend does not hold."""
-        return [kind for kind in KINDS if getattr(record, kind) and kind not in self.takes]
+        """Return the kinds of a record's samples and files that the backend does not hold."""
+        kinds = (*KINDS, "checkpoints")
+        return [kind for kind in kinds if getattr(record, kind) and kind not in self.takes]
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters of the run."""

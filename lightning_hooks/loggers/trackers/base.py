@@ -20,11 +20,7 @@ from lightning_hooks.loggers.delivery.writer import fail, repeating_no_step
 from lightning_hooks.loggers.naming import in_fit
 from lightning_hooks.loggers.samples.from_steps import LogsSamples
 from lightning_hooks.loggers.tags import by_group, peak_memory
-from lightning_hooks.loggers.trackers.inputs import (
-    check_run,
-    experiment,
-    flatten_params,
-)
+from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flatten_params
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
     import_clients,
@@ -85,6 +81,9 @@ class TrackerHook(LogsSamples):
 
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait until the client is there and has all records."""
+
+    upload: str | None = None
+    """The checkpoints that are sent; the run is closed after the last of them."""
 
     transient: tuple[str, ...] = ("_session", "_peers", "_ended", "_tracked", "_restored")
     timeout = 10.0
@@ -251,8 +250,9 @@ class TrackerHook(LogsSamples):
 
     def after_run(self, runner: Any) -> None:
         """Close the run, with its files."""
-        for error in self._close_all(runner):
-            raise error
+        if not any(peer.upload for peer in self._peers):
+            for error in self._close_all(runner):
+                raise error
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run as a failed one."""

@@ -18,6 +18,8 @@ from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
+from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
+from lightning_hooks.loggers.uploads.upload import Upload
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table
 
@@ -36,11 +38,12 @@ class ClearMLWriter(PointWriter):
 
     name = "clearml"
     chunk = 8
-    takes = KINDS
+    takes = (*KINDS, "checkpoints")
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
         self.logger = run.get_logger()
+        self._deleted: set[str] = set()  # checkpoints
 
     @classmethod
     def connect(
@@ -111,6 +114,26 @@ class ClearMLWriter(PointWriter):
         else:
             self.logger.report_scalar(name, name, value, record.step)
 
+    def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
+        """Store an artifact of the task; parameters of the section Checkpoints name the best."""
+        details = {"step": step}
+        if not self.run.upload_artifact(
+            name, upload.checked(), metadata=details, wait_on_upload=True, auto_pickle=False
+        ):
+            raise ConnectionError(f"ClearML has not taken {name}")
+        for alias in upload.aliases:
+            self.run.set_parameter(f"Checkpoints/{alias}", name)
+        self._deleted.discard(name)
+        again = [old for old in self._deleted if old in self.run.artifacts]
+        if again:  # with each artifact the client stores its list of all
+            self.run.delete_artifacts(again, delete_from_storage=False)
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Delete an artifact of the task, with its file."""
+        self._deleted.add(name)
+        if name in self.run.artifacts and not self.run.delete_artifacts([name]):
+            raise ConnectionError(f"ClearML has not deleted {name}")
+
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in the section General."""
         self.run.connect({k: "None" if v is None else v for k, v in params.items()})
@@ -144,7 +167,7 @@ def _unseeded(task_class: Any) -> Iterator[None]:
 
 
 @HOOKS.register_module()
-class ClearMLLoggerHook(ClientTrackerHook):
+class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
     """Logs to ClearML: offline in ``{work_dir}/clearml``, unless a server is configured.
 
     The keys are those of ``get_loggable_tags``: each is a title and a series of that name. The
@@ -157,6 +180,7 @@ class ClearMLLoggerHook(ClientTrackerHook):
         project_name: The project, as of ``Task.init``.
         task_name: The task's name.
         tags: The task's tags.
+        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are artifacts of the task.
         options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
     Raises:
@@ -191,12 +215,14 @@ class ClearMLLoggerHook(ClientTrackerHook):
         project_name: str | None = None,
         task_name: str | None = None,
         tags: Sequence[str] | None = None,
+        upload: str | None = None,
         **options: Any,
     ) -> None:
         init_kwargs = with_keywords(
             init_kwargs, project_name=project_name, task_name=task_name, tags=tags
         )
-        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
+        shared = interval, ignore_last, reset_flag, by_epoch
+        super().__init__(init_kwargs, *shared, upload=upload, **options)
 
     def import_clearml(self) -> None:
         """Check that clearml is installed; ``self.clearml`` imports it when it is first read."""

@@ -15,10 +15,10 @@ import torch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, metric_key
 from lightning_hooks.loggers.trackers.mlflow_store import MlflowWriter
 from lightning_hooks.loggers.trackers.packages import Package
+from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
 
@@ -26,7 +26,7 @@ __all__ = ["MlflowLoggerHook", "MlflowWriter", "metric_key"]
 
 
 @HOOKS.register_module()
-class MlflowLoggerHook(TrackerHook):
+class MlflowLoggerHook(UploadsCheckpoints):
     """Logs to MLflow: in ``{work_dir}/mlflow.db``, unless a tracking URI is configured.
 
     The keys are those of ``get_loggable_tags``. ``mlflow ui --backend-store-uri
@@ -42,6 +42,8 @@ class MlflowLoggerHook(TrackerHook):
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         tracking_uri: The server or the store, in the place of the configured one.
         run_name: The run's name.
+        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are files in the artifact
+            folder ``checkpoints``; the tag ``checkpoint.best`` has the path of the best.
         options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``; it is
             used and left open.
 
@@ -77,9 +79,11 @@ class MlflowLoggerHook(TrackerHook):
         *,
         tracking_uri: str | None = None,
         run_name: str | None = None,
+        upload: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        shared = interval, ignore_last, reset_flag, by_epoch
+        super().__init__(*shared, upload=upload, **options)
         self.require_client()
         names = {"exp_name": exp_name, "tracking_uri": tracking_uri, "run_name": run_name}
         for key, value in names.items():

@@ -18,6 +18,7 @@ from lightning_hooks.loggers.delivery.writer import Writer, with_default
 from lightning_hooks.loggers.samples.forms import mlflow_files
 from lightning_hooks.loggers.trackers.inputs import Names, metric_key
 from lightning_hooks.loggers.trackers.packages import environment
+from lightning_hooks.loggers.uploads.mlflow_artifacts import SHORT_WAITS, MlflowArtifacts
 from lightning_hooks.storage.files import atomic_path
 
 __all__ = ["MlflowWriter", "find_experiment", "find_run", "make_database"]
@@ -27,17 +28,10 @@ MLFLOW_TAG = "lightning_hooks.run"
 
 SQLITE = "sqlite:///"
 
-# a dead server costs ten seconds then, not the client's own four minutes; and none of the
-# training's random numbers, from which a jitter would be drawn
-_SHORT_WAITS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
-    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
-}
 _MAX_BATCH = 1000, 100  # metrics, parameters: as many as a server takes
 
 
-class MlflowWriter(Writer):
+class MlflowWriter(MlflowArtifacts):
     """A run in MLflow; the same numbers sent twice are stored once.
 
     Args:
@@ -47,7 +41,7 @@ class MlflowWriter(Writer):
     """
 
     name = "mlflow"
-    takes = ("images", "tables")
+    takes = ("images", "tables", "checkpoints")
     batch = 256
 
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
@@ -85,7 +79,7 @@ class MlflowWriter(Writer):
 
         tags = {**(tags or {}), **({MLFLOW_TAG: label} if label and run is None else {})}
         note = make_database(uri) if run is None else ""
-        with environment(**_SHORT_WAITS):
+        with environment(**SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
             found = run_id if run is None else run[1]
             if run is None and after is not None:
@@ -136,7 +130,7 @@ class MlflowWriter(Writer):
             for record in records
             for name, value in record.scalars.items()
         ]
-        with environment(**_SHORT_WAITS):
+        with environment(**SHORT_WAITS):
             for record in records:
                 self.params(record.params)
             for batch in _batches(metrics, _MAX_BATCH[0]):
@@ -144,6 +138,8 @@ class MlflowWriter(Writer):
             for record in records:
                 for method, content, path in mlflow_files(record, self.stored_name):
                     getattr(self.client, method)(self.run, content, path)
+        for record in records:
+            self.checkpoints(record)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store parameters as text, as MLflow does."""
@@ -162,20 +158,10 @@ class MlflowWriter(Writer):
         for batch in _batches(texts, _MAX_BATCH[1]):
             self.client.log_batch(self.run, params=batch)
 
-    def places(self) -> list[str]:
-        """Return the location of the run's artifacts."""
-        return [str(self.client.get_run(self.run).info.artifact_uri)]
-
-    def send_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Store files as artifacts."""
-        with environment(**_SHORT_WAITS):
-            for path, name in files:
-                self.client.log_artifact(self.run, path, os.path.dirname(name) or None)
-
     def close(self, failed: bool = False) -> None:
         """Set the run's status if it is owned."""
         if self._owned:
-            with environment(**_SHORT_WAITS):
+            with environment(**SHORT_WAITS):
                 self.client.set_terminated(self.run, status="FAILED" if failed else "FINISHED")
 
     def resume(self) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keyw
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.upload import check_suffix, files_of_run
+from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
+from lightning_hooks.loggers.uploads.wandb_artifacts import WandbArtifacts
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
@@ -25,7 +27,7 @@ from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 __all__ = ["WandbLoggerHook", "WandbWriter", "has_wandb_key"]
 
 
-class WandbWriter(Writer):
+class WandbWriter(WandbArtifacts):
     """A run in W&B.
 
     Args:
@@ -37,7 +39,7 @@ class WandbWriter(Writer):
 
     name = "wandb"
     chunk = 8
-    takes = KINDS
+    takes = (*KINDS, "checkpoints")
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
@@ -113,15 +115,6 @@ class WandbWriter(Writer):
         known = dict(self.run.config)
         self.run.config.update({k: v for k, v in params.items() if k not in known})
 
-    def send_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Log files as the artifact ``artifacts``."""
-        import wandb
-
-        artifact = wandb.Artifact(name="artifacts", type="model")
-        for path, name in files:
-            artifact.add_file(path, name=name)
-        self.run.log_artifact(artifact)
-
     def close(self, failed: bool = False) -> None:
         """Finish the run if it is owned."""
         if self._owned:
@@ -153,7 +146,7 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 
 
 @HOOKS.register_module()
-class WandbLoggerHook(ClientTrackerHook):
+class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
     """Logs to W&B: offline in the work dir, unless there is a key or ``WANDB_MODE``.
 
     The keys are those of ``get_loggable_tags``; the module's hyper-parameters are in the config.
@@ -175,6 +168,8 @@ class WandbLoggerHook(ClientTrackerHook):
         tags: The run's tags.
         notes: The run's notes.
         mode: ``"online"``, ``"offline"`` or ``"disabled"``.
+        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are versions of the artifact
+            ``checkpoint-{id}``, with the aliases ``best``, ``last`` and the name of the file.
         options: See ``TrackerHook``; ``run``, W&B's or a Lightning ``WandbLogger``, is left open.
 
     Raises:
@@ -216,11 +211,13 @@ class WandbLoggerHook(ClientTrackerHook):
         tags: Sequence[str] | None = None,
         notes: str | None = None,
         mode: str | None = None,
+        upload: str | None = None,
         **options: Any,
     ) -> None:
         texts = dict(project=project, name=name, entity=entity, group=group, notes=notes, mode=mode)
         init_kwargs = with_keywords(init_kwargs, tags=tags, **texts)
-        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
+        shared = interval, ignore_last, reset_flag, by_epoch
+        super().__init__(init_kwargs, *shared, upload=upload, **options)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
         self.with_step = with_step
