@@ -37,8 +37,9 @@ class MlflowLoggerHook(UploadsCheckpoints):
             one with the name of the work dir.
         tags: Tags of the run.
         params: Parameters of the run, beside the module's hyper-parameters.
-        log_model: Whether the model is logged as the artifact ``models`` at the end. It is a
-            pickle, which runs code when it is loaded: load that of a run that you trust.
+        log_model: Whether the model is logged as the artifact ``models`` at the end, with a
+            signature if ``module.example_input_array`` is a tensor. It is a pickle, which runs code
+            when it is loaded: load that of a run that you trust.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         tracking_uri: The server or the store, in the place of the configured one.
         run_name: The run's name.
@@ -160,13 +161,30 @@ class MlflowLoggerHook(UploadsCheckpoints):
             return []
         version = torch.__version__.split("+")[0]
         save = self.mlflow_pytorch.save_model
-        options = {"pip_requirements": [f"torch=={version}"], "serialization_format": "pickle"}
+        options = {
+            "pip_requirements": [f"torch=={version}"],
+            "serialization_format": "pickle",
+            "signature": signature_of(runner.module),
+        }
         known = inspect.signature(save).parameters
         path = os.path.join(folder, "models")
         with _without_advice():
             save(unwrap(runner.model), path, **{k: v for k, v in options.items() if k in known})
         written = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
         return [(file, os.path.relpath(file, folder)) for file in sorted(written)]
+
+
+def signature_of(module: Any) -> Any:
+    """Return MLflow's signature of a module's inputs, None without an example tensor.
+
+    The module is not called: on one rank of several that could wait for the others.
+    """
+    example = getattr(module, "example_input_array", None)
+    if not isinstance(example, torch.Tensor):
+        return None
+    from mlflow.models import infer_signature
+
+    return infer_signature(example.detach().cpu().numpy())
 
 
 @contextmanager

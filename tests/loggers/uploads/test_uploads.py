@@ -326,12 +326,11 @@ def test_a_hostile_line_names_no_other_file(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
-def test_a_link_in_the_place_of_a_checkpoint_is_not_sent(tmp_path: Path, is_folder: bool) -> None:
+def test_a_link_in_the_place_of_a_checkpoint_is_not_sent(work: Path, is_folder: bool) -> None:
     pytest.importorskip("mlflow")
-    secret = tmp_path / "secret" / "epoch_1.pth"
+    secret = work.parent / "secret" / "epoch_1.pth"
     secret.parent.mkdir()
     secret.write_text("secret")
-    work = tmp_path / "work"
     head = {"writer": "mlflow", "arguments": {}, "key": "1f"}
     spool = Spool(str(work / "spool" / "old-mlflow.jsonl"), head)
     waiting = work / "spool" / "upload_abcdefgh" / "epoch_1.pth"
@@ -348,6 +347,25 @@ def test_a_link_in_the_place_of_a_checkpoint_is_not_sent(tmp_path: Path, is_fold
     assert not list(work.rglob("artifacts/**/*.pth"))
 
 
+def test_a_model_with_an_example_input_has_a_signature(work: Path) -> None:
+    pytest.importorskip("mlflow")
+    import mlflow.models
+
+    class Exemplary(Scored):
+        example_input_array = torch.zeros(2, 4)
+
+        def __reduce__(self) -> Any:  # a class of a function cannot be pickled
+            return Scored, ()
+
+    for module, inputs in ((Scored, None), (Exemplary, "[Tensor('float32', (-1, 4))]")):
+        hooks = [MlflowLoggerHook(timeout=60.0)]
+        trainer = make_trainer(work, HookAdapter(hooks, work_dir=str(work)), max_epochs=1)
+        trainer.fit(module(), make_loader(1), make_loader(1))
+        newest = max(work.glob("mlartifacts/*"), key=lambda path: path.stat().st_mtime_ns)
+        signature = mlflow.models.get_model_info(str(newest / "artifacts" / "models")).signature
+        assert (signature and str(signature.inputs)) == inputs
+
+
 PROGRAM = """
 import os, signal, sys
 import lightning_hooks as h
@@ -362,6 +380,7 @@ make_trainer(work, adapter, max_epochs=1).fit(TinyModule(), make_loader(2), make
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_has_not_sent_is_replayed(work: Path) -> None:
     pytest.importorskip("mlflow")
     variables = {**environment(), "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
