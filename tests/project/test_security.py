@@ -48,6 +48,9 @@ HELD_BY = {
         "storage/test_manifest.py::test_what_a_kill_in_the_first_save_left_goes_with_the_next_run"
     ),
     "A damaged line, or an": "loggers/delivery/test_hostile_spools.py::test_any_damage_is_survived",
+    "A checkpoint that a spool": (
+        "loggers/uploads/test_uploads.py::test_a_hostile_line_names_no_other_file"
+    ),
     "`lightning-hooks replay": (
         "loggers/delivery/test_hostile_spools.py::test_a_spool_with_damaged_lines_is_sent_and_kept"
     ),
