@@ -17,10 +17,10 @@ def plain(value: Any) -> Any:
     """Return the value in types that ``torch.load(weights_only=True)`` reads.
 
     numpy's scalars and arrays become numbers and lists, paths become strings, mappings dicts;
-    what has no such form becomes its ``str``.
+    what has no such form, as a class, becomes its ``str``.
 
-    >>> plain({"score": np.float64(0.5), "ids": np.arange(2)})
-    {'score': 0.5, 'ids': [0, 1]}
+    >>> plain({"score": np.float64(0.5), "ids": np.arange(2), "type": dict})
+    {'score': 0.5, 'ids': [0, 1], 'type': "<class 'dict'>"}
     """
     if isinstance(value, np.generic):  # first: np.float64 is a float, np.str_ a str
         return value.item()
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
         return tuple(plain(v) for v in value)
     if isinstance(value, (list, set, frozenset)):
         return [plain(v) for v in value]
-    if hasattr(value, "items"):
+    if callable(getattr(value, "items", None)) and not isinstance(value, type):
         return {plain(k): plain(v) for k, v in value.items()}
     return str(value)
 

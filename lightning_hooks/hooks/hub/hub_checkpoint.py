@@ -200,7 +200,10 @@ class HubCheckpointHook(Hook):
         """Push a folder, with the card if it is ours."""
         self._hub.prepare()
         if self.card and self._hub.card_is_ours:
-            self._write_card(one)
+            try:
+                self._write_card(one)
+            except Exception as error:  # of drawing, or a value that JSON does not have
+                self._warn(f"{one.file} is pushed without a card ({describe(error)})")
         self._hub.commit(one.folder, one.caption)
 
     def _write_card(self, one: Staged) -> None:

@@ -149,6 +149,20 @@ def test_a_card_of_an_earlier_run_is_replaced(hub: Hub, tmp_path: Path) -> None:
         assert f"| `accuracy` | {epochs / 8:g} |" in hub.repos[REPO]["README.md"].decode()
 
 
+def test_a_card_that_cannot_be_made_does_not_keep_the_file_back(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooks = CheckpointHook(), HubCheckpointHook(REPO, upload="last")
+    trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True)
+    module = Secretive()
+    module.save_hyperparameters({"grid": {(1, 2): 3}})
+    trainer.fit(module, make_loader(1), make_loader(1))
+    assert [*hub.repos[REPO]] == ["last.pth"]
+    assert [line.partition(" (")[0] for line in lines(caplog)] == [
+        "HubCheckpointHook: last.pth is pushed without a card"
+    ]
+
+
 def test_a_slow_hub_gets_the_first_and_the_newest(hub: Hub, tmp_path: Path) -> None:
     class Wait(L.Callback):
         def on_train_end(self, *args: Any) -> None:
