@@ -29,16 +29,24 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     Timer,
 )
-from lightning.pytorch.loggers import MLFlowLogger
+from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
 from lightning.pytorch.profilers import PassThroughProfiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch.optim.lr_scheduler import CosineAnnealingLR, CyclicLR, OneCycleLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    CyclicLR,
+    LinearLR,
+    MultiStepLR,
+    OneCycleLR,
+    StepLR,
+)
 from torch.optim.swa_utils import get_ema_multi_avg_fn, update_bn
 from torch.utils.data import DataLoader, DistributedSampler
 
 import lightning_hooks
 from lightning_hooks import CheckpointHook, EMAHook, OptimizerHook, TextLoggerHook
 from lightning_hooks.standin.mmcv_names import mmcv_modules
+from lightning_hooks.utils.suggestions import ELSEWHERE
 from support.paths import ROOT, TESTS
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -435,3 +443,11 @@ def test_hooks_of_our_own() -> None:
     assert ours
     assert not ours & theirs
     assert "EMAHook" in theirs
+
+
+def test_arguments_elsewhere() -> None:
+    """Arguments elsewhere, most of them Lightning's and torch's, with those for the same here."""
+    made = [L.Trainer, ModelCheckpoint, EMAWeightAveraging, WandbLogger, MLFlowLogger, StepLR]
+    made += [CosineAnnealingLR, MultiStepLR, LinearLR, torch.nn.utils.clip_grad_norm_]
+    theirs = {name for each in made for name in inspect.signature(each).parameters}
+    assert len(ELSEWHERE.keys() & theirs) > 0.5 * len(ELSEWHERE)
