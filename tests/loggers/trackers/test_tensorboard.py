@@ -22,7 +22,7 @@ pytestmark = [
 
 def test_tensorboard_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     sent = Sent(interval=2)
-    module = Tuned(0.2, {"size": 8})
+    module = Tuned(0.2, {"size": 8, "kind": dict})  # a class, which has items of its instances
     fit(work, sent, TensorboardLoggerHook(interval=2), Pictures(), module=module)
     rows, events = read_tensorboard(work / "tf_logs")
     sent.rows = {
@@ -38,6 +38,7 @@ def test_tensorboard_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) 
     found = HParamsPluginData.FromString(content).session_start_info.hparams
     assert found["lr"].number_value == 0.2
     assert found["data/size"].number_value == 8
+    assert found["data/kind"].string_value == "<class 'dict'>"
     assert quiet(caplog)
 
 
