@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import pickle
 import time
@@ -232,13 +233,14 @@ def shuffled(own_generator: bool = False, workers: int = 0) -> Any:
     )
 
 
-@both
-@pytest.mark.parametrize("val", [False, True])
-@pytest.mark.parametrize(("own", "workers"), [(False, 0), (True, 0), (False, 2)])
+@pytest.mark.parametrize(
+    ("host", "val", "own", "workers"),
+    [
+        *itertools.product([direct, hosting], [False, True], [False, True], [0]),
+        (direct, False, False, 2),
+    ],
+)
 def test_a_run_goes_on_from_every_kept_file_bit_for_bit(tmp_path, host, val, own, workers):
-    if workers and (host is hosting or val):
-        pytest.skip("once is enough")
-
     def fit(directory: Path, ckpt_path: Any = None) -> Any:
         torch.manual_seed(3 if ckpt_path is None else 99)
         ema, rates, module = EMAHook(momentum=0.1, warm_up=7), Rates(), TinyNormModule()
