@@ -129,6 +129,7 @@ ELSEWHERE: dict[str, tuple[Callable[..., Any], str]] = {
     "use_buffers": (EMAHook, "buffers"),
     "total_iters": (CosineAnnealingLrUpdaterHook, "warmup_iters"),
     "offline": (WandbLoggerHook, "mode"),
+    "log_model": (WandbLoggerHook, "upload"),
 }
 
 
