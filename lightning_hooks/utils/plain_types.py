@@ -1,4 +1,4 @@
-"""Convert values to plain types, which any reader of a file understands; leave out secrets."""
+"""Convert values and errors to plain types and texts, which all understand; leave out secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["USERINFO", "averageable", "packed", "plain", "plain_groups", "without_secrets"]
+__all__ = [
+    "USERINFO",
+    "averageable",
+    "describe",
+    "packed",
+    "plain",
+    "plain_groups",
+    "without_secrets",
+]
 
 
 def plain(value: Any) -> Any:
@@ -65,6 +73,16 @@ def without_secrets(value: Any) -> Any:
         for name, each in value.items()
         if not _SECRET.search(str(name).lower())
     }
+
+
+def describe(error: Exception) -> str:
+    r"""Return an error of a client on one line, without tokens and passwords.
+
+    >>> describe(OSError("http://me:1234@host/x\nis down"))
+    'OSError: http://host/x is down'
+    """
+    text = USERINFO.sub("", " ".join(f"{type(error).__name__}: {error}".split()))
+    return re.sub(r"\bhf_\w{8,}", "hf_...", text)[:500]
 
 
 def plain_groups(state: dict[str, Any]) -> dict[str, Any]:

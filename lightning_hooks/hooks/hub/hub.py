@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from lightning_hooks.hooks.hub.model_card import MARK
-from lightning_hooks.utils.plain_types import USERINFO
 
-__all__ = ["Hub", "describe", "is_permanent"]
+__all__ = ["Hub", "is_permanent"]
 
 CARD = "README.md"
 GIVEN_UP = (400, 401, 403, 404, 422)
@@ -74,16 +72,6 @@ def is_permanent(error: Exception) -> bool:
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     return status in GIVEN_UP or type(error).__name__ == "LocalTokenNotFoundError"
-
-
-def describe(error: Exception) -> str:
-    """Return an error on one line, without the token and the password of a URL.
-
-    >>> describe(OSError("http://me:1234@host/x is down"))
-    'OSError: http://host/x is down'
-    """
-    text = USERINFO.sub("", " ".join(f"{type(error).__name__}: {error}".split()))
-    return re.sub(r"\bhf_\w{8,}", "hf_...", text)[:300]
 
 
 @contextlib.contextmanager

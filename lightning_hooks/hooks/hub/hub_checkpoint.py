@@ -15,13 +15,14 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.hub.hub import Hub, describe, is_permanent
+from lightning_hooks.hooks.hub.hub import Hub, is_permanent
 from lightning_hooks.hooks.hub.model_card import Card, draw_curves, model_card
 from lightning_hooks.hooks.hub.pusher import Pusher
 from lightning_hooks.hooks.hub.run_config import config_of
 from lightning_hooks.hooks.hub.staged import Staged, left_in, stage
 from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
+from lightning_hooks.utils.plain_types import describe
 
 __all__ = ["HubCheckpointHook"]
 

@@ -16,6 +16,7 @@ from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
 from lightning_hooks.loggers.delivery.unsent import replay_command, unsent_records
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.uploads.upload import Upload
+from lightning_hooks.utils.plain_types import describe
 
 __all__ = ["Session", "UndeliveredError"]
 
@@ -114,7 +115,7 @@ class Session:
         self.sender.wake()
         if self._spool.error is not None and not self._has_reported_disk:
             self._has_reported_disk = True
-            text = f"{self._spool.path} cannot be written ({_describe(self._spool.error)})"
+            text = f"{self._spool.path} cannot be written ({describe(self._spool.error)})"
             self._warn(f"{text}; what is logged is kept in memory until it is sent")
 
     @property
@@ -173,14 +174,14 @@ class Session:
 
     def report(self, action: str, error: Exception, is_final: bool = True) -> None:
         """Log the error of an action, a participle such as ``"closed"``."""
-        problem = f"{self._backend} cannot be {action} ({_describe(error)})"
+        problem = f"{self._backend} cannot be {action} ({describe(error)})"
         text = f"{problem}; training goes on without it"
         self._warn(text if is_final else f"{text}, and it is tried again")
 
     def _summary(self) -> str:
         error = self.sender.error or self._refusal
         text = f"{self._backend} has taken {self.sender.sent} of {self._spool.seq} records"
-        text += f" ({_describe(error)})" if error is not None else ""
+        text += f" ({describe(error)})" if error is not None else ""
         path, disk_error = self._spool.path, self._spool.error
         if self.sender.refused:
             text += f", and refused {self.sender.refused}"
@@ -192,7 +193,7 @@ class Session:
             return f"{text}; the rest is lost, for {path} was deleted"
         if disk_error is None:
             return f"{text}; to send the rest: {replay_command([path])}"
-        return f"{text}, and {path} could not hold them ({_describe(disk_error)})"
+        return f"{text}, and {path} could not hold them ({describe(disk_error)})"
 
     def _keep_refusal(self, error: Exception) -> None:
         self._refusal = self._refusal or error
@@ -205,7 +206,7 @@ class Session:
         if self._refusal is not None and self.sender.sent and not self._has_told_of_refusal:
             self._has_told_of_refusal = True
             where = f"it is set aside in {self._spool.refused_path}, and the rest goes on"
-            problem = f"{self._backend} does not want a record ({_describe(self._refusal)})"
+            problem = f"{self._backend} does not want a record ({describe(self._refusal)})"
             self._warn(f"{problem}; {where}")
 
     def _warn(self, text: str) -> None:
@@ -214,7 +215,3 @@ class Session:
 
     def _log(self, level: int, text: str) -> None:
         self._logger.log(level, "%s: %s", self._owner, text)
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -21,7 +21,7 @@ from lightning_hooks import (
     newest_valid,
 )
 from lightning_hooks.hooks.hub import pusher
-from lightning_hooks.hooks.hub.hub import describe
+from lightning_hooks.utils.plain_types import describe
 from support.hub_server import Hub, hub_server
 from support.training import TinyModule, make_loader, make_trainer
 

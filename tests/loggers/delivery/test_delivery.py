@@ -179,13 +179,14 @@ def test_errors_that_pass_cost_nothing_but_time(
 ) -> None:
     def trouble(writer: Kept) -> None:
         if writer.calls in (2, 3):
-            raise ConnectionError("reset")
+            raise ConnectionError("http://me:s3cret@host/x\n  was reset")
 
     hook = KeepHook(lambda: Kept(trouble))
     fit(tmp_path, hook)
     assert [record.seq for record in hook.kept.records] == [0, 1, 2, 3, 4]
     (warning,) = told(caplog)
-    assert "kept cannot be written to (ConnectionError: reset); training goes on" in warning
+    shown = "ConnectionError: http://host/x was reset"  # one line, without the password
+    assert f"kept cannot be written to ({shown}); training goes on" in warning
     assert any("kept is there again" in text for text in told(caplog, "INFO"))
     assert spools(tmp_path) == []
 
