@@ -393,3 +393,38 @@ def test_what_a_killed_process_has_not_sent_is_replayed(work: Path) -> None:
     assert in_mlflow(work)[0] == {"epoch_1.pth"}
     assert left(work) == []
     os.stat(work / "epoch_1.pth")
+
+
+RANKS = """
+import sys
+import lightning_hooks as h
+from lightning_hooks.loggers.uploads.upload import Upload
+from support.training import TinyModule, make_loader, make_trainer, two_ranks
+
+work, staged = sys.argv[1], Upload.staged
+hooks = [h.CheckpointHook(), h.MlflowLoggerHook(log_model=False, timeout=60.0, upload="all")]
+adapter = h.HookAdapter(hooks, work_dir=work)
+trainer = make_trainer(work, adapter, max_epochs=1, **two_ranks())
+
+def count(*args):
+    with open(f"{work}/staged", "a") as file:
+        file.write(f"{trainer.global_rank} ")
+    return staged(*args)
+
+Upload.staged = count
+trainer.fit(TinyModule(), make_loader(2), make_loader(2))
+"""
+
+
+@pytest.mark.slow
+def test_a_second_rank_sends_nothing(work: Path) -> None:
+    pytest.importorskip("mlflow")
+    script = work.parent / "ranks.py"
+    script.write_text(RANKS)
+    variables = {**environment(), "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    variables["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    command = [sys.executable, "-W", "ignore", str(script), str(work)]
+    done = subprocess.run(command, env=variables, cwd=work, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (work / "staged").read_text() == "0 "
+    assert in_mlflow(work)[0] == {"epoch_1.pth"}
