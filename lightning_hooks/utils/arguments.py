@@ -181,7 +181,7 @@ def check_path(name: str, value: object) -> str | None:
 
 
 PASSED_ON = ("kwargs", "options")
-"""The names of ``**kwargs`` that our constructors pass to the next class."""
+"""The names of ``**kwargs`` that our constructors pass to the next class, as ``*arguments``."""
 
 
 def check_names(user: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -264,6 +264,7 @@ def argument_owners(cls: type) -> tuple[dict[str, type], bool]:
             return owners, False
         ours = base.__module__.startswith("lightning_hooks.")
         passes_on = rest[inspect.Parameter.VAR_KEYWORD] in PASSED_ON
-        if not (ours and passes_on) or inspect.Parameter.VAR_POSITIONAL in rest:
+        in_order = rest.get(inspect.Parameter.VAR_POSITIONAL, "arguments") == "arguments"
+        if not (ours and passes_on and in_order):
             return owners, True
     return owners, True
