@@ -22,7 +22,14 @@ __all__ = [
 ]
 
 
-class StrategyLoss(torch.Tensor):
+class _Loss(torch.Tensor):
+    """A loss that is shown as any other tensor."""
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return repr(self.as_subclass(torch.Tensor))
+
+
+class StrategyLoss(_Loss):
     """A loss whose ``backward`` goes through a strategy; what is computed from it is one too."""
 
     strategy: ClassVar[Any]
@@ -37,7 +44,7 @@ def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
     return type("StrategyLoss", (StrategyLoss,), {"strategy": strategy})
 
 
-class OrphanLoss(torch.Tensor):
+class OrphanLoss(_Loss):
     """A loss whose backward Lightning has run: a hook cannot run it again."""
 
     plain: torch.Tensor

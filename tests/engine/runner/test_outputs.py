@@ -44,6 +44,18 @@ class OldOptimizerHook(OptimizerHook):
         runner.optimizer.step()
 
 
+def test_a_loss_is_printed_as_any_other_tensor(tmp_path: Path) -> None:
+    class Prints(Hook):
+        shown = ""
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.shown = str(runner.outputs["loss"])
+
+    hook = Prints()
+    make_trainer(tmp_path, hook).fit(TinyModule(), make_loader(1), make_loader(1))
+    assert hook.shown.startswith("tensor(")
+
+
 @pytest.mark.parametrize("owns_backward", [False, True])
 def test_the_samples_of_a_batch_are_counted_when_asked_for(
     owns_backward: bool, tmp_path: Path
