@@ -110,8 +110,10 @@ class Step(Policy):
     def check(self, total: int) -> Iterator[str]:
         """Yield milestones that are never reached, and those that are likely meant as epochs."""
         yield from checks.check_step(self.step, total)
-        last = self.step if isinstance(self.step, int) else max(self.step)
-        if not (self.by_epoch or isinstance(self.step, int)) and last * 100 < total:
+        if self.by_epoch or isinstance(self.step, int):
+            return
+        last = max(self.step, default=total)
+        if last * 100 < total:
             yield (
                 f"by_epoch=False counts iterations, and the last milestone, {last}, is among the "
                 f"first of {total}; to count epochs leave by_epoch out"

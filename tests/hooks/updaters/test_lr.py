@@ -32,7 +32,7 @@ from lightning_hooks.hooks.updaters.lr_decay import (
 )
 from support.golden import recorded
 from support.schedule_runs import CASES, Optimizers, ValueRecorder, case_of, fit
-from support.training import make_loader, make_trainer
+from support.training import TinyModule, make_loader, make_trainer
 
 LR_CASES = [case for case in CASES if case["key"] == "lr"]
 
@@ -467,3 +467,15 @@ def test_a_policy_of_ones_own_never_sees_many_rates_at_once():
         Own(min_lr=0, by_epoch=False), max_epochs=1, iters_per_epoch=2, base_lr=rates
     )
     assert found == [[min(rate, 0.05) for rate in rates]] * 2
+
+
+@pytest.mark.parametrize("adapted", [False, True], ids=["bare", "adapter"])
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iterations"])
+def test_without_milestones_the_rate_is_that_of_the_optimizer(
+    tmp_path: Path, adapted: bool, by_epoch: bool
+) -> None:
+    """As in mmocr's configs: ``lr_config=dict(policy="step", step=[])``."""
+    hook = StepLrUpdaterHook(step=[], by_epoch=by_epoch)
+    trainer = make_trainer(tmp_path, HookAdapter([hook]) if adapted else hook)
+    trainer.fit(TinyModule(lr=0.25), make_loader(2))
+    assert trainer.optimizers[0].param_groups[0]["lr"] == 0.25
