@@ -25,7 +25,7 @@ __all__ = [
 class _Loss(torch.Tensor):
     """A loss that is shown as any other tensor."""
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self) -> str:  # type: ignore[override]  # torch's is decorated, without types
         return repr(self.as_subclass(torch.Tensor))
 
 
