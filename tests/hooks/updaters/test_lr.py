@@ -32,7 +32,7 @@ from lightning_hooks.hooks.updaters.lr_decay import (
 )
 from support.golden import recorded
 from support.schedule_runs import CASES, Optimizers, ValueRecorder, case_of, fit
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import NoValidation, make_loader, make_trainer
 
 LR_CASES = [case for case in CASES if case["key"] == "lr"]
 
@@ -477,5 +477,5 @@ def test_without_milestones_the_rate_is_that_of_the_optimizer(
     """As in mmocr's configs: ``lr_config=dict(policy="step", step=[])``."""
     hook = StepLrUpdaterHook(step=[], by_epoch=by_epoch)
     trainer = make_trainer(tmp_path, HookAdapter([hook]) if adapted else hook)
-    trainer.fit(TinyModule(lr=0.25), make_loader(2))
+    trainer.fit(NoValidation(lr=0.25), make_loader(2))
     assert trainer.optimizers[0].param_groups[0]["lr"] == 0.25
