@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
 
+import lightning_hooks
 from support.standin import make
 
 
-def run(hook: Any, work_dir: Path) -> None:
-    runner = make("EpochBasedRunner", 2, work_dir, meta={})
+def run(hook: Any, work_dir: Path, **options: Any) -> None:
+    runner = make("EpochBasedRunner", 2, work_dir, meta={}, **options)
     runner.register_hook(hook, "VERY_LOW")
     runner.run([DataLoader(range(4))], [("train", 1)])
 
@@ -67,3 +69,21 @@ def test_a_subclass_goes_on_with_wandbs_run_and_finishes_it_itself(tmp_path: Pat
     run(Tables(init_kwargs={"project": "old"}, interval=2), tmp_path)
     assert seen[1:] == [0.5, 0.5]  # what was logged before is there when log() has returned
     assert [*(tmp_path / "wandb").glob(f"offline-run-*-{seen[0]}")]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # MLflow's
+def test_checkpoints_that_are_not_sent_from_here_are_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("huggingface_hub")
+    mlflow = lightning_hooks.MlflowLoggerHook(upload="last", log_model=False)
+    hub = lightning_hooks.HubCheckpointHook("me/mine", upload="last")
+    for hook in (mlflow, hub):
+        run(hook, tmp_path, logger=logging.getLogger("old"))
+    lines = [record.getMessage() for record in caplog.records if record.name == "old"]
+    assert [line for line in lines if "nothing, as this runner writes files of mmcv's" in line] == [
+        "MlflowLoggerHook: upload='last' sends nothing, as this runner writes files of mmcv's own "
+        "layout",
+        "HubCheckpointHook: it pushes nothing, as this runner writes files of mmcv's own layout",
+    ]

@@ -113,6 +113,9 @@ class HubCheckpointHook(Hook):
         """Check that there will be files, and start the thread."""
         self._runner, self._has_warned = runner, False
         self._writers = [hook for hook in runner.hooks if self._takes_from(hook)]
+        if getattr(runner, "writes_mmcv_files", False):
+            self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
+            return
         if not self._writers:
             self._warn(
                 f"it pushes nothing, as no hook writes such a file: add {NEEDED[self.upload]}"

@@ -57,11 +57,11 @@ class UploadsCheckpoints(TrackerHook):
         if self.upload is None or self._session is None:
             return
         writers = [h for h in runner.hooks if getattr(h, "keeps", "") and h.writes_files]
-        if not any(self.upload in (hook.keeps, "all") for hook in writers):
-            self._warn(
-                f"upload={self.upload!r} sends nothing, as no hook writes such a file: add "
-                f"{UPLOADS[self.upload]}"
-            )
+        nothing = f"upload={self.upload!r} sends nothing, as"
+        if getattr(runner, "writes_mmcv_files", False):
+            self._warn(f"{nothing} this runner writes files of mmcv's own layout")
+        elif not any(self.upload in (hook.keeps, "all") for hook in writers):
+            self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self.upload]}")
         self._append(runner.iter, {})
 
     def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
