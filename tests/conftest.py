@@ -73,6 +73,9 @@ def _clearml_looks_for_its_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             begin(self, *args, **{**kwargs, "flush_frequency": 0.1})
 
         monkeypatch.setattr(service, "__init__", begin_quicker)
+    task = sys.modules.get("clearml.backend_interface.task.task")
+    if task is not None:  # nor for the packages of every file beside the tests, for seconds
+        monkeypatch.setattr(task.Task, "_force_use_pip_freeze", os.devnull)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ MLFLOW_TAG = "lightning_hooks.run"
 """The tag by which a run is found whose id is not known."""
 
 SQLITE = "sqlite:///"
+
+_MAKING_TABLES = threading.Lock()  # alembic has one running migration in a process
 
 _MAX_BATCH = 1000, 100  # metrics, parameters: as many as a server takes
 
@@ -208,7 +211,7 @@ def make_database(uri: str | None) -> str:
             _remove(f"{path}-journal")
             note = f"{path} was half-made by a process that was killed: it is {aside} now"
         if not os.path.exists(path):
-            with atomic_path(path, "mlflow") as temporary:
+            with _MAKING_TABLES, atomic_path(path, "mlflow") as temporary:
                 _remove(temporary, f"{temporary}-journal")  # of a process that was killed
                 _make_tables(f"{SQLITE}{temporary}")
         _remove(lock.lock_file)  # a process that waits for it finds a whole file

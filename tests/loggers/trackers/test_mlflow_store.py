@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ def test_a_half_made_file_is_set_aside_and_made_anew(
     assert len([*tmp_path.glob("work/mlflow.db.half-made-*")]) == 1
     assert "half-made by a process that was killed" in caplog.text
     assert not [*tmp_path.glob("work/mlflow.db*lock")]
+
+
+@pytest.mark.slow
+def test_two_files_of_one_process_are_made_one_after_the_other(tmp_path: Path) -> None:
+    uris = [f"sqlite:///{tmp_path}/{number}.db" for number in range(2)]
+    with ThreadPoolExecutor() as threads:
+        assert [*threads.map(make_database, uris)] == ["", ""]
 
 
 def test_a_file_with_runs_or_of_another_kind_is_left_alone(tmp_path: Path) -> None:
