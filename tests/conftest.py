@@ -59,23 +59,32 @@ def nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEARML_CONFIG_FILE", str(tmp_path / "clearml.conf"))
     for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "wandb_home"))
+    _quicken_clearml(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
-def _clearml_looks_for_its_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let its reporter look every tenth of a second, not every five: a close waits for that."""
-    reporter = sys.modules.get("clearml.backend_interface.metrics.reporter")
-    if reporter is not None:
-        service = reporter.BackgroundReportService
-        begin = service.__init__
+def _quick_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
+    if "clearml" in sys.modules:
+        _quicken_clearml(monkeypatch)
 
-        def begin_quicker(self: Any, *args: Any, **kwargs: Any) -> None:
-            begin(self, *args, **{**kwargs, "flush_frequency": 0.1})
 
-        monkeypatch.setattr(service, "__init__", begin_quicker)
-    task = sys.modules.get("clearml.backend_interface.task.task")
-    if task is not None:  # nor for the packages of every file beside the tests, for seconds
-        monkeypatch.setattr(task.Task, "_force_use_pip_freeze", os.devnull)
+def _quicken_clearml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a task end at once, not when its reporter and its search for packages are done."""
+    try:
+        with warnings.catch_warnings():  # of its imports
+            warnings.simplefilter("ignore")
+            from clearml import Task
+            from clearml.backend_interface.metrics.reporter import BackgroundReportService
+    except ImportError:
+        return
+    begin = BackgroundReportService.__init__
+
+    def begin_quicker(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **{**kwargs, "flush_frequency": 0.1})
+
+    monkeypatch.setattr(BackgroundReportService, "__init__", begin_quicker)
+    # else it reads every Python file of the repository, and of environments inside
+    monkeypatch.setattr(Task, "_force_use_pip_freeze", os.devnull)
 
 
 @pytest.fixture(scope="session")
