@@ -6,8 +6,8 @@ Then what is paid once: from the start of the run to its first step, from the la
 to the next epoch's first, and the same with a checkpoint between them. All is processor time of
 the thread that trains; a figure is the least of a run.
 
-Freed memory is kept: by default glibc gives it back to the system and asks for it again, up to two
-thousand pages in a step of the largest net, a fifth of its time and by the luck of what lies where.
+Freed memory is kept: by default glibc gives it back to the system and asks for it again, thousands
+of pages in a step of the largest net, by the luck of what lies where.
 
     python -m benchmarks whole
 """
