@@ -111,4 +111,6 @@ def test_each_backend_has_each_step_once_and_the_text_log_is_that_of_a_whole_run
     most = max(by_run.values(), key=len)
     assert len({*most}) == len(most)
     # what its client had not written at a kill is lost: it does not say what is on the disk
-    assert len({*wanted} - {*most}) <= 3 * KILLS
+    lost = {*wanted} - {*most}
+    gaps = [step for step in lost if step + 2 not in lost]
+    assert len(gaps) <= KILLS, sorted(lost)
