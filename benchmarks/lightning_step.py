@@ -28,8 +28,9 @@ from lightning.pytorch.profilers import PassThroughProfiler
 
 from benchmarks.defaults import FIRST, LAST
 from benchmarks.instructions import command, count, has_callgrind
-from benchmarks.loops import BARE, HAND, Meter, Task, loops
+from benchmarks.loops import BARE, HAND, loops
 from benchmarks.measure import Bench
+from benchmarks.task import Meter, Task
 from benchmarks.whole import CASES
 
 ALL = "Lightning without all three"

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    Callback,
+    Checkpoint,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    Timer,
+)
+from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 
-from benchmarks.measure import has, make_loader, quiet_trainer
+from benchmarks.measure import has, quiet_trainer
+from benchmarks.task import Meter, Task
 from lightning_hooks import (
     CheckpointHook,
     CosineAnnealingLrUpdaterHook,
@@ -30,65 +36,14 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 
-__all__ = ["BARE", "HAND", "HOSTED", "MMCV", "NATIVE", "SCRIPT", "Meter", "Task", "loops"]
+__all__ = ["BARE", "HAND", "HOSTED", "MMCV", "NATIVE", "OWN", "SCRIPT", "loops"]
 
 INTERVAL = 50
 """Steps between two lines of the log."""
 HAND, MMCV = "a loop by hand", "mmcv"
-BARE, NATIVE, HOSTED = "Lightning, bare", "Lightning with our hooks", "Lightning with mmcv's hooks"
+BARE, OWN = "Lightning, bare", "Lightning with its own callbacks"
+NATIVE, HOSTED = "Lightning with our hooks", "Lightning with mmcv's hooks"
 SCRIPT = "an old script with Lightning as its engine"
-
-
-class Meter:
-    """Takes the processor time at marked steps of a run, and at its start.
-
-    Args:
-        marks: The numbers of the steps, from 0; the run ends at the last.
-    """
-
-    def __init__(self, marks: Sequence[int]) -> None:
-        self.marks = marks
-        self.steps = 0
-        self.begun = 0.0
-        self.seconds: list[float] = []
-
-    def begin(self) -> None:
-        """Note the start of the run."""
-        self.begun = time.thread_time()
-
-    def at_step(self) -> bool:
-        """Note the time where a marked step begins; return whether the run ends here."""
-        step, self.steps = self.steps, self.steps + 1
-        if step in self.marks:
-            self.seconds.append(time.thread_time())
-        return step >= self.marks[-1]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a loop trains, and for how long."""
-
-    net: Callable[[], nn.Module]
-    shape: tuple[int, ...]
-    """That of a batch."""
-    meter: Meter
-    directory: str
-    length: int
-    """Steps of an epoch, or of the run if it is counted in iterations."""
-    by_epoch: bool = True
-    validates: bool = False
-    saves: bool = False
-
-    @functools.cached_property
-    def loader(self) -> Any:
-        """The batches of an epoch."""
-        rows = self.shape[0]
-        return make_loader(torch.rand(self.length * rows, *self.shape[1:]), batch_size=rows)
-
-    @property
-    def epochs(self) -> int:
-        """More than the meter takes."""
-        return self.meter.marks[-1] // self.length + 2
 
 
 class Metered(Callback):
@@ -116,6 +71,20 @@ class Module(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class LoggingModule(Module):
+    """The same, which schedules and logs as Lightning's users do."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
 
 class Model(nn.Module):
@@ -157,6 +126,12 @@ def bare(task: Task) -> list[Any]:
     return [ModelCheckpoint(save_top_k=-1)] if task.saves else []
 
 
+def own_callbacks(task: Task) -> list[Any]:
+    """Return Lightning's own for what our set does; its log is a CSVLogger."""
+    saving = ModelCheckpoint(save_top_k=-1, every_n_epochs=1 if task.saves else 1000)
+    return [LearningRateMonitor("step"), Timer(), saving]
+
+
 def native_hooks(task: Task) -> list[Any]:
     """Return our set."""
     return [
@@ -185,17 +160,21 @@ def mmcv_hooks(task: Task) -> list[Any]:
     return [HookAdapter(hooks, owns_backward=True)]
 
 
-def in_lightning(callbacks: Callable[[Task], list[Any]], task: Task) -> None:
-    """Train a LightningModule with hooks."""
+def in_lightning(
+    callbacks: Callable[[Task], list[Any]], task: Task, make_module: type[Module] = Module
+) -> None:
+    """Train a LightningModule with callbacks; one that logs does so into a CSV file."""
     given = callbacks(task)
     saves = any(isinstance(one, Checkpoint) for one in given)
     options: dict[str, Any] = {"num_sanity_val_steps": 0, "enable_checkpointing": saves}
+    if make_module is LoggingModule:
+        options |= {"logger": CSVLogger(task.directory), "log_every_n_steps": INTERVAL}
     if task.by_epoch:
         options["max_epochs"] = task.epochs
     else:
         options |= {"max_epochs": -1, "max_steps": task.length}
     trainer = quiet_trainer(task.directory, Metered(task.meter), *given, **options)
-    module = Module(task.net())
+    module = make_module(task.net())
     task.meter.begin()
     trainer.fit(module, task.loader, task.loader if task.validates else None)
 
@@ -261,6 +240,7 @@ def loops() -> dict[str, Callable[[Task], None]]:
     found: dict[str, Callable[[Task], None]] = {
         HAND: by_hand,
         BARE: functools.partial(in_lightning, bare),
+        OWN: functools.partial(in_lightning, own_callbacks, make_module=LoggingModule),
         NATIVE: functools.partial(in_lightning, native_hooks),
         SCRIPT: functools.partial(in_runner, standin_runner, Hook),
     }

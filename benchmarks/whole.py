@@ -2,9 +2,12 @@
 
 The steps of three nets, of about 0.1, 1 and 18 ms by hand; those of the middle one also in a run
 counted in iterations, and with a validation after every 50 steps, whose batches count as steps.
+All loops run at the same time and take turns every few steps, so that a slower moment of the
+machine is one of all; a figure is the median of a run's turns.
+
 Then what is paid once: from the start of the run to its first step, from the last step of an epoch
-to the next epoch's first, and the same with a checkpoint between them. All is processor time of
-the thread that trains; a figure is the least of a run.
+to the next epoch's first, and the same with a checkpoint between them; a figure is the least of a
+run. All is processor time of the thread that trains.
 
 Freed memory is kept: by default glibc gives it back to the system and asks for it again, thousands
 of pages in a step of the largest net, by the luck of what lies where.
@@ -14,20 +17,24 @@ of pages in a step of the largest net, by the luck of what lies where.
 
 from __future__ import annotations
 
-import functools
 import itertools
+import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.loops import BARE, HAND, HOSTED, MMCV, NATIVE, SCRIPT, Meter, Task, loops
-from benchmarks.measure import Bench, in_turns, keep_freed_memory
+from benchmarks.alternation import alternately
+from benchmarks.loops import BARE, HAND, HOSTED, MMCV, NATIVE, OWN, SCRIPT, loops
+from benchmarks.measure import Bench, Figures, in_turns, keep_freed_memory
+from benchmarks.task import Meter, Task
 
-PAIRS = ((HOSTED, MMCV), (NATIVE, MMCV), (BARE, HAND), (MMCV, HAND))
+Loop = Callable[[Task], None]
+PAIRS = ((NATIVE, OWN), (HOSTED, MMCV), (NATIVE, MMCV), (BARE, HAND), (BARE, MMCV), (MMCV, HAND))
 """Ratios without a goal."""
 
 
@@ -54,28 +61,35 @@ class Steps:
     net: Callable[[], nn.Module]
     shape: tuple[int, ...]
     marks: range
+    """Where the loops take turns; the log's line, due in each fiftieth step, is in most turns."""
     goals: tuple[float | None, float | None] = (None, None)
     """Of our hooks over bare Lightning, and of an old script over mmcv."""
     options: tuple[tuple[str, Any], ...] = ()
 
-    def time(self, loop: Callable[[Task], None]) -> float:
-        """Return the microseconds of a step."""
-        meter = Meter(self.marks)
-        run_loop(loop, meter, self.net, self.shape, **{"length": 252, **dict(self.options)})
-        least = min(later - one for one, later in itertools.pairwise(meter.seconds))
-        return least / self.marks.step * 1e6
+    def figures(self, rounds: int) -> dict[str, Figures]:
+        """Return the microseconds of a step in each loop, round by round."""
+        jobs = {name: partial(self._time, loop) for name, loop in loops().items()}
+        found = in_turns({"all": partial(alternately, jobs)}, rounds)["all"]
+        return {name: [figures[name] for figures in found] for name in jobs}
+
+    def _time(self, loop: Loop, pass_on: Callable[[], None]) -> float:
+        meter = Meter(self.marks, pass_on)
+        length = self.marks[-1] + 2
+        run_loop(loop, meter, self.net, self.shape, **{"length": length, **dict(self.options)})
+        spans = [later - one for one, later in itertools.pairwise(meter.seconds)]
+        return statistics.median(spans) / self.marks.step * 1e6
 
 
-SMALL = functools.partial(convnet, 8)
+SMALL = partial(convnet, 8)
 CASES = (
-    Steps("a linear layer", lambda: nn.Linear(8, 2), (2, 8), range(50, 251, 100), (1.05, 1.6)),
-    Steps("a small net", SMALL, (6, 3, 16, 16), range(50, 251, 100), (1.02, 1.1)),
-    Steps("a net", functools.partial(convnet, 32), (24, 3, 48, 48), range(10, 91, 10), (1.0, 1.0)),
+    Steps("a linear layer", lambda: nn.Linear(8, 2), (2, 8), range(50, 651, 100), (1.05, 1.6)),
+    Steps("a small net", SMALL, (6, 3, 16, 16), range(50, 451, 100), (1.02, 1.1)),
+    Steps("a net", partial(convnet, 32), (24, 3, 48, 48), range(10, 91, 5), (1.0, 1.0)),
     Steps(
         "a small net, by iteration",
         SMALL,
         (6, 3, 16, 16),
-        range(50, 251, 100),
+        range(50, 451, 100),
         options=(("by_epoch", False),),
     ),
     Steps(
@@ -89,7 +103,7 @@ CASES = (
 
 
 def run_loop(
-    loop: Callable[[Task], None],
+    loop: Loop,
     meter: Meter,
     net: Callable[[], nn.Module] = SMALL,
     shape: tuple[int, ...] = (6, 3, 16, 16),
@@ -100,14 +114,14 @@ def run_loop(
         loop(Task(net, shape, meter, directory, **options))
 
 
-def start(loop: Callable[[Task], None]) -> float:
+def start(loop: Loop) -> float:
     """Return the milliseconds until the first step."""
     meter = Meter([0])
     run_loop(loop, meter, length=2)
     return (meter.seconds[0] - meter.begun) * 1e3
 
 
-def border(loop: Callable[[Task], None], saves: bool) -> float:
+def border(loop: Loop, saves: bool) -> float:
     """Return the milliseconds between two epochs of 10 steps: what the last step has more."""
     meter = Meter(range(8, 61))
     run_loop(loop, meter, length=10, saves=saves)
@@ -122,23 +136,23 @@ def run(rounds: int = 30) -> list[Bench]:
     keep_freed_memory()
     benches = []
     for case in CASES:
-        turns = {name: functools.partial(case.time, loop) for name, loop in loops().items()}
-        bench = Bench(f"A step of {case.name}", "us per step", in_turns(turns, rounds))
+        bench = Bench(f"A step of {case.name}", "us per step", case.figures(rounds))
         over_bare, over_mmcv = case.goals
         compare(bench, f"a step of {case.name}", ((NATIVE, BARE, over_bare),))
         compare(bench, f"a step of {case.name}", ((SCRIPT, MMCV, over_mmcv),))
         compare(bench, f"a step of {case.name}", ((one, other, None) for one, other in PAIRS))
         benches.append(bench)
-    once: dict[str, Callable[[Callable[[Task], None]], float]] = {
+    once: dict[str, Callable[[Loop], float]] = {
         "the start": start,
-        "the border of an epoch": functools.partial(border, saves=False),
-        "the same with a checkpoint": functools.partial(border, saves=True),
+        "the border of an epoch": partial(border, saves=False),
+        "the same with a checkpoint": partial(border, saves=True),
     }
     for name, measure in once.items():
-        turns = {loop_name: functools.partial(measure, loop) for loop_name, loop in loops().items()}
+        turns = {loop_name: partial(measure, loop) for loop_name, loop in loops().items()}
         bench = Bench(name.capitalize(), "ms of the training thread", in_turns(turns, rounds))
         goal = 1.1 if measure is start else None
-        compare(bench, name, ((NATIVE, BARE, goal), (SCRIPT, MMCV, None), (HOSTED, MMCV, None)))
+        pairs = ((NATIVE, BARE, goal), (OWN, BARE, None), (NATIVE, OWN, None))
+        compare(bench, name, (*pairs, (SCRIPT, MMCV, None), (HOSTED, MMCV, None)))
         benches.append(bench)
     return benches
 
