@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,11 @@ STARTED: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
         {"enable_checkpointing": True, "module": NoValidation, "val": None},
         "the Trainer does not validate in this fit; give it a validation loader",
     ),
+    "the best of no data": (
+        lambda: [BestCheckpointHook("val_loss")],
+        {"enable_checkpointing": True, "val": make_loader(0)},
+        "the Trainer has a validation loader without a batch; give it data",
+    ),
     "the best of validations after the end": (
         lambda: [BestCheckpointHook("val_loss")],
         {"enable_checkpointing": True, "check_val_every_n_epoch": 5},
@@ -339,6 +345,7 @@ def train(root: Path, hooks: list[Any], module: Any = TinyModule, **given: Any) 
     return made
 
 
+@pytest.mark.filterwarnings("ignore:Total length of `.*` across ranks is zero")
 @pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
 @pytest.mark.parametrize("mistake", STARTED)
 def test_a_fit_begins_with_an_answer(mistake: str, hosted: bool, tmp_path: Path) -> None:
@@ -485,6 +492,36 @@ def test_a_step_without_a_loss_is_answered_by_lightning(
     hooks = [EMAHook(), OptimizerHook(grad_clip=dict(max_norm=1)), CheckInvalidLossHook()]
     with pytest.raises(Exception, match=answer):
         train(tmp_path, [HookAdapter(hooks)] if hosted else hooks, module)
+
+
+class SometimesWithoutLoss(TinyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return None if batch_idx % 2 else loss
+
+
+class StepsItself(TinyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.manual_backward(self.loss(batch))
+        self.optimizers().step()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+@pytest.mark.parametrize("hook", [TextLoggerHook, CheckInvalidLossHook])
+def test_steps_that_return_no_loss_are_named_once_a_fit(
+    hook: Any, hosted: bool, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    warnings.simplefilter("always")
+    train(tmp_path, [HookAdapter([hook()])] if hosted else [hook()], SometimesWithoutLoss)
+    said = [str(w.message) for w in recwarn if "in iteration" in str(w.message)]
+    assert said == [
+        "`training_step` returned `None` in iteration 2 of epoch 1: it trains nothing, and the log "
+        "has no loss of it; to train with it, end training_step with `return loss`"
+    ]
+    recwarn.clear()
+    StepsItself.automatic_optimization = False  # type: ignore[assignment]
+    train(tmp_path, [hook()], StepsItself)
+    assert not [w for w in recwarn if "in iteration" in str(w.message)]
 
 
 def test_a_config_with_other_keys_is_answered_by_those_of_hooks() -> None:

@@ -212,7 +212,7 @@ class Driver(DriverLifecycle):
     ) -> None:
         """Call ``before_val_iter``."""
         if self._is_in_validation(trainer):
-            self.runner._inner_iter = batch_idx
+            self.runner._inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
             self.runner.data_batch = batch
             self._calls.in_batch("before_val_iter")
 

@@ -107,6 +107,16 @@ class StepCapture:
             )
         return [call for call in calls if not any(call[0] is hook for hook in skipped)]
 
+    def _warn_of_none(self) -> None:
+        self._warned = True
+        runner = self._runner
+        if runner.module.automatic_optimization:  # else the module trains in the step itself
+            rank_zero_warn(
+                f"`training_step` returned `None` in iteration {runner.inner_iter + 1} of epoch "
+                f"{runner.epoch + 1}: it trains nothing, and the log has no loss of it; to train "
+                "with it, end training_step with `return loss`"
+            )
+
     def _steps(self, hook: Any) -> bool:
         hosted = hasattr(hook, "foreign_hook") and hook.owns_backward(self._runner.module)
         return hosted or is_family(hook, *OPTIMIZER_HOOKS)
@@ -118,6 +128,8 @@ class StepCapture:
             outputs: Lightning's form of the step's result.
         """
         runner = self._runner
+        if not outputs and not self._warned:
+            self._warn_of_none()
         if self._patch is not None:
             feed_log_buffer(runner, getattr(runner, "outputs", {}))
         else:

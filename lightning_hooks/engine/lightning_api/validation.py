@@ -14,6 +14,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means
 
 __all__ = [
+    "batches_begun",
     "evaluate_as_before",
     "evaluation_loop",
     "replace_val_loader",
@@ -24,6 +25,11 @@ __all__ = [
     "val_metrics",
     "validates_within_epochs",
 ]
+
+
+def batches_begun(trainer: L.Trainer) -> int:
+    """Return the number of batches of the running validation, of all its loaders, so far."""
+    return int(trainer.fit_loop.epoch_loop.val_loop.batch_progress.current.ready)
 
 
 def replace_val_loader(trainer: L.Trainer, loader: Any) -> Any:
@@ -103,6 +109,9 @@ def why_none(trainer: L.Trainer) -> str:
     """Return why the Trainer does not validate in a fit, and what to write; empty if it does."""
     if not trainer.enable_validation:
         return "does not validate in this fit; give it a validation loader"
+    batches = trainer.num_val_batches
+    if batches and not any(batches):
+        return "has a validation loader without a batch; give it data"
     every, epochs = trainer.check_val_every_n_epoch, trainer.max_epochs
     if every is not None and epochs is not None and 0 < epochs < every:
         return (

@@ -39,7 +39,8 @@ class CheckInvalidLossHook(Hook):
     the end of the fit, and the weights are checked with them: no file holds a bad step. The
     message names the first bad loss, on all ranks alike, and the bad ones of the values in its
     ``log_vars`` (or the numbers that the step returned and logged). Values with ``loss`` in their
-    name are components, which make a step bad as the loss does; others may be NaN. Then:
+    name are components, which make a step bad as the loss does, and stand for it where a module
+    that steps its optimizers itself returns none; others may be NaN. Then:
 
     =========  ====================================================================================
     action     effect
@@ -143,7 +144,9 @@ class CheckInvalidLossHook(Hook):
     def before_run(self, runner: Any) -> None:
         """Set up the action; skip the events of each batch that it does not need."""
         self._close()
-        self._history = LossHistory(keep_batches=self.dump_dir is not None)
+        self._steps_automatically = runner.module.automatic_optimization
+        by_name = not (self._steps_automatically or runner.hooks_step)
+        self._history = LossHistory(self.dump_dir is not None, by_name)
         self._weights = finite_weights(runner.module)
         self._action = action = ACTIONS[self.action](self, runner)
         before_save = partial(self._before_save, runner)
@@ -151,7 +154,6 @@ class CheckInvalidLossHook(Hook):
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
             check = partial(self._check, runner)
             self._patch = MethodPatch(runner, "save_checkpoint", lambda *a, **k: check())
-        self._steps_automatically = runner.module.automatic_optimization
         unused = []
         if not (self._needs_each_batch(action) or action.keeps_state):
             unused.append("on_train_batch_start")

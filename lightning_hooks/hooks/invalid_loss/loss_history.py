@@ -16,9 +16,9 @@ __all__ = ["LossHistory", "Reading", "Step", "describe", "read", "values_of"]
 
 
 class Step(NamedTuple):
-    """A training step: its loss, its other values, its position, and its batch if kept."""
+    """A training step: its loss if it has one, its other values, position, and batch if kept."""
 
-    loss: torch.Tensor
+    loss: torch.Tensor | None
     terms: Mapping[str, Any]
     iter: int
     epoch: int
@@ -32,10 +32,12 @@ class LossHistory:
 
     Args:
         keep_batches: Whether the batches are kept too.
+        by_name: Whether a step that returns no loss is judged by the losses that it names: one
+            that steps the optimizers itself need not return any.
     """
 
-    def __init__(self, keep_batches: bool = False) -> None:
-        self.keep_batches = keep_batches
+    def __init__(self, keep_batches: bool = False, by_name: bool = False) -> None:
+        self.keep_batches, self.by_name = keep_batches, by_name
         self.batch: Any = None
         """The batch of the running step."""
         self.rng_state: dict[str, Any] | None = None
@@ -55,10 +57,15 @@ class LossHistory:
         outputs = runner.outputs
         loss = outputs.get("loss")
         if not isinstance(loss, torch.Tensor):
-            return
-        # the driver's are detached already; a second detach costs more than all the rest
-        loss = loss if isinstance(loss, OrphanLoss) else loss.detach()
+            if not self.by_name:
+                return
+            loss = None
+        elif not isinstance(loss, OrphanLoss):
+            # the driver's are detached already; a second detach costs more than all the rest
+            loss = loss.detach()
         terms = _terms(outputs, runner, self._logged)
+        if loss is None and not any(map(_is_component, terms)):
+            return
         step: tuple[Any, ...] = (loss, terms, iteration, runner.epoch, runner.inner_iter)
         if self.keep_batches:
             # a hook that another one registers during the run missed the start of the batch
@@ -80,7 +87,7 @@ def _terms(
     if named is None:
         # most modules log nothing, and this runs in every step
         named = logged_values.step_metrics(runner.trainer, logged) if runner.step_results else {}
-        if len(outputs) > 1:
+        if len(outputs) > ("loss" in outputs):
             named = {**outputs, **named}
     if not named:
         return {}
@@ -179,7 +186,9 @@ def _is_component(name: str) -> bool:
 
 def _loss_values(step: Step) -> Iterator[torch.Tensor]:
     """Yield a step's loss and its components, as 0-d tensors."""
-    loss = step.loss if step.loss.ndim == 0 else step.loss.mean()
+    loss = step.loss
+    if loss is not None and loss.ndim:
+        loss = loss.mean()
     for name, value in step.terms.items():
         if not _is_component(name):
             continue
@@ -187,14 +196,15 @@ def _loss_values(step: Step) -> Iterator[torch.Tensor]:
             if value.is_floating_point():
                 yield value.reshape(())
         elif not math.isfinite(value):  # the host has it: no device needs to be read
-            loss = torch.full_like(loss, math.nan)
-    yield loss
+            loss = torch.full((), math.nan, device=None if loss is None else loss.device)
+    if loss is not None:
+        yield loss
 
 
 def values_of(step: Step) -> dict[str, float]:
     """Read a step's loss and terms."""
     terms = {name: float(value) for name, value in step.terms.items()}
-    return {"loss": float(scalar(step.loss)), **terms}
+    return terms if step.loss is None else {"loss": float(scalar(step.loss)), **terms}
 
 
 def describe(reading: Reading, rank: int) -> str:
@@ -206,13 +216,16 @@ def describe(reading: Reading, rank: int) -> str:
     """
     if reading.first is None:
         steps = reading.steps
-        since = "since the last check"
-        if steps:
-            since = f"between iter {steps[0].iter} and {steps[-1].iter}"
+        if not steps:
+            return (
+                "weights became NaN or infinite since the last check, and no step had a loss to "
+                "look at: return it from training_step, or log it under a name with `loss` in it, "
+                'self.log("g_loss", g_loss)'
+            )
         return (
-            f"weights became NaN or infinite {since}, where every loss was finite: gradients were "
-            "not. Common causes: too high a learning rate, no gradient clipping, the derivative "
-            "of a root or a logarithm at 0"
+            f"weights became NaN or infinite between iter {steps[0].iter} and {steps[-1].iter}, "
+            "where every loss was finite: gradients were not. Common causes: too high a learning "
+            "rate, no gradient clipping, the derivative of a root or a logarithm at 0"
         )
     iteration, where = reading.first
     if where != rank:

@@ -139,6 +139,8 @@ class Skip(Action):
         """Count the skipped steps; raise for too many, or for weights that are bad all the same."""
         skipped, limit = self._skipped_in(reading), self.hook.max_skips
         reason = "their losses were finite, their gradients were not"
+        if not reading.steps:
+            reason = "their gradients were not finite; no step had a loss to look at"
         if not reading.all_good:
             reason = self.describe(reading)
         for iteration, is_bad in zip(self._iters, reading.flags, strict=True):

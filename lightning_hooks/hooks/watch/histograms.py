@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -22,6 +23,8 @@ def histograms_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Histogram]:
     """Return the histogram of each tensor, from its least to its greatest finite value.
 
     Tensors without a finite value are left out. Of a sharded tensor this rank's part is counted.
+    Values beyond half of what their type holds (1.7e38 in float32, 9e307 in float64) count as
+    infinite, since the width from one of them to its opposite is.
 
     >>> counted = histograms_of({"w": torch.tensor([0.0, 1.0, 1.0, float("nan")])})["w"]
     >>> counted.low, counted.high, counted.counts[0], counted.counts[-1], counted.left_out
@@ -38,7 +41,8 @@ def histograms_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Histogram]:
             if low <= high:
                 left_out = int(total) - int(sum(counts))
                 if low == high:  # all values are one, which is in the first cell
-                    low, high = low - 0.5, high + 0.5
+                    margin = max(0.5, CELLS * math.ulp(low))
+                    low, high = low - margin, high + margin
                     counts = [*[0.0] * (CELLS // 2), sum(counts), *[0.0] * (CELLS // 2 - 1)]
                 found[name] = Histogram(low, high, tuple(map(int, counts)), left_out)
     return {name: found[name] for name in rows if name in found}
@@ -50,7 +54,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
         values = values.coalesce().values()
     if values.is_complex():
         values = torch.view_as_real(values)
-    return values.flatten().float()
+    return values.flatten() if values.dtype == torch.float64 else values.flatten().float()
 
 
 def _counted(values: torch.Tensor) -> torch.Tensor:
@@ -58,8 +62,8 @@ def _counted(values: torch.Tensor) -> torch.Tensor:
 
     Nothing is read from the device: the range that ``torch.histc`` would read is 0 to 1.
     """
-    finite = values.isfinite()
-    infinity = torch.full((), torch.inf, device=values.device)
+    finite = values.abs() <= torch.finfo(values.dtype).max / 2
+    infinity = torch.full((), torch.inf, dtype=values.dtype, device=values.device)
     low = torch.where(finite, values, infinity).min()
     high = torch.where(finite, values, -infinity).max()
     width = torch.where(high > low, high - low, torch.ones_like(low))

@@ -25,7 +25,7 @@ class WatchHook(Hook):
     parameters those before it; the first histograms are of the first step, so that a wrong
     initialisation is seen at once. Each optimizer's parameters come with its own step; while
     gradients are accumulated, the next step is taken. They are counted on the device and copied
-    once. What is not finite is left out and counted.
+    once. What is not finite, or beyond half of what its type holds, is left out and counted.
 
     Clipping by the Trainer comes after them, that of an ``OptimizerHook`` if it stands after this
     hook. Rank 0 counts; of a sharded model its part.

@@ -51,10 +51,11 @@ def moments(counted: Histogram) -> dict[str, Any]:
     """
     counts, edges = np.array(counted.counts), np.array(counted.edges)
     middles = (edges[:-1] + edges[1:]) / 2
+    with np.errstate(over="ignore"):  # the square of 1e300 is infinite
+        total, squares = float((counts * middles).sum()), float((counts * middles * middles).sum())
     return {
         **{"min": counted.low, "max": counted.high, "num": int(counts.sum())},
-        "sum": float((counts * middles).sum()),
-        "sum_squares": float((counts * middles**2).sum()),
+        **{"sum": total, "sum_squares": squares},
         "bucket_limits": edges[1:].tolist(),
         "bucket_counts": counts.tolist(),
     }

@@ -6,6 +6,7 @@ the one that ends it comes after ``after_train_epoch``, and every point that beg
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, LearningRateFinder
 from torch.utils.data import DataLoader, IterableDataset
 
-from lightning_hooks import Hook, HookAdapter, IterTimerHook
+from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.engine.driver.driver import Driver
 from support import training
 from support.probes import Recorder, line
@@ -106,6 +107,23 @@ def test_mid_epoch_validation_sees_the_running_epoch_and_training_goes_on(tmp_pa
         ("after_val_epoch", 1, 4, 1, "val"),
         ("after_run", 1, 4, 1, "val"),
     ]
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+def test_batches_of_several_validation_loaders_are_counted_on(hosted: bool, tmp_path: Path) -> None:
+    seen = []
+
+    class Spy(Hook):
+        def after_val_iter(self, runner: Any) -> None:
+            seen.append((runner.inner_iter, self.end_of_epoch(runner)))
+
+    hooks: list[Any] = [Spy(), TextLoggerHook()]
+    hooks = [HookAdapter(hooks)] if hosted else hooks
+    trainer = make_trainer(tmp_path, *hooks, max_epochs=1, num_sanity_val_steps=1)
+    trainer.fit(ManyValidations(), make_loader(1), [make_loader(2), make_loader(1)])
+    assert seen == [(0, False), (1, False), (2, True)]
+    (log,) = tmp_path.glob("*.log.json")
+    assert json.loads(log.read_text().splitlines()[-1])["iter"] == 3
 
 
 def test_iter_counts_batches_not_optimizer_steps(tmp_path: Path) -> None:

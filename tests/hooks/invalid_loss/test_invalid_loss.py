@@ -98,6 +98,45 @@ def test_departure_each_component_of_a_loss_is_checked(logs: bool, tmp_path: Pat
     assert "1 of the losses up to iter 3 are" in message
 
 
+class StepsItself(Spoiled):
+    """Steps its optimizer itself, and returns no loss; its name for it is ``called``."""
+
+    called = "g_loss"
+    returns = False
+    automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, torch.Tensor] | None:
+        loss = self.loss(batch) * (self.value if batch_idx == self.step else 1.0)
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        if self.returns:
+            return {self.called: loss}
+        return self.log(self.called, loss)
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["logged", "returned"])
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+def test_losses_of_a_module_that_returns_none_are_known_by_name(
+    returns: bool, hosted: bool, tmp_path: Path
+) -> None:
+    hook, module = CheckInvalidLossHook(interval=2), StepsItself(2)
+    module.returns = returns
+    trainer = make_trainer(tmp_path, HookAdapter([hook]) if hosted else hook)
+    message = failing(trainer, module, make_loader(5))
+    assert "the loss became nan at iter 2 (epoch 0, inner_iter 2;" in message
+    assert "\nnot finite: g_loss=nan\n" in message
+
+
+def test_a_loss_that_is_not_seen_is_not_called_finite(tmp_path: Path) -> None:
+    module = StepsItself(2)
+    module.called = "generator"
+    message = failing(make_trainer(tmp_path, CheckInvalidLossHook(2)), module, make_loader(5))
+    assert "no step had a loss to look at: return it from training_step, or log it" in message
+    assert "every loss was finite" not in message
+
+
 def test_a_component_is_bad_in_its_step_only(tmp_path: Path) -> None:
     hook = CheckInvalidLossHook(interval=1, action="restore", max_restores=1)
     module = Masked(1)

@@ -12,6 +12,7 @@ from torch import nn
 
 from lightning_hooks import HookAdapter, LoggerHook, TextLoggerHook, WatchHook
 from lightning_hooks.hooks.watch.histograms import CELLS, histograms_of
+from lightning_hooks.loggers.samples.forms import moments
 from lightning_hooks.utils.samples import Histogram
 from support.device_reads import Reads
 from support.training import NoValidation, make_loader, make_trainer
@@ -134,6 +135,29 @@ def test_odd_values_are_counted(dtype: torch.dtype) -> None:
     assert (found["some"].low, found["some"].high, found["some"].left_out) == (1.0, 2.0, 3)
     assert (sum(found["some"].counts), sum(found["one"].counts)) == (2, 3)
     assert (found["one"].low, found["one"].high) == (1.5, 2.5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_beyond_float32_are_counted_as_by_numpy() -> None:
+    wide = torch.tensor([-1e300, 0.0, 5e299, 1e300, 1e300], dtype=torch.float64)
+    near = 1 + torch.arange(100, dtype=torch.float64) * 1e-12  # one number in float32
+    for values in (wide, near):
+        (found,) = histograms_of({"w": values}).values()
+        counts, edges = np.histogram(values.numpy(), CELLS)
+        assert (found.low, found.high) == (values.min(), values.max())
+        assert sum(abs(np.cumsum(counts) - np.cumsum(found.counts)) > 1) == 0
+        assert found.edges == pytest.approx(edges.tolist(), rel=1e-12)
+        assert moments(found)["num"] == len(values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_values_at_the_end_of_their_type_do_not_spoil_the_others(dtype: torch.dtype) -> None:
+    most = torch.finfo(dtype).max
+    (found,) = histograms_of({"w": torch.tensor([-most, 1.0, 2.0, most], dtype=dtype)}).values()
+    assert (found.low, found.high, sum(found.counts), found.left_out) == (1.0, 2.0, 2, 2)
+    alone = histograms_of({"w": torch.full((3,), most / 2, dtype=dtype)})["w"]
+    assert alone.low < most / 2 < alone.high
+    assert sum(alone.counts) == 3
 
 
 def test_sparse_and_complex_gradients_are_counted() -> None:
