@@ -121,6 +121,14 @@ def test_gradients_that_its_hook_clears_within_a_step_are_named(
     assert "gradients were cleared" not in caplog.text
 
 
+def test_its_hook_never_steps_over_several_iterations(library: Any) -> None:
+    engine, _ = library
+    trace = trace_of(engine.HookBase)
+    under_library(engine, engine.OptimizationHook(2), trace)
+    assert {call[3] for call in trace.calls if call[0] == "before_step"} == {0}
+    assert len({tuple(call[4]) for call in trace.calls}) == 1  # the weights of the beginning
+
+
 def rows_of(path: Path) -> list[dict[str, float]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [{k: v for k, v in row.items() if k != "data_time"} for row in rows]

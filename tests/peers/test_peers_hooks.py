@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import time
@@ -12,7 +13,15 @@ from unittest import mock
 
 import pytest
 import torch
+from mmcv.runner import hooks as hooks_of_mmcv
 from torch import nn
+
+import lightning_hooks
+
+
+def hook_registry() -> set[str]:
+    """Return the names of mmcv's hooks."""
+    return set(hooks_of_mmcv.HOOKS.module_dict)
 
 
 def group_rates() -> torch.optim.SGD:
@@ -121,25 +130,36 @@ def test_mmcls_does_not() -> None:
     assert model.norm.running_mean.item() == model.norm.running_var.item() == 0
 
 
-def checkpoints(folder: Path, epochs: int, **arguments: Any) -> list[str]:
-    """Return the files that mmcv's hook leaves after a run."""
+def under_mmcv(folder: Path, epochs: int, *hooks: Any) -> None:
+    """Train by mmcv's runner, with hooks and their priorities."""
     from mmcv.runner import EpochBasedRunner
-    from mmcv.runner.hooks import CheckpointHook
 
     class Model(nn.Linear):
         def train_step(self, data: Any, optimizer: Any) -> dict[str, Any]:
+            with torch.no_grad():
+                self.weight.fill_(1.0)
             return {"loss": self.weight.sum(), "num_samples": 1}
 
+    model = Model(1, 1)
+    nn.init.zeros_(model.weight)
     runner = EpochBasedRunner(
-        Model(1, 1),
+        model,
         work_dir=str(folder),
         logger=logging.getLogger("mmcv"),
         max_epochs=epochs,
         meta={},
     )
-    runner.register_hook(CheckpointHook(create_symlink=False, **arguments))
+    for hook, priority in hooks:
+        runner.register_hook(hook, priority)
     with mock.patch("time.sleep"):
         runner.run([[torch.zeros(1)]], [("train", 1)])
+
+
+def checkpoints(folder: Path, epochs: int, **arguments: Any) -> list[str]:
+    """Return the files that mmcv's hook leaves after a run."""
+    from mmcv.runner.hooks import CheckpointHook
+
+    under_mmcv(folder, epochs, (CheckpointHook(create_symlink=False, **arguments), "NORMAL"))
     return sorted(file.name for file in folder.iterdir())
 
 
@@ -152,6 +172,32 @@ def test_files_in_place(tmp_path: Path) -> None:
     assert found == ["epoch_4.pth", "epoch_5.pth"]
     assert not synced.called
     assert not moved.called
+
+
+def test_average_in_the_file(tmp_path: Path) -> None:
+    """`state_dict` is the average, as in mmcv."""
+    from mmcv.runner.hooks import CheckpointHook, EMAHook
+
+    hooks = (
+        (EMAHook(momentum=0.25, warm_up=1), "ABOVE_NORMAL"),
+        (CheckpointHook(create_symlink=False), 50),
+    )
+    under_mmcv(tmp_path, 1, *hooks)
+    state = torch.load(tmp_path / "epoch_1.pth")["state_dict"]
+    assert (state["weight"].item(), state["ema_weight"].item()) == (0.25, 1.0)
+
+
+@pytest.mark.parametrize("interval", [1, 50])
+def test_line_of_a_short_epoch(tmp_path: Path, interval: int) -> None:
+    """The line of text that is due at the end of a short epoch is part of its border; mmcv leaves
+    that line out.
+    """
+    from mmcv.runner.hooks import TextLoggerHook
+
+    hook = TextLoggerHook(interval=interval)
+    with mock.patch.object(hook, "log") as logged:
+        under_mmcv(tmp_path, 1, (hook, "VERY_LOW"))
+    assert logged.called == (interval == 1)
 
 
 def test_every_fiftieth_loss() -> None:
@@ -227,3 +273,21 @@ def test_time_of_handlers() -> None:
     engine.run(range(2), max_epochs=1)
     (row,) = [row for row in profiler.get_results() if row[0].endswith("hook")]
     assert row[2] >= 0.04
+
+
+@pytest.mark.parametrize("name", sorted(hook_registry() - {"PaviLoggerHook", "SegmindLoggerHook"}))
+def test_names_arguments_and_defaults(name: str) -> None:
+    """mmcv's names, arguments, defaults, priorities, order of calls and text log lines are all
+    kept.
+    """
+
+    def defaults(hook: Any) -> dict[str, Any]:
+        parameters = inspect.signature(hook).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}
+
+    def plain(value: Any) -> Any:
+        return list(value) if isinstance(value, tuple) else value
+
+    ours = defaults(getattr(lightning_hooks, name))
+    for argument, default in defaults(getattr(hooks_of_mmcv, name)).items():
+        assert plain(ours[argument]) == plain(default)

@@ -43,6 +43,38 @@ def test_rows_of_earlier_steps(tmp_path: Path) -> None:
     assert history(read_wandb(tmp_path)).keys() == {5, 6}
 
 
+@pytest.mark.slow
+def test_files_of_a_run_that_goes_on() -> None:
+    """`wandb sync` brings both to one run."""
+    pytest.importorskip("wandb")
+    from click.testing import CliRunner
+    from wandb.cli.cli import sync
+
+    text = " ".join(CliRunner().invoke(sync, ["--help"]).output.split())
+    assert "multiple files that are part of the same run" in text
+    assert "--append" not in text  # which older ones need
+
+
+def test_search_for_imports(tmp_path: Path) -> None:
+    """Else the end of a ClearML task waits for a search for imports in all its Python files, but
+    for `site-packages`.
+    """
+    pytest.importorskip("clearml")
+    from clearml.backend_interface.task.repo.scriptinfo import ScriptRequirements
+    from clearml.utilities.pigar import reqs
+
+    for name in ("a.py", "deep/deeper/b.py", "env/site-packages/c.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("import torch")
+    searches = reqs.file_import_modules
+    with (
+        mock.patch.object(reqs, "get_installed_pkgs_detail", return_value={}),
+        mock.patch.object(reqs, "file_import_modules", side_effect=searches) as searched,
+    ):
+        ScriptRequirements(str(tmp_path)).get_requirements()
+    assert sorted(call.args[0] for call in searched.call_args_list) == ["a.py", "deep/deeper/b.py"]
+
+
 def test_characters_of_a_key() -> None:
     """MLflow does not take all characters."""
     pytest.importorskip("mlflow")
