@@ -65,6 +65,7 @@ def test_a_copy_is_the_object_as_it_was():
 
 def test_the_file_is_as_large_as_without_a_copy():
     value = example()
+    del value["sparse"]  # torch 2.15 warns of each that it loads
     sizes = []
     for obj in (value, Snapshot().take(value)()):
         file = io.BytesIO()
