@@ -59,6 +59,8 @@ def formula(self: Any, node: Any) -> None:
     """Write a formula as MathML, which browsers draw without a script."""
     display = "block" if isinstance(node, nodes.math_block) else "inline"
     self.body.append(convert(node.astext(), display=display))
+    if display == "inline":
+        self.body.append("&#8288;")  # no line begins with the full stop that follows
     raise nodes.SkipNode
 
 
