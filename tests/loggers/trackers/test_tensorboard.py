@@ -72,7 +72,7 @@ def test_a_folder_that_is_removed_costs_a_warning(
     assert not quiet(caplog)
     (path,) = work.glob("spool/*.jsonl")
     (work / "tf_logs").unlink()
-    assert run_python("-m", "lightning_hooks.cli", "replay", path) == "5 records sent\n"
+    assert run_python("-m", "lightning_hooks", "replay", path) == "5 records sent\n"
     assert read_tensorboard(work / "tf_logs")[0].keys() == {1, 2, 3, 4, 5}
     assert not path.exists()
 

@@ -1,4 +1,4 @@
-"""Run ``lightning-hooks`` as ``python -m lightning_hooks.cli``."""
+"""Run ``lightning-hooks`` as ``python -m lightning_hooks``."""
 
 from __future__ import annotations
 
