@@ -95,7 +95,7 @@ class HookAdapter(JoinsTrainer):
         self._dialect = dialect
         self._options = RunnerOptions(
             by_epoch=by_epoch,
-            work_dir=None if work_dir is None else os.fspath(work_dir),
+            work_dir=None if work_dir is None else os.path.expanduser(os.fspath(work_dir)),
             meta=copy.deepcopy(meta),
             model=model,
             attributes=dict(attributes) if attributes else None,

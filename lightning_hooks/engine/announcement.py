@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +45,7 @@ def announce(runner: Any) -> None:
 
 
 def announce_end(runner: Any) -> None:
-    """Log where the files of the run are, if it has written some.
+    """Log where the files of the run are, if it has written some, and what ends with the process.
 
     Args:
         runner: The runner that ends.
@@ -52,6 +53,12 @@ def announce_end(runner: Any) -> None:
     writes = runner.writes_files and any(map(_writes, runner.hooks))
     if writes and not _is_for_mmcv(runner.hooks):
         runner.logger.info("the files of this run are in %s", runner.work_dir)
+    launched = runner.trainer.strategy.launcher is not None
+    if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
+        runner.logger.info(
+            "this fit ran in processes of its own, and what its hooks hold, such as an average, "
+            "ends with them; it is in the checkpoints: trainer.validate(..., ckpt_path='last')"
+        )
 
 
 def _is_for_mmcv(hooks: Sequence[Any]) -> bool:

@@ -54,8 +54,9 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
         directory: Where a ``CheckpointHook`` has written.
         resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
     """
+    directory = os.path.expanduser(directory)
     entries = [entry for entry in manifest.read(directory) if entry.resumable or not resumable]
-    return _first_valid(os.fspath(directory), entries[::-1])
+    return _first_valid(directory, entries[::-1])
 
 
 def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:

@@ -90,7 +90,7 @@ def save_state_dict(state: Mapping[str, Any], path: str) -> None:
     """Write a state dict on the CPU; of a sharded one rank 0 writes the whole (collective)."""
     whole = to_cpu(dtensors.gathered(state))
     if whole:
-        save_torch(whole, path)
+        save_torch(whole, os.path.expanduser(path))
     if dtensors.any_sharded(state.values()):
         torch.distributed.barrier()  # the next reader may be another rank
 

@@ -164,7 +164,7 @@ def check_object(hook: object) -> None:
 
 
 def check_path(name: str, value: object) -> str | None:
-    r"""Return a path as a string; None stays None.
+    r"""Return a path as a string, with the home directory for ``~``; None stays None.
 
     >>> check_path("out_dir", "a\0b")
     Traceback (most recent call last):
@@ -177,7 +177,7 @@ def check_path(name: str, value: object) -> str | None:
         raise TypeError(f"{name} must be a path or None, got {value!r}")
     if "\0" in path:
         raise ValueError(f"{name} must be a path without a null character, got {path!r}")
-    return path
+    return os.path.expanduser(path)
 
 
 PASSED_ON = ("kwargs", "options")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
@@ -366,6 +367,13 @@ def test_what_is_no_hook_is_refused(mistake: str, tmp_path: Path) -> None:
 def test_a_logger_of_lightnings_among_an_adapters_hooks() -> None:
     with pytest.raises(TypeError, match=re.escape("write Trainer(logger=CSVLogger(...))")):
         HookAdapter([CSVLogger("logs")])
+
+
+@pytest.mark.parametrize("made", [EMAHook, lambda: HookAdapter([EMAHook()])])
+def test_a_hook_given_to_fabric_is_refused(made: Any) -> None:
+    fabric = L.Fabric(accelerator="cpu", callbacks=[made()])
+    with pytest.raises(TypeError, match="is called by a Trainer, not by Fabric; write lightning"):
+        fabric.setup(torch.nn.Linear(1, 1))
 
 
 def test_a_hook_given_as_the_logger_names_its_place(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.usage_errors import for_objects, refuse_misplaced
 from lightning_hooks.utils.arguments import check_first, check_keywords, check_python_lists
@@ -35,6 +36,17 @@ class JoinsTrainer(Participant):
     def _check_positional(cls, args: Sequence[Any]) -> None:
         """Raise a clearer error than Python's for a known mistake in positional arguments."""
         check_first(cls, args[0])
+
+    def on_after_setup(self, fabric: Any, *args: Any, **kwargs: Any) -> None:
+        """Refuse Fabric, which calls this event alone: hooks would do nothing in silence.
+
+        Raises:
+            TypeError: always.
+        """
+        name = class_name(self)
+        raise TypeError(
+            f"{name} is called by a Trainer, not by Fabric; write lightning.Trainer(callbacks=...)"
+        )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make a subclass's own ``setup`` join the Trainer where it does not call ``super()``."""

@@ -18,7 +18,7 @@ from lightning_hooks.hooks.evaluation.base import TimedEvaluation
 from lightning_hooks.hooks.evaluation.inference import predictions, single_gpu_test
 from lightning_hooks.hooks.evaluation.intervals import milestones_of
 from lightning_hooks.hooks.evaluation.metrics import measure, plain_values
-from lightning_hooks.utils.arguments import check_bool, check_function, check_int
+from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["EvalHook"]
@@ -162,7 +162,7 @@ class EvalHook(TimedEvaluation):
         if isinstance(eval_kwargs.get("metric"), (Metric, MetricCollection)):
             self.metric = eval_kwargs.pop("metric")
         self.eval_kwargs = eval_kwargs
-        self.out_dir = out_dir
+        self.out_dir = check_path("out_dir", out_dir)
         self.file_client_args = file_client_args
         if dynamic_intervals is not None:
             self.use_dynamic_intervals = True

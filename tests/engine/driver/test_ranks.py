@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from lightning_hooks import EMAHook, HookAdapter
 from support.processes import read_ranks, run_job
+from support.training import NoValidation, make_loader, make_trainer
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +103,22 @@ def test_logs_are_written_once(ranks: Any) -> None:
 def test_hooks_of_a_dialect_on_one_rank_see_its_losses_and_wait_for_nobody(ranks: Any) -> None:
     own, stored = ranks[0][0]["dialect"]
     assert stored == pytest.approx(own)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+def test_what_stays_in_the_processes_of_a_notebook_is_named(hosted: bool, tmp_path: Path) -> None:
+    log = logging.FileHandler(tmp_path / "log.txt")
+    logging.getLogger("lightning_hooks").addHandler(log)
+    hook = EMAHook(momentum=0.5)
+    hooks = [HookAdapter([hook]) if hosted else hook]
+    trainer = make_trainer(tmp_path, *hooks, max_epochs=1, strategy="ddp_notebook", devices=1)
+    try:
+        trainer.fit(NoValidation(), make_loader(2))
+    finally:
+        logging.getLogger("lightning_hooks").removeHandler(log)
+        log.close()
+    line = "this fit ran in processes of its own, and what its hooks hold, such as an average, ends"
+    assert (tmp_path / "log.txt").read_text().count(line) == 1
+    with pytest.raises(RuntimeError, match="EMAHook has no average yet"):
+        hook.ema_state_dict()

@@ -17,7 +17,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule
+from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule, newest_valid
 from lightning_hooks.hooks.averaging.ema import EMAHook
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
 from lightning_hooks.storage import manifest
@@ -174,6 +174,21 @@ def test_departure_the_last_is_written_where_training_ends_early(tmp_path):
         hook = CheckpointHook(by_epoch=by_epoch, create_symlink=False)
         trainer_of(tmp_path / name, hook, Stops(), max_epochs=9).fit(TinyModule(), make_loader())
         assert names(tmp_path / name) == [name]
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+def test_a_tilde_is_the_home_directory(hosted, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    hook = CheckpointHook(interval=1, out_dir="~/out", create_symlink=False)
+    hooks = [HookAdapter([hook], work_dir="~/run")] if hosted else [hook]
+    trainer = make_trainer("~/run", *hooks, enable_checkpointing=not hosted)
+    trainer.fit(TinyModule(), make_loader(1))
+    hook.export("~/weights.pth")
+    assert newest_valid("~/out/run") == str(tmp_path / "out" / "run" / "epoch_1.pth")
+    assert (tmp_path / "weights.pth").exists()
+    assert not (tmp_path / "~").exists()
 
 
 def test_out_dir_is_mmcvs_rule_and_stays_over_two_fits(tmp_path):
