@@ -72,12 +72,12 @@ class Data(LightningDataModule):
         return make_loader(1)
 
 
-def train(config: Path, root: Path, monkeypatch: Any) -> LightningCLI:
+def train(config: Path, root: Path, monkeypatch: Any, **options: Any) -> LightningCLI:
     """Run ``fit`` with a config in a directory; the config as it is understood is saved there."""
     arguments = ["fit", "--config", str(config), f"--trainer.default_root_dir={root}"]
     monkeypatch.setattr("sys.argv", ["train.py", *arguments])
     root.mkdir(exist_ok=True)
-    return LightningCLI(TinyNormModule, Data, seed_everything_default=0)
+    return LightningCLI(TinyNormModule, Data, seed_everything_default=0, **options)
 
 
 def shown_by_help(name: str, capsys: Any) -> dict[str, str]:
@@ -113,6 +113,23 @@ def test_hooks_from_yaml_and_from_what_is_saved_of_it(tmp_path: Path, monkeypatc
         "init_args": {**saved[1]["trainer"]["callbacks"][0]["init_args"], "momentum": 0.01},
     }
     assert weights(again) == weights(cli)
+
+
+def test_where_the_config_is_saved_and_what_a_second_run_needs(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    short = YAML[: YAML.index("    - class_path: lightning_hooks.CheckpointHook")]
+    short = short.replace("max_epochs: 2", "max_epochs: 1\n  enable_checkpointing: false")
+    config, root = tmp_path / "config.yaml", tmp_path / "root"
+    config.write_text(short)
+    train(config, root, monkeypatch)
+    assert (root / "config.yaml").exists()
+    with pytest.raises(RuntimeError, match="overwrite"):
+        train(config, root, monkeypatch)
+    train(config, root, monkeypatch, save_config_kwargs={"overwrite": True})
+    config.write_text(short.replace("logger: false", "log_every_n_steps: 1"))
+    train(config, tmp_path / "logged", monkeypatch)
+    assert (tmp_path / "logged" / "lightning_logs" / "version_0" / "config.yaml").exists()
 
 
 def test_an_adapter_from_a_config_file_of_mmcv(tmp_path: Path, monkeypatch: Any) -> None:

@@ -53,6 +53,9 @@ HELD_ELSEWHERE = {
     "Lightning refuses `Trainer(enable_checkpointing=False)` beside it": (
         f"{PEERS}test_errors_before_any_hook"
     ),
+    "Lightning writes the config as it was understood": (
+        "config/test_lightning_cli.py::test_where_the_config_is_saved_and_what_a_second_run_needs"
+    ),
     "Lightning's `accumulate_grad_batches` steps at the end of every epoch": (
         f"{PEERS}test_remainder_of_an_epoch"
     ),
