@@ -57,7 +57,7 @@ class LoggerHook(NamedValues):
         ``reset_flag`` anew. ``eval_iter_num`` is no tag. A name that begins with the mode already
         (``val/acc``) does not get it again. 0-d tensors are scalars (mmcv raises TypeError). A run
         without optimizer has no learning rate to log (mmcv raises). Values of a whole epoch
-        are logged once, and those of a test or validation outside of a fit (mmcv has neither).
+        are logged once, and those of a test or validation outside of a fit.
     """
 
     def __init__(

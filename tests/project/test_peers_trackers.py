@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from lightning.pytorch.loggers import WandbLogger
 
-from support.logs.trackers import history, read_wandb
+from support.logs.trackers import history, read_neptune, read_wandb
 from support.training import NoValidation, make_loader, make_trainer
 
 
@@ -73,6 +73,54 @@ def test_search_for_imports(tmp_path: Path) -> None:
     ):
         ScriptRequirements(str(tmp_path)).get_requirements()
     assert sorted(call.args[0] for call in searched.call_args_list) == ["a.py", "deep/deeper/b.py"]
+
+
+def test_number_beside_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a number and a group of one name, such as `lr` and `lr/body`, the second gets a `_`, with
+    a warning (DVCLive fails, or loses one of them).
+    """
+    dvclive = pytest.importorskip("dvclive")
+    monkeypatch.chdir(tmp_path)
+    live = dvclive.Live(save_dvc_exp=False, report=None)
+    live.log_metric("lr", 0.1)
+    with pytest.raises(AttributeError):
+        live.log_metric("lr/body", 0.1)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore:.*will be skipped"
+)
+def test_number_beside_a_group_and_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN and infinities, which Neptune drops, are texts in the series `<name>_nonfinite`.
+
+    Of a number and a group of one name, such as `lr` and `lr/body`, the second gets a `_`, with a
+    warning (Neptune fails).
+    """
+    neptune = pytest.importorskip("neptune")
+    monkeypatch.chdir(tmp_path)
+    run = neptune.init_run(
+        mode="offline",
+        source_files=[],
+        **dict.fromkeys(("capture_hardware_metrics", "capture_stdout", "capture_stderr"), False),
+    )
+    run["lr"].append(0.1)
+    run["lr"].append(float("nan"))
+    with pytest.raises(neptune.exceptions.MetadataInconsistency):
+        run["lr/body"].append(0.1)
+    run.stop()
+    (values,) = [each for each in read_neptune(tmp_path) if each.get("path") == ["lr"]]
+    assert [each["value"] for each in values["values"]] == [0.1]
+
+
+def test_value_that_is_no_number() -> None:
+    """NaN and infinities, which ClearML stores as 0.0, are a point of the series `nonfinite` and a
+    line of the console log.
+    """
+    pytest.importorskip("clearml")
+    from clearml.backend_interface.metrics.events import ScalarEvent
+
+    assert ScalarEvent("a", "a", value=float("nan"), iter=0)._value == 0.0
+    assert ScalarEvent("a", "a", value=float("inf"), iter=0)._value == 0.0
 
 
 def test_characters_of_a_key() -> None:

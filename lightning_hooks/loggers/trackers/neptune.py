@@ -165,7 +165,7 @@ class NeptuneLoggerHook(ClientTrackerHook):
     Note:
         Departures from mmcv: its client is gone; this is neptune 1.x, offline. Console output,
         hardware and source files are captured only with arguments in ``init_kwargs``. With
-        ``with_step=False`` each value goes to its own series (mmcv appends all to each). NaN and
+        ``with_step=False`` each value goes to its own series (mmcv fails). NaN and
         infinities, which Neptune drops, are texts in the series ``<name>_nonfinite``. Of a
         number and a group of one name, such as ``lr`` and ``lr/body``, the second gets a ``_``,
         with a warning (Neptune fails).
