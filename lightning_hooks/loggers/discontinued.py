@@ -1,4 +1,4 @@
-"""Loggers of mmcv for services that no longer exist: their errors name a replacement."""
+"""Loggers of mmcv for two services that are not supported: their errors name a replacement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _DiscontinuedLoggerHook(LoggerHook):
 
 
 def replacement(cls: type[_DiscontinuedLoggerHook]) -> str:
-    """Return the error message for a logger whose service is gone."""
+    """Return the error message for a logger whose service is not supported."""
     return (
         f"{cls.__name__} logged to {cls.service}; use TextLoggerHook, TensorboardLoggerHook, "
         "WandbLoggerHook or MlflowLoggerHook instead"
@@ -29,7 +29,7 @@ def replacement(cls: type[_DiscontinuedLoggerHook]) -> str:
 
 @HOOKS.register_module()
 class PaviLoggerHook(_DiscontinuedLoggerHook):
-    """Logged to Pavi, an internal service of mmcv's makers.
+    """Logged to Pavi, which is not supported.
 
     Raises:
         RuntimeError: always; the message names loggers to use instead.
@@ -38,12 +38,12 @@ class PaviLoggerHook(_DiscontinuedLoggerHook):
         Departure from mmcv: it cannot be constructed.
     """
 
-    service = "Pavi, an internal service of mmcv's makers that cannot be reached from outside"
+    service = "Pavi, which is not supported"
 
 
 @HOOKS.register_module()
 class SegmindLoggerHook(_DiscontinuedLoggerHook):
-    """Logged to the experiment tracker of Segmind, which is no longer offered.
+    """Logged to Segmind, which is not supported.
 
     Raises:
         RuntimeError: always; the message names loggers to use instead.
@@ -52,4 +52,4 @@ class SegmindLoggerHook(_DiscontinuedLoggerHook):
         Departure from mmcv: it cannot be constructed.
     """
 
-    service = "Segmind's experiment tracker, which is no longer offered"
+    service = "Segmind, which is not supported"

@@ -134,7 +134,7 @@ class Hooks:
             yield 0, what, write, "part"
         for base, module in SERVICES_GONE.items():
             if base in bases and not is_installed(module):
-                what = f"{base} calls {module}, which is not installed and no longer offered"
+                what = f"{base} calls {module}, which is not installed"
                 yield 0, what, "another logger as its base", "part"
         uses = [*self._uses(cls)]
         known = (
