@@ -184,6 +184,18 @@ PASSED_ON = ("kwargs", "options")
 """The names of ``**kwargs`` that our constructors pass to the next class, as ``*arguments``."""
 
 
+_LENGTH = (
+    "T_max", "epochs", "max_epochs", "max_steps", "num_epochs", "num_training_steps",
+    "steps_per_epoch", "total_steps",
+)  # fmt: skip
+NOT_NEEDED = {
+    **dict.fromkeys(_LENGTH, "the length of the run is the Trainer's"),
+    **dict.fromkeys(("model", "module", "optimizer", "optimizers"), "it is the Trainer's"),
+    "patience": "stopping is for Lightning's EarlyStopping(monitor=..., patience=...)",
+}
+"""Arguments elsewhere that nothing here stands for, and why."""
+
+
 def check_names(user: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise for an unknown argument, in Python's words and with a suggestion.
 
@@ -215,15 +227,20 @@ def check_keywords(cls: type, given: Mapping[str, object]) -> None:
     """Raise for keywords that a class and its bases do not take, and for OmegaConf's lists."""
     owners, takes_any = argument_owners(cls)
     if not takes_any:
+        for name in given:
+            if name in NOT_NEEDED and name not in owners:
+                wrong = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
+                raise TypeError(f"{wrong}; leave it out: {NOT_NEEDED[name]}")
         check_names(cls.__name__, given, owners)
     check_python_lists(cls.__name__, given.values())
 
 
 MEANT = {
     ("by_epoch", int): ("interval",),
+    ("by_epoch", str): ("out_dir",),
     ("dataloader", str): ("save_best",),
     ("init_kwargs", str): ("project", "project_name", "server"),
-    ("interval", str): ("out_dir",),
+    ("interval", str): ("out_dir", "action"),
 }
 """First arguments, types that they are not of, and the arguments that are likely meant by these."""
 
@@ -238,6 +255,12 @@ def check_first(cls: type, value: object) -> None:
     TypeError: the first argument of TextLog is by_epoch, got 50; write TextLog(interval=50)
     """
     first, *others = parameter_names(cls) or [""]
+    is_ours = cls.__module__.startswith("lightning_hooks.hooks.")
+    if is_ours and (hasattr(value, "named_parameters") or hasattr(value, "param_groups")):
+        raise TypeError(
+            f"{cls.__name__} takes no {type(value).__name__}: it works on the Trainer's; its first "
+            f"argument is {first}"
+        )
     meant = [name for name in MEANT.get((first, type(value)), ()) if name in others]
     if meant:
         name = cls.__name__

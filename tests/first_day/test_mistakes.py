@@ -22,13 +22,16 @@ from lightning_hooks import (
     CheckInvalidLossHook,
     CheckpointHook,
     CosineAnnealingLrUpdaterHook,
+    CosineRestartLrUpdaterHook,
     EMAHook,
     EvalHook,
     Fp16OptimizerHook,
+    FreezeHook,
     GradientCumulativeOptimizerHook,
     Hook,
     HookAdapter,
     MlflowLoggerHook,
+    OneCycleLrUpdaterHook,
     OptimizerHook,
     PreciseBNHook,
     StepLrUpdaterHook,
@@ -83,11 +86,27 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a rule of Lightning's": (
         lambda: BestCheckpointHook("accuracy", rule="max"),
-        "rule must be greater, less or None",
+        "rule must be greater, less or None, but got max. Write greater.",
     ),
     "a number to clip at": (
         lambda: OptimizerHook(grad_clip=1.0),  # type: ignore[arg-type]
         "write dict(max_norm=1.0)",
+    ),
+    "a module first": (
+        lambda: EMAHook(torch.nn.Linear(1, 1)),  # type: ignore[arg-type]
+        "EMAHook takes no Linear: it works on the Trainer's; its first argument is momentum",
+    ),
+    "an optimizer first": (
+        lambda: StepLrUpdaterHook(torch.optim.SGD([torch.ones(1)]), 3),  # type: ignore[arg-type]
+        "StepLrUpdaterHook takes no SGD: it works on the Trainer's; its first argument is step",
+    ),
+    "a folder first": (
+        lambda: TextLoggerHook("logs"),  # type: ignore[arg-type]
+        "write TextLoggerHook(out_dir='logs')",
+    ),
+    "an action first": (
+        lambda: CheckInvalidLossHook("skip"),  # type: ignore[arg-type]
+        "write CheckInvalidLossHook(action='skip')",
     ),
     "a misspelt action": (
         lambda: CheckInvalidLossHook(action="skipp"),
@@ -132,6 +151,17 @@ ELSEWHERE: dict[str, tuple[Callable[..., Any], str]] = {
     "total_iters": (CosineAnnealingLrUpdaterHook, "warmup_iters"),
     "offline": (WandbLoggerHook, "mode"),
     "log_model": (WandbLoggerHook, "upload"),
+    "id": (WandbLoggerHook, "init_kwargs"),
+    "T_0": (CosineRestartLrUpdaterHook, "periods"),
+    "clip_val": (OptimizerHook, "grad_clip"),
+    "layers": (FreezeHook, "names"),
+}
+NOT_NEEDED: dict[str, tuple[Callable[..., Any], str]] = {
+    "T_max": (CosineAnnealingLrUpdaterHook, "the length of the run is the Trainer's"),
+    "epochs": (OneCycleLrUpdaterHook, "the length of the run is the Trainer's"),
+    "optimizer": (CosineAnnealingLrUpdaterHook, "it is the Trainer's"),
+    "model": (EMAHook, "it is the Trainer's"),
+    "patience": (BestCheckpointHook, "stopping is for Lightning's EarlyStopping(monitor=..., pat"),
 }
 
 
@@ -141,6 +171,13 @@ def test_an_argument_of_another_library_is_answered_by_ours(name: str) -> None:
     with pytest.raises(TypeError, match=rf"no|unexpected keyword argument '{name}'") as raised:
         hook(**{name: 1})
     assert f"did you mean '{ours}'?" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", NOT_NEEDED)
+def test_an_argument_that_is_not_needed_here_is_to_be_left_out(name: str) -> None:
+    hook, why = NOT_NEEDED[name]
+    with pytest.raises(TypeError, match=re.escape(f"'{name}'; leave it out: {why}")):
+        hook(**{name: 1})
 
 
 class Endless(IterableDataset[Any]):

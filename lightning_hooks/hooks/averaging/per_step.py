@@ -105,7 +105,8 @@ class StepAverageHook(AveragingHook):
         try:
             self.device = None if device is None else str(torch.device(str(torch.device(device))))
         except (RuntimeError, TypeError, ValueError):  # a number may give a name that is none
-            raise ValueError(f"device must be None or a device's name, got {device!r}") from None
+            message = f"device must be None or a device's name, such as 'cuda', got {device!r}"
+            raise ValueError(message) from None
         if str(self.device).startswith("meta"):
             raise ValueError(
                 f"device={self.device!r} keeps no values; write device='cpu', or leave it out "

@@ -71,7 +71,8 @@ class BestRules:
         if not (rule is None or isinstance(rule, str)):
             raise TypeError(f"rule must be a str, a list of str or None, got {rule!r}")
         if rule is not None and rule not in self.rule_map:
-            raise UnknownNameError(f"rule must be greater, less or None, but got {rule}.")
+            write = {"min": " Write less.", "max": " Write greater."}.get(rule, "")
+            raise UnknownNameError(f"rule must be greater, less or None, but got {rule}.{write}")
         if rule is None and key_indicator != "auto":
             rule = infer_rule(key_indicator, self.greater_keys, self.less_keys, self.less_endings)
         self.rule = rule
