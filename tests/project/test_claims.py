@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,8 @@ BESIDE = "peers/test_peers_hooks.py::"
 NAMES = f"{BESIDE}test_names_arguments_and_defaults"
 PET = "dialects/test_pet_printed.py::test_the_five_hooks_do_the_same"
 FACTORY = "config/test_callbacks_factory.py::test_every_trainer_has_the_hooks_of_the_file"
+CALLS = "standin/test_standin_runner.py::test_the_calls_are_mmcvs_for_every_workflow"
+SHOWN = "project/test_notebooks.py::test_it_runs_and_shows_what_it_promises"
 FSDP = "hooks/test_fsdp.py::test_what_cannot_work_is_refused_before_training"
 HELD_ELSEWHERE = {
     "Hydra gives each run a directory": (
@@ -98,15 +101,11 @@ HELD_ELSEWHERE = {
     ),
     "Lightning asks this package for callbacks": FACTORY,
     "`IterTimerHook` is there as in mmcv": FACTORY,
-    "`EpochBasedRunner` and `IterBasedRunner` loop as mmcv's do": (
-        "standin/test_standin_runner.py::test_the_calls_are_mmcvs_for_every_workflow"
-    ),
+    "`EpochBasedRunner` and `IterBasedRunner` loop as mmcv's do": CALLS,
     "The policy is spelled as in mmcv": (
         "config/test_training_hooks.py::test_departure_policies_in_any_case"
     ),
-    "The loop, by epoch": (
-        "standin/test_standin_runner.py::test_the_calls_are_mmcvs_for_every_workflow"
-    ),
+    "The loop, by epoch": CALLS,
     "after the run the model holds the raw weights": f"{BESIDE}test_average_in_the_file",
     "integer buffers are not averaged (mmcv fails on them)": f"{BESIDE}test_counter_of_batches",
     "on a CPU, where Lightning trains in bfloat16": (
@@ -129,6 +128,11 @@ HELD_ELSEWHERE = {
     "As in mmcv, `model.train()` is called": (
         "engine/runner/test_runner.py::test_train_step_module_is_put_in_train_mode_as_in_mmcv"
     ),
+    "mmcv closes the epoch first": CALLS,
+    "TensorBoard reads its event files itself": SHOWN,
+    "W&B has a command that prints an offline run": SHOWN,
+    "MLflow's client asks the database": SHOWN,
+    "TensorBoard has numbers of 32 bits": SHOWN,
     "torch writes these directories itself": FSDP,
     "torch cannot assign the optimizer state of a file": FSDP,
     "mmdet and mmsegmentation also go on with": (
@@ -144,8 +148,9 @@ HELD_ELSEWHERE = {
 DOCS = ROOT / "docs"
 PAGES = [
     ROOT / "README.md",
-    # those of results are measured
+    # those of results are measured, and SECURITY.md is held by test_security.py
     *sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "results"),
+    *sorted((ROOT / "notebooks").glob("*.ipynb")),
 ]
 
 
@@ -169,9 +174,18 @@ def held(statement: str) -> bool:
     return found or any(map(statement.startswith, HELD_ELSEWHERE))
 
 
+def written(page: Path) -> str:
+    """Return the Markdown of a page or notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    found = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+    return "\n\n".join("".join(cell["source"]) for cell in found)
+
+
 def paragraphs(page: Path) -> list[str]:
     """Return what is no code, nor a paragraph of claims alone; an item of a list is one."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = re.sub(r"^```.*?^```$", "", written(page), flags=re.M | re.S)
     found = re.split(r"\n\s*\n|\n- ", text)
     return [each for each in found if not each.lstrip().startswith("**Beside the peers.**")]
 
@@ -243,8 +257,7 @@ def test_each_statement_of_a_docstring_is_held(name: str, text: str) -> None:
 
 
 def test_what_is_held_elsewhere_is_there() -> None:
-    pages = [page.read_text(encoding="utf-8") for page in PAGES]
-    text = one_line(" ".join([*pages, *docstrings().values()]))
+    text = one_line(" ".join([*map(written, PAGES), *docstrings().values()]))
     for sentence, test in HELD_ELSEWHERE.items():
         file, _, name = test.partition("::")
         assert sentence in text

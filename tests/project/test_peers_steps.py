@@ -18,7 +18,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loops import training_epoch_loop
 
-from support.training import NoValidation, make_loader, make_trainer
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 
 def in_a_step(count: Any) -> int:
@@ -66,6 +66,24 @@ def test_events_of_a_batch() -> None:
             return sum(getattr(callback, name).call_count for name in events)
 
     assert in_a_step(count) == 6
+
+
+def test_end_of_an_epoch() -> None:
+    """Lightning validates inside its training epoch and ends that epoch afterwards, so
+    `on_train_epoch_end` comes last.
+    """
+    seen: list[str] = []
+
+    class Ends(Callback):
+        def on_validation_end(self, *_: Any) -> None:
+            seen.append("validation")
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            seen.append("epoch")
+
+    trainer = make_trainer(None, Ends(), max_epochs=1, num_sanity_val_steps=0)
+    trainer.fit(TinyModule(), make_loader(1), make_loader(1))
+    assert seen == ["validation", "epoch"]
 
 
 @pytest.mark.filterwarnings(
