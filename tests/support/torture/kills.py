@@ -115,6 +115,15 @@ class Victim:
         found = (self.directory / name).stat()
         return found.st_ino, found.st_size, found.st_mtime_ns
 
+    def _start(self, **more: Any) -> int:
+        """Start or resume; return the process's id."""
+        (self.directory / "weights.pt").unlink(missing_ok=True)
+        self.tally["resumes"] += self.saved > 0
+        if not self.saved:  # nothing to go on from: it is another run, with logs of its own
+            for path in self.directory.glob("2*.log*"):
+                path.unlink()
+        return self.server.start(directory=str(self.directory), **self.arguments, **more)
+
     def interrupt(self, number: int, wait: float, pause: float, *, in_write: bool) -> bool:
         """Start or resume, send a signal after a while; return whether it came in time.
 
@@ -124,9 +133,7 @@ class Victim:
             pause: Seconds after the beginning of a write, with ``in_write``.
             in_write: Whether a write is waited for.
         """
-        (self.directory / "weights.pt").unlink(missing_ok=True)
-        pid = self.server.start(directory=str(self.directory), **self.arguments)
-        self.tally["resumes"] += self.saved > 0
+        pid = self._start()
         start, left = time.monotonic(), self.temporaries()
         while in_write and is_running(pid):
             if time.monotonic() - start >= wait and self.temporaries() - left:
@@ -146,9 +153,7 @@ class Victim:
 
     def interrupt_at(self, place: str, number: int) -> None:
         """Start or resume; the process sends itself a signal at a place of ``kill_job``'s."""
-        (self.directory / "weights.pt").unlink(missing_ok=True)
-        arguments = {**self.arguments, "place": place, "number": number}
-        self.server.start(directory=str(self.directory), **arguments)
+        self._start(place=place, number=number)
         self._check_status(self.server.answer(), number)
         self.check_survivors()
 
@@ -169,8 +174,7 @@ class Victim:
 
     def finish(self) -> None:
         """Resume, and let it come to its end."""
-        self.tally["resumes"] += self.saved > 0
-        self.server.start(directory=str(self.directory), **self.arguments)
+        self._start()
         assert self.server.answer() == 0, self.error()
         self.check_end()
 
@@ -185,9 +189,6 @@ class Victim:
         if newest is None:
             self.tally["losses"] += self.saved > 0
             assert self.saved == 0
-            # nothing to go on from: the next run is another one, with logs of its own
-            for path in self.directory.glob("2*.log*"):
-                path.unlink()
         else:
             checkpoint = torch.load(newest, weights_only=True)
             done = checkpoint["meta"]["iter"]
