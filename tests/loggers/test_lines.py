@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_hooks import Hook, HookAdapter, OptimizerHook
+from lightning_hooks import GradientCumulativeOptimizerHook, Hook, HookAdapter, OptimizerHook
 from lightning_hooks.loggers.base import LoggerHook
 from support.training import make_loader
 
@@ -338,14 +338,15 @@ class LogsItsLoss(Counting):
 
 
 @HOW
-@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize(("accumulate", "owned"), [(1, False), (3, False), (1, True)])
 def test_the_loss_and_the_same_tensor_logged_by_the_module_are_one_column(
-    tmp_path: Path, hosted: bool, by_epoch: bool, accumulate: int
+    tmp_path: Path, hosted: bool, by_epoch: bool, accumulate: int, owned: bool
 ) -> None:
     log = Lines(interval=10)
     how = {"hosted": hosted, "by_epoch": by_epoch, "epochs": 1}
     module = LogsItsLoss()
-    fit(tmp_path, log, module=module, accumulate_grad_batches=accumulate, **how)
+    hooks = [log, *([GradientCumulativeOptimizerHook(cumulative_iters=2)] if owned else [])]
+    fit(tmp_path, *hooks, module=module, accumulate_grad_batches=accumulate, **how)
     first, second = (tags.keys() - {"learning_rate", "momentum"} for _, tags in log.lines)
     assert first == {"train/loss", "train/equal"}
     assert second == {"train/loss", "train/equal", "train/task"}  # from here on it is another one

@@ -50,7 +50,7 @@ class StepCapture:
         self.fills_log_buffer = not owned and (self._patch is not None or reads_buffer)
         if reads_buffer:
             self._runner.watch_steps()
-        if self.fills_log_buffer and self._loss_names is None:
+        if (self.fills_log_buffer or owned) and self._loss_names is None:
             self._loss_names = logged_values.LossNames(self._runner.module, self._name_loss)
 
     def remove(self) -> None:
