@@ -175,7 +175,8 @@ class FreezeHook(Hook):
     def _end_if_over(self, runner: Any) -> None:
         if self._frozen and self._is_over(runner):
             self._restore()
-            runner.logger.info("%s train from now on", ", ".join(self.names))
+            trains = "trains" if len(self.names) == 1 else "train"
+            runner.logger.info("%s %s from now on", ", ".join(self.names), trains)
 
     def _restore(self) -> None:
         for parameter in self._frozen:

@@ -35,6 +35,7 @@ from lightning_hooks import (
     OptimizerHook,
     PreciseBNHook,
     StepLrUpdaterHook,
+    StochasticWeightAverageHook,
     TextLoggerHook,
     WandbLoggerHook,
 )
@@ -451,6 +452,21 @@ def test_an_average_that_the_run_is_too_short_for(
     caplog.clear()
     train(tmp_path, [EMAHook(momentum=0.5)], **length)
     assert "momentum" not in caplog.text
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+@pytest.mark.parametrize("kind", [EMAHook, StochasticWeightAverageHook])
+def test_an_interval_of_an_average_that_is_longer_than_the_run(
+    kind: Any, hosted: bool, tmp_path: Path, caplog: Any
+) -> None:
+    hook = kind(interval=500)
+    train(tmp_path, [HookAdapter([hook]) if hosted else hook])
+    assert f"{kind.__name__}(interval=500) updates the average once at most: the run has 8" in (
+        caplog.text
+    )
+    caplog.clear()
+    train(tmp_path, [kind(interval=4)])
+    assert "once at most" not in caplog.text
 
 
 def test_an_attribute_of_the_trainer_is_found_on_it(tmp_path: Path) -> None:

@@ -105,10 +105,10 @@ def check_momentum_is_no_decay(hook: Any) -> None:
 
 
 def check_start(hook: Any, runner: Any) -> None:
-    """Warn of an average that begins after the end of the run.
+    """Warn of an average that begins after the end of the run, or has no second update in it.
 
     Args:
-        hook: A hook that averages from ``begin_epoch`` and ``begin_iter`` on.
+        hook: A hook that averages from ``begin_epoch`` and ``begin_iter`` on, every ``interval``.
         runner: The run.
     """
     lengths = {"begin_epoch": runner.max_epochs, "begin_iter": runner.max_iters}
@@ -119,6 +119,12 @@ def check_start(hook: Any, runner: Any) -> None:
                 f"{class_name(hook)}({name}={begin}) averages nothing: the run has {length} "
                 f"{unit}{'s' * (length > 1)}, counted from 0; write a {name} below {length}"
             )
+    steps = runner.max_optimizer_steps or math.inf
+    if hook.interval > max(steps, 1) and not runner.trainer.fast_dev_run:
+        runner.logger.warning(
+            f"{class_name(hook)}(interval={hook.interval}) updates the average once at most: the "
+            f"run has {steps} optimizer steps; write an interval below"
+        )
 
 
 def check_length(hook: Any, runner: Any) -> None:

@@ -197,8 +197,10 @@ class ModuleAverage:
     def _copy_buffers(self) -> None:
         """Copy the module's buffers to the average's; where they are the same nothing changes."""
         first = self._first_buffer
+        copies, buffers = self.swap.others[first:], self.swap.parameters[first:]
         with torch.inference_mode(False), torch.no_grad():
-            torch._foreach_copy_(self.swap.others[first:], self.swap.parameters[first:])
+            if buffers:  # torch refuses an empty list
+                torch._foreach_copy_(copies, buffers)
 
     def repair(self) -> int:
         """Return how many updates were left out since the last call, because of NaN.

@@ -174,6 +174,14 @@ def test_a_layer_that_does_not_learn_keeps_the_models_statistics(tmp_path: Path)
     assert torch.equal(average.ema_state_dict()["net.1.running_mean"], module.net[1].running_mean)
 
 
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+def test_a_module_without_buffers_trains_after_the_warning(hosted: bool, tmp_path: Path) -> None:
+    average = EMAHook(0.3, precise_bn=True)
+    with pytest.warns(UserWarning, match="there is no BatchNorm layer"):
+        fit(tmp_path, average, host=hosted, val=1, max_epochs=1)
+    assert average.updates == 4
+
+
 @pytest.mark.parametrize("other", [{}, {"buffers": "copy", "precise_bn": False}])
 def test_a_resumed_run_goes_on(tmp_path: Path, other: dict[str, Any]) -> None:
     whole, first = EMAHook(0.01, precise_bn=True), EMAHook(0.01, precise_bn=True)
