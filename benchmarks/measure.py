@@ -101,9 +101,10 @@ def keep_freed_memory() -> None:
     """Have glibc keep what is freed, so that a step does not wait for pages of the system."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        trim_threshold, mmap_threshold, largest = -1, -3, 32 << 20
+        trim_threshold, mmap_threshold, arenas, largest = -1, -3, -8, 32 << 20
         libc.mallopt(trim_threshold, 2**31 - 1)
         libc.mallopt(mmap_threshold, largest)
+        libc.mallopt(arenas, 1)  # those of other threads give memory back all the same
 
 
 def show(bench: Bench) -> None:
