@@ -22,6 +22,7 @@ from lightning_hooks import (
     CheckInvalidLossHook,
     CheckpointHook,
     CosineAnnealingLrUpdaterHook,
+    CosineAnnealingMomentumUpdaterHook,
     CosineRestartLrUpdaterHook,
     EMAHook,
     EvalHook,
@@ -452,6 +453,20 @@ def test_an_average_that_the_run_is_too_short_for(
     caplog.clear()
     train(tmp_path, [EMAHook(momentum=0.5)], **length)
     assert "momentum" not in caplog.text
+
+
+@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
+def test_a_momentum_that_the_optimizer_does_not_have(
+    hosted: bool, tmp_path: Path, caplog: Any
+) -> None:
+    hook = CosineAnnealingMomentumUpdaterHook(min_momentum=0)
+    train(tmp_path, [HookAdapter([hook]) if hosted else hook], lambda: TinyModule(momentum=0))
+    assert "the momentum of SGD (group 0) is 0 from the beginning to the end of the run" in (
+        caplog.text
+    )
+    caplog.clear()
+    train(tmp_path, [CosineAnnealingMomentumUpdaterHook(min_momentum=0)])
+    assert "from the beginning" not in caplog.text
 
 
 @pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])

@@ -86,6 +86,7 @@ def _check_values(hook: Any, runner: Any) -> None:
     if not hook.is_predictable() or (hook.needs_length and total is None):
         return
     checked = set()
+    is_zero = True
     for group, _, base in with_groups(runner.optimizer, hook.base):
         for when, position, factor in () if base in checked else _moments(hook, runner):
             value: Any = "no number"
@@ -93,7 +94,14 @@ def _check_values(hook: Any, runner: Any) -> None:
                 value = hook.with_warmup(hook.value(base, position, total), factor)
             if not hook.is_valid(value):
                 raise hook.range_error(describe_groups(*group), value, when)
+            is_zero = is_zero and value == 0
         checked.add(base)
+    if checked and is_zero:
+        logging.getLogger("lightning_hooks").warning(
+            "%s: the %s of %s is 0 from the beginning to the end of the run: give the optimizer "
+            "one above 0, or leave the hook out",
+            *(type(hook).__name__, hook.quantity, describe_optimizers(runner.optimizer)),
+        )
 
 
 def _check_minimum(hook: Any, runner: Any) -> None:
