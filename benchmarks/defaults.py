@@ -26,7 +26,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 
 from benchmarks.by_hand import ByHand, InLists
-from benchmarks.dispatch import Muted
+from benchmarks.dispatch import DirectModule, Muted
 from benchmarks.measure import Bench, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import IterTimerHook, TextLoggerHook
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
@@ -44,7 +44,7 @@ KINDS = (BARE, LIGHTNINGS, OURS, *PARTS)
 MMCV_BARE, MMCV = "mmcv, bare", "mmcv's default set in mmcv"
 
 
-class Module(L.LightningModule):
+class Module(DirectModule):
     """A linear layer; with ``logs`` it logs and schedules as Lightning's users do."""
 
     def __init__(self, logs: bool = False) -> None:

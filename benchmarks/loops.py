@@ -174,7 +174,8 @@ def in_lightning(
     else:
         options |= {"max_epochs": -1, "max_steps": task.length}
     trainer = quiet_trainer(task.directory, Metered(task.meter), *given, **options)
-    module = make_module(task.net())
+    own_class = type("Module", (make_module,), {})  # a fit of ours may change it
+    module = own_class(task.net())
     task.meter.begin()
     trainer.fit(module, task.loader, task.loader if task.validates else None)
 

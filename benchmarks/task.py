@@ -21,16 +21,15 @@ class Meter:
 
     Args:
         marks: The numbers of the steps, from 0; the run ends at the last.
-        at_mark: Called at each of the others; it may take time, which does not count.
+        pass_on: Called at every second mark, where a turn ends.
     """
 
-    def __init__(self, marks: Sequence[int], at_mark: Callable[[], None] | None = None) -> None:
+    def __init__(self, marks: Sequence[int], pass_on: Callable[[], None] | None = None) -> None:
         self.marks = marks
-        self.at_mark = at_mark
+        self.pass_on = pass_on
         self.steps = 0
         self.begun = 0.0
         self.seconds: list[float] = []
-        self._aside = 0.0
 
     def begin(self) -> None:
         """Note the start of the run."""
@@ -41,11 +40,9 @@ class Meter:
         step, self.steps = self.steps, self.steps + 1
         ends = step >= self.marks[-1]
         if step in self.marks:
-            now = time.thread_time()
-            self.seconds.append(now - self._aside)
-            if self.at_mark is not None and not ends:
-                self.at_mark()
-                self._aside += time.thread_time() - now
+            self.seconds.append(time.thread_time())
+            if self.pass_on is not None and len(self.seconds) % 2 == 0 and not ends:
+                self.pass_on()
         return ends
 
 

@@ -3,7 +3,8 @@
 The steps of three nets, of about 0.1, 1 and 18 ms by hand; those of the middle one also in a run
 counted in iterations, and with a validation after every 50 steps, whose batches count as steps.
 All loops run at the same time and take turns every few steps, so that a slower moment of the
-machine is one of all; a figure is the median of a run's turns.
+machine is one of all; a turn begins with steps that do not count, since the others' have emptied
+the caches. A figure is the median of a run's turns.
 
 Then what is paid once: from the start of the run to its first step, from the last step of an epoch
 to the next epoch's first, and the same with a checkpoint between them; a figure is the least of a
@@ -60,8 +61,11 @@ class Steps:
     name: str
     net: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    marks: range
-    """Where the loops take turns; the log's line, due in each fiftieth step, is in most turns."""
+    turns: int
+    span: int
+    """Steps of a turn; the log's line is due in each fiftieth."""
+    rest: int
+    """Steps before them, in which the caches are filled again."""
     goals: tuple[float | None, float | None] = (None, None)
     """Of our hooks over bare Lightning, and of an old script over mmcv."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -73,30 +77,36 @@ class Steps:
         return {name: [figures[name] for figures in found] for name in jobs}
 
     def _time(self, loop: Loop, pass_on: Callable[[], None]) -> float:
-        meter = Meter(self.marks, pass_on)
-        length = self.marks[-1] + 2
+        begins = [self.rest + turn * (self.span + self.rest) for turn in range(self.turns)]
+        meter = Meter([mark for begin in begins for mark in (begin, begin + self.span)], pass_on)
+        length = meter.marks[-1] + 2
         run_loop(loop, meter, self.net, self.shape, **{"length": length, **dict(self.options)})
-        spans = [later - one for one, later in itertools.pairwise(meter.seconds)]
-        return statistics.median(spans) / self.marks.step * 1e6
+        times = iter(meter.seconds)
+        spans = [end - begin for begin, end in zip(times, times, strict=True)]
+        return statistics.median(spans) / self.span * 1e6
 
 
 SMALL = partial(convnet, 8)
 CASES = (
-    Steps("a linear layer", lambda: nn.Linear(8, 2), (2, 8), range(50, 651, 100), (1.05, 1.6)),
-    Steps("a small net", SMALL, (6, 3, 16, 16), range(50, 451, 100), (1.02, 1.1)),
-    Steps("a net", partial(convnet, 32), (24, 3, 48, 48), range(10, 91, 5), (1.0, 1.0)),
+    Steps("a linear layer", lambda: nn.Linear(8, 2), (2, 8), 6, 100, 50, (1.05, 1.6)),
+    Steps("a small net", SMALL, (6, 3, 16, 16), 4, 100, 50, (1.02, 1.1)),
+    Steps("a net", partial(convnet, 32), (24, 3, 48, 48), 12, 5, 3, (1.0, 1.0)),
     Steps(
         "a small net, by iteration",
         SMALL,
         (6, 3, 16, 16),
-        range(50, 451, 100),
+        4,
+        100,
+        50,
         options=(("by_epoch", False),),
     ),
     Steps(
         "a small net with validation",
         SMALL,
         (6, 3, 16, 16),
-        range(50, 201, 50),
+        3,
+        50,
+        50,
         options=(("length", 50), ("validates", True)),
     ),
 )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import lightning as L
 import torch
-
-from lightning_hooks.engine.lightning_api.events import EventModule
 
 __all__ = ["TrainStepModule"]
 
 
-class TrainStepModule(EventModule):
+class TrainStepModule(L.LightningModule):
     """Trains a model that has ``train_step(data, optimizer)`` and perhaps ``val_step``.
 
     ``train_step`` returns ``dict(loss=..., log_vars=dict(...), num_samples=...)``. Where a hook

@@ -145,7 +145,8 @@ class Recorder:
 
 
 def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(PACKAGE)
+    # events._assign is called by Lightning in the place of torch's, at each of its events
+    return code.co_filename.startswith(PACKAGE) and code.co_name != "_assign"
 
 
 def _function(code: CodeType) -> Function:

@@ -10,12 +10,11 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.events import EventModule
 
 __all__ = ["run_steps"]
 
 
-class _StepModule(EventModule):
+class _StepModule(L.LightningModule):
     """The LightningModule whose training step is an iteration of detectron2's trainer."""
 
     def __init__(self, owner: Any, iteration: Callable[[int], None]) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import lightning as L
 import torch
 
 from lightning_hooks.dialects.facade import scalars_of
 from lightning_hooks.dialects.mmengine.phases import Epochs, Evaluation, Iterations
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.events import EventModule
 
 __all__ = ["LoopModule"]
 
 
-class LoopModule(EventModule):
+class LoopModule(L.LightningModule):
     """The LightningModule of a runner: its steps are those of mmengine's loops.
 
     Args:

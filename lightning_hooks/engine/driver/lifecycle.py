@@ -27,7 +27,7 @@ from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.lightning_api.events import (
-    IdleProfiler,
+    events_as_before,
     restore_events,
     skip_unused_events,
 )
@@ -211,7 +211,7 @@ class DriverLifecycle(Callback):
             self._model.unguard()
             self._ownership.release()
         restore_events([self, *participants_of(trainer)])
-        IdleProfiler.leave(trainer)
+        events_as_before(trainer)
 
     # -- checkpoints -----------------------------------------------------------------------
 

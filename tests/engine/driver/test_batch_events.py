@@ -121,6 +121,41 @@ def test_the_trainer_has_its_own_profiler_outside_of_a_fit(tmp_path: Path, fails
     assert trainer.profiler is before
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_modules_class_is_as_it_was_outside_of_a_fit(tmp_path: Path, fails: bool) -> None:
+    class Module(TinyModule): ...
+
+    def do(runner: Any) -> None:
+        module = runner.module
+        during.append(type(module).__setattr__)
+        module.extra = torch.nn.Linear(1, 1)
+        module.scale = torch.nn.Parameter(torch.ones(1))
+        module.plain = 3
+        if fails:
+            raise ValueError("now")
+
+    during: list[Any] = []
+    module, before = Module(), dict(vars(Module))
+    with pytest.raises(ValueError, match="now") if fails else contextlib.nullcontext():
+        make_trainer(tmp_path, After(do)).fit(module, make_loader(), make_loader(1))
+    assert during[0] is not torch.nn.Module.__setattr__
+    assert dict(vars(Module)) == before
+    assert {"extra.weight", "scale"} <= dict(module.named_parameters()).keys()
+    assert "plain" in vars(module)
+    assert "_current_fx_name" in vars(module)
+
+
+def test_a_class_that_sets_attributes_itself_sees_them_all(tmp_path: Path) -> None:
+    class Module(TinyModule):
+        def __setattr__(self, name: str, value: Any) -> None:
+            seen.add(value if name == "_current_fx_name" else name)
+            super().__setattr__(name, value)
+
+    seen: set[Any] = set()
+    make_trainer(tmp_path, After()).fit(Module(), make_loader(), make_loader(1))
+    assert {"on_train_batch_end", "on_before_zero_grad", "net"} <= seen
+
+
 def test_a_profiler_that_records_goes_on_recording(tmp_path: Path) -> None:
     profiler = SimpleProfiler()
     trainer = make_trainer(tmp_path, After(), profiler=profiler)
