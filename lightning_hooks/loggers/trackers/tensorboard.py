@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,8 @@ class TensorboardWriter(PointWriter):
 
         if run is not None:
             return cls(run, owned=False)
+        if purge_step is not None and log_dir is not None:
+            _await_new_second(log_dir)
         return cls(SummaryWriter(log_dir, purge_step=purge_step))
 
     @classmethod
@@ -92,6 +96,12 @@ class TensorboardWriter(PointWriter):
     def resume(self) -> dict[str, Any]:
         """Return no step to purge: a replay follows the points that were sent."""
         return {"purge_step": None}
+
+
+def _await_new_second(log_dir: str) -> None:
+    """Wait for a second without an event file: TensorBoard reads one second's in any order."""
+    while any(Path(log_dir).glob(f"events.out.tfevents.{int(time.time()):010d}.*")):
+        time.sleep(0.02)
 
 
 def clean_tag(name: str) -> str:

@@ -65,6 +65,9 @@ def test_departure_tensorboard_takes_back_what_was_lost(work: Path, ckpt: str) -
     validated = [event.step for event in reader.Scalars("val/val_loss")]
     assert validated == sorted(set(validated))
     assert len(validated) == 3
+    # TensorBoard reads its files in the order of their names, which begin with the second
+    seconds = [file.name.split(".")[3] for file in (work / "tf_logs").iterdir()]
+    assert len({*seconds}) == len(seconds) == 2
 
 
 def test_a_replay_takes_nothing_back(work: Path) -> None:
