@@ -18,9 +18,11 @@ def install_packages() -> None:
     installed = SITE / "installed.txt"
     if installed.is_file() and installed.read_text() == wanted.read_text():
         return
-    options = ["-q", "--no-deps", "--no-build-isolation", "--upgrade", "--target", str(SITE)]
-    options += ["-r", str(wanted)]  # mmgen has no wheel, and its build imports torch
-    subprocess.run([sys.executable, "-m", "pip", "install", *options], check=True, timeout=1200)
+    # these have no wheels, and their builds import torch
+    beside_torch = ["--no-build-isolation", "-r", str(TRAINERS / "built_beside_torch.txt")]
+    for packages in (["-r", str(wanted)], beside_torch):
+        options = ["-q", "--no-deps", "--upgrade", "--target", str(SITE), *packages]
+        subprocess.run([sys.executable, "-m", "pip", "install", *options], check=True, timeout=1200)
     installed.write_text(wanted.read_text())
 
 

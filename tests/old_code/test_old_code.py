@@ -8,7 +8,6 @@ weights, files, calls of the model) must be what it did under real mmcv's runner
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from cases import CASES
 from record_old_code import run
 
 from support.golden import assert_close
+from support.pypi import skipped_without_pypi
 from support.standin import needs_lite
 
 HANDFUL = (
@@ -32,12 +32,8 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "old_code.json"
 
 
 def run_or_skip(which: str, *cases: str) -> dict[str, Any]:
-    try:
+    with skipped_without_pypi():
         return run(which, *cases)
-    except subprocess.CalledProcessError as error:
-        if "pip" in error.cmd:
-            pytest.skip("PyPI cannot be reached")
-        raise
 
 
 @pytest.fixture(scope="module", params=["runner", "trainer"])

@@ -6,25 +6,21 @@ counters, rates, weights, files and log rows of a run, and of one resumed from i
 
 from __future__ import annotations
 
-import subprocess
 from typing import Any
 
 import pytest
 from record_old_code import run
 
 from support.golden import assert_close, recorded
+from support.pypi import skipped_without_pypi
 
 RECORDED = recorded("old_runners")["cases"]
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    try:
+    with skipped_without_pypi():
         return run("runner", job="run_runners.py")
-    except subprocess.CalledProcessError as error:
-        if "pip" in error.cmd:
-            pytest.skip("PyPI cannot be reached")
-        raise
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from record_old_trainers import SITE, TRAINERS, install_packages, run
 from support.differences import differences
 from support.golden import recorded
 from support.paths import ROOT
+from support.pypi import skipped_without_pypi
 
 CASES = recorded("old_trainers")["cases"]
 
@@ -26,12 +27,8 @@ CASES = recorded("old_trainers")["cases"]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_project_trains_resumes_and_tests_as_under_mmcv(name: str) -> None:
-    try:
+    with skipped_without_pypi():
         found = run(name, "standin")
-    except subprocess.CalledProcessError as error:
-        if "pip" in error.cmd:
-            pytest.skip("PyPI cannot be reached")
-        raise
     assert differences(found, CASES[name]) == []
 
 
@@ -61,10 +58,8 @@ def test_the_five_minutes_of_the_guide(tmp_path: Path) -> None:
     shell = guide.partition("five minutes\n\n```sh\n")[2].partition("```")[0]
     installing, *commands = shell.splitlines()
     assert installing.startswith("pip install")
-    try:
+    with skipped_without_pypi():
         install_packages()
-    except subprocess.CalledProcessError:
-        pytest.skip("PyPI cannot be reached")
     project = tmp_path / "my_project"
     make_repository(project)
     path = [project, TRAINERS / "habits", SITE, ROOT]

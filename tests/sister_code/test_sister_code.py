@@ -9,7 +9,6 @@ Rates, weights, metrics, scalars, log lines and files must be those recorded und
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import run_projects
 from record_dialects import run
 
 from support.golden import assert_close
+from support.pypi import skipped_without_pypi
 
 pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden" / "dialects.json"
@@ -38,12 +38,8 @@ NAMED = [*run_detectron2.CASES, *run_default_trainer.CASES]
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
-    try:
+    with skipped_without_pypi():
         return {way: run(way) for way in ("named", "trainer", "ours")}
-    except subprocess.CalledProcessError as error:
-        if "pip" in error.cmd:
-            pytest.skip("PyPI cannot be reached")
-        raise
 
 
 @pytest.mark.parametrize(

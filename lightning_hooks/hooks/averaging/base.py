@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import weakref
 from functools import partial
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
 from lightning_hooks.engine.runner import mmcv_checkpoint
-from lightning_hooks.hooks.averaging.conflicts import check_strategy
+from lightning_hooks.hooks.averaging.conflicts import check_strategy, warn_of_later_fit
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -39,7 +40,7 @@ class AveragingHook(Hook):
     The module has the average's values from ``after_train_epoch`` (for hooks of lower priority
     that evaluate there) to the end of the validation, and in ``Trainer.validate``, ``test`` and
     ``predict``; after an error or an interrupt it has the raw ones. Of several such hooks in a
-    Trainer the first is evaluated with.
+    Trainer the first is evaluated with. A subclass starts the average and updates it.
 
     =======================  =================================================================
     key in a checkpoint      value
@@ -57,14 +58,11 @@ class AveragingHook(Hook):
     where these differ by arguments, by them; see :mod:`lightning_hooks.engine.hook_states`. It
     trains on with the raw weights also if it has no such hook, but has another one of ours.
 
-    A subclass starts the average (``start``) and updates it.
-
     With ``ModelParallelStrategy`` each rank averages its shards. In a checkpoint that is one file
     all of them are whole, gathered on rank 0's CPU; of a directory the ``state_dict`` is in shards
     and the rest is whole, in ``meta.pt``, which every rank reads when it resumes. ``FSDPStrategy``
-    and ``DeepSpeedStrategy`` are refused: the slices of FSDP have names and shapes only while every
-    rank holds the whole model, and DeepSpeed keeps the trained weights in its engine, partitioned
-    and in another precision.
+    and ``DeepSpeedStrategy`` are refused: FSDP's slices have names and shapes only while every rank
+    holds the whole model, DeepSpeed keeps the trained weights partitioned, in another precision.
 
     Raises:
         ValueError: at the start of a fit, for a strategy that flattens or partitions the
@@ -82,6 +80,7 @@ class AveragingHook(Hook):
     _steps = _updates = 0
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
     _is_evaluated: bool | None = None  # None: if it is the first
+    _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules that it averaged
     _patches: tuple[MethodPatch, ...] = ()
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
@@ -97,6 +96,8 @@ class AveragingHook(Hook):
         if loaded is None and goes_on and old is not None and old.is_of(module):
             old.follow()
             return old
+        if old is not None:
+            self._earlier = (*self._earlier, weakref.ref(old.module))
         start = {} if loaded is None else loaded.tensors
         if not start:
             self._steps = self._updates = 0
@@ -177,9 +178,12 @@ class AveragingHook(Hook):
             check_strategy(self, trainer)
             self.start(module, goes_on=False)
         average = self._average if self._loaded is None else None
-        if average is not None and average.module is module and self._evaluates_in(trainer):
-            self._prepare(trainer)
-            average.swap_in()
+        if average is not None and self._evaluates_in(trainer):
+            if average.module is module:
+                self._prepare(trainer)
+                average.swap_in()
+            elif module in [earlier() for earlier in self._earlier]:
+                warn_of_later_fit(self)
 
     def _evaluates_in(self, trainer: L.Trainer) -> bool:
         if self._is_evaluated is not None:  # as it was in the checkpoint that is evaluated
@@ -199,8 +203,7 @@ class AveragingHook(Hook):
             self._average.estimate_statistics(partial(self._statistics.update, runner))
 
     def _repair(self) -> None:
-        left_out = 0 if self._average is None else self._average.repair()
-        if left_out:
+        if self._average is not None and (left_out := self._average.repair()):
             rank_zero_warn(
                 f"{type(self).__name__} left {left_out} updates out: the model's weights were NaN "
                 "or infinite then, and the average stayed as it was. CheckInvalidLossHook finds "
@@ -209,9 +212,7 @@ class AveragingHook(Hook):
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    def _save(
-        self, trainer: L.Trainer, checkpoint: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> None:
+    def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
         """Save the averages of all hooks, at the event of the first of them."""
         hooks = averages_of(trainer)
         if hooks and hooks[0] is self:

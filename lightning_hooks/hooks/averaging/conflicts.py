@@ -22,6 +22,7 @@ __all__ = [
     "check_momentum_is_no_decay",
     "check_start",
     "swaps_as_mmcv",
+    "warn_of_later_fit",
 ]
 
 
@@ -161,3 +162,11 @@ def check_strategy(hook: Any, trainer: L.Trainer) -> None:
             "parameters are not the module's own; use ModelParallelStrategy, with "
             "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
         )
+
+
+def warn_of_later_fit(hook: Any) -> None:
+    """Warn that a model is evaluated whose average was given up for a later fit's."""
+    rank_zero_warn(
+        f"{class_name(hook)} averages the model of a later fit now: this one is evaluated with its "
+        "raw weights. Give each Trainer a hook of its own"
+    )

@@ -196,3 +196,21 @@ def test_an_evaluation_hook_scores_the_average_and_its_best_file_holds_it(tmp_pa
     saved = torch.load(path, weights_only=True)
     assert saved["state_dict"]["net.0.weight"].sum().item() in scores
     assert trainer.current_epoch == 2
+
+
+def test_a_hook_of_a_later_fit_says_that_the_earlier_model_has_its_raw_weights(
+    tmp_path: Path,
+) -> None:
+    hook, val = EMAHook(momentum=0.1), make_loader(3, seed=1)
+    first = train(tmp_path / "first", hook)
+    averaged = first.lightning_module
+    again = {"dataloaders": val, "verbose": False}
+    (score,) = first.validate(averaged, **again)
+    second = train(tmp_path / "second", hook)
+    with pytest.warns(UserWarning, match="EMAHook averages the model of a later fit.* its own"):
+        (raw,) = first.validate(averaged, **again)
+    assert raw != score
+    second.validate(second.lightning_module, **again)  # without a word
+    loaded = TinyNormModule(seed=7)
+    loaded.load_state_dict(hook.ema_state_dict())
+    second.validate(loaded, **again)  # nor for one that it never averaged
