@@ -40,7 +40,7 @@ torture: $(INSTALLED)
 	OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests $(BIN)/python -m support.torture $(ARGS)
 
 # hooks of real packages of the mmcv 1.x era and of its sister libraries, downloaded from PyPI
-old-code: $(INSTALLED)
+old-code: $(INSTALLED) .oracle/recipe
 	$(BIN)/python -m pytest -m slow tests/old_code tests/sister_code $(ARGS)
 
 # what the documentation states about other libraries, beside them, in the benches' environment

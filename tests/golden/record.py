@@ -19,7 +19,6 @@ RECORDERS = {
     "old_script": "record_old_script",
     "old_code": "record_old_code",
     "old_runners": "record_old_runners",
-    "old_trainers": "record_old_trainers",
     "old_project": "record_old_project",
     "names": "record_names",
     "attributes": "record_attributes",

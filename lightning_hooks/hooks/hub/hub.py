@@ -77,7 +77,7 @@ def is_permanent(error: Exception) -> bool:
 @contextlib.contextmanager
 def _without_bars() -> Iterator[None]:
     """Hide the client's progress bars."""
-    from huggingface_hub.utils import (
+    from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
         enable_progress_bars,

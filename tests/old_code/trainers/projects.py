@@ -23,8 +23,8 @@ class Project:
         last: The last checkpoint of a run, without its suffix.
         resumed: The checkpoint from which it is resumed.
         auto: Whether its ``--auto-resume`` is tried.
-        carried: Whether the checkpoint that real mmcv wrote lies in ``from_mmcv``, to resume from
-            and to load from.
+        carried: Whether both sides go on from the checkpoint that real mmcv has written, and load
+            it.
     """
 
     package: str

@@ -22,8 +22,6 @@ from projects import PROJECTS, Project
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-FROM_MMCV = HERE / "from_mmcv"
-"""Checkpoints that real mmcv wrote in the recording; the stand-in resumes from them."""
 VARYING = {"time", "data_time", "memory", "eval_time", "eta", "mmcv_version"}
 """What differs from run to run in rows of a log; the version is for those who ask for a window."""
 
@@ -162,9 +160,7 @@ def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
     found = {"train": runs.train("work")}
     first = resumed = saved(Path("work"), project.resumed)
     if project.carried:
-        resumed = FROM_MMCV / f"{name}.pth"
-        if side == "mmcv":
-            shutil.copyfile(first, resumed)
+        resumed = Path("../mmcv").resolve() / first
         found["load"] = runs.train("loaded", "--cfg-options", f"load_from={resumed}")
     found["resume"] = runs.train("resumed", "--resume-from", str(resumed))
     if project.auto:

@@ -1,4 +1,6 @@
-"""Record what the trainers of real packages leave under real mmcv; the packages come from PyPI."""
+"""Real projects of the mmcv 1.x era: installed, and run under real mmcv or under the stand-in."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -7,9 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TRAINERS = Path(__file__).parents[1] / "old_code" / "trainers"
-DOWNLOADS = Path(__file__).parents[2] / ".old_code"
+from support.paths import ROOT
+
+TRAINERS = Path(__file__).parent / "trainers"
+DOWNLOADS = ROOT / ".old_code"
 SITE = DOWNLOADS / "site"
+PYTHONS = {"mmcv": ROOT / ".oracle" / "bin" / "python", "standin": Path(sys.executable)}
 
 
 def install_packages() -> None:
@@ -28,11 +33,10 @@ def install_packages() -> None:
 
 def run(name: str, side: str) -> Any:
     """Train, resume and test a project in a process of its own; return what it left."""
-    install_packages()
     directory = DOWNLOADS / "runs" / name / side
     job = [str(TRAINERS / "run_trainer.py"), name, str(SITE), str(directory), side]
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", *job],
+        [str(PYTHONS[side]), "-W", "ignore", *job],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         timeout=1800,
         capture_output=True,
@@ -41,11 +45,3 @@ def run(name: str, side: str) -> Any:
     if ended.returncode:
         raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stderr}")
     return json.loads((directory / "found.json").read_text())
-
-
-def record() -> dict[str, Any]:
-    """Record every project."""
-    sys.path.insert(0, str(TRAINERS))
-    from projects import PROJECTS
-
-    return {"cases": {name: run(name, "mmcv") for name in PROJECTS}}
