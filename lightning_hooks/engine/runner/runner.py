@@ -89,6 +89,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     loops_itself: ClassVar[bool] = False
     """Whether a loop of its own counts and calls the hooks, in place of Lightning's events."""
 
+    writes_mmcv_files: ClassVar[bool] = False
+    """Whether its checkpoints are laid out as mmcv's, not as Lightning's."""
+
     saves_ahead: bool = False
     """Whether a checkpoint is being written before the validation that follows a batch."""
 

@@ -113,7 +113,7 @@ class HubCheckpointHook(Hook):
         """Check that there will be files, and start the thread."""
         self._runner, self._has_warned = runner, False
         self._writers = [hook for hook in runner.hooks if self._takes_from(hook)]
-        if getattr(runner, "writes_mmcv_files", False):
+        if runner.writes_mmcv_files:
             self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
             return
         if not self._writers:

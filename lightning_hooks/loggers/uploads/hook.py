@@ -58,7 +58,7 @@ class UploadsCheckpoints(TrackerHook):
             return
         writers = [h for h in runner.hooks if getattr(h, "keeps", "") and h.writes_files]
         nothing = f"upload={self.upload!r} sends nothing, as"
-        if getattr(runner, "writes_mmcv_files", False):
+        if runner.writes_mmcv_files:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")
         elif not any(self.upload in (hook.keeps, "all") for hook in writers):
             self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self.upload]}")
