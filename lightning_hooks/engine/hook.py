@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lightning_hooks.engine.driver.join import LIGHTNING_LOGGING, JoinsTrainer
+from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.priority import default_priority
 
@@ -209,8 +209,3 @@ class Hook(JoinsTrainer):
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        # without the module's log and log_dict: a copy would drag the module along
-        left_out = (*LIGHTNING_LOGGING, "_log_dict")
-        return {name: value for name, value in vars(self).items() if name not in left_out}

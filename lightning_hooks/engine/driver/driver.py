@@ -119,7 +119,6 @@ class Driver(DriverLifecycle):
         """Call ``before_train_epoch``."""
         self._calls.check_ranks()  # a hook may have been registered in the epoch before
         self._expect_batches()
-        self._ownership.forget_backward()
         self._cycle.begin_epoch()
 
     def on_train_batch_start(
@@ -188,7 +187,6 @@ class Driver(DriverLifecycle):
         if self._in_run:
             self._hosted.join_run(self.runner, has_begun=self._has_begun)
             self._model.guard()
-            self._ownership.forget_backward()
             self._step.patch()
             self._watch_epoch_end()
 

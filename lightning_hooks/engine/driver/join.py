@@ -10,11 +10,12 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.usage_errors import for_objects, refuse_misplaced
 from lightning_hooks.utils.arguments import check_first, check_keywords, check_python_lists
 
-__all__ = ["LIGHTNING_LOGGING", "JoinsTrainer"]
+__all__ = ["JoinsTrainer"]
 
 LIGHTNING_LOGGING = ("log", "log_dict")
 """The methods of the module that Lightning sets on every callback before it calls any of them."""
@@ -101,6 +102,13 @@ class JoinsTrainer(Participant):
         if isinstance(trainer, L.Trainer):
             refuse_misplaced(trainer)
         self._log_dict = method
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the module's ``log``, by which a copy would hold it, and skipped events."""
+        state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
+        for name in (*LIGHTNING_LOGGING, "_log_dict"):
+            state.pop(name, None)
+        return state
 
     # -- what is given to another argument of the Trainer than callbacks ---------------------
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.plugins.io import CheckpointIO
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.driver.calls import Calls
@@ -25,12 +26,9 @@ from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.lightning_api.events import (
-    events_as_before,
-    restore_events,
-    skip_unused_events,
-)
+from lightning_hooks.engine.lightning_api.events import events_as_before, restore_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner.runner import Runner
@@ -77,11 +75,15 @@ class DriverLifecycle(Callback):
 
     def runner_for(self, trainer: L.Trainer, module: L.LightningModule) -> Runner:
         """Return the runner, which an evaluation before the first fit makes."""
-        return self._runner if self._has_runner else self.prepare(trainer, module)
+        return self._runner if self._is_of(trainer) else self.prepare(trainer, module)
 
     @property
     def _has_runner(self) -> bool:
         return hasattr(self, "_runner")
+
+    def _is_of(self, trainer: L.Trainer) -> bool:
+        """Whether the runner is this Trainer's; a driver may be given to another one."""
+        return self._has_runner and self._runner.trainer is trainer
 
     @property
     def ownership(self) -> Ownership:
@@ -106,7 +108,7 @@ class DriverLifecycle(Callback):
     def work_dir(cls, trainer: L.Trainer) -> str:
         """Return the directory that the Trainer's hooks write to, before the first fit too."""
         for callback in callbacks_of(trainer):
-            if isinstance(callback, cls) and callback._has_runner:
+            if isinstance(callback, cls) and callback._is_of(trainer):
                 return callback._runner.work_dir
         return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
@@ -122,12 +124,20 @@ class DriverLifecycle(Callback):
     # -- before the run --------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Collect the hooks of all participants and get ready for a fit."""
-        self._buffers.patch(trainer, pl_module)
+        """Collect the hooks of all participants and get ready for a fit.
+
+        Raises:
+            RuntimeError: if another Trainer's fit with one of the hooks is running.
+        """
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
+        entries = each_once([entry for one in given for entry in one.entries()])
+        _refuse_those_in_fit(trainer, [hook for hook, _ in entries])
+        if self._had_fit:
+            self._restore(trainer)  # an error of another callback may have ended the last fit early
+        self._buffers.patch(trainer, pl_module)
         self._options = merge_options([participant.options() for participant in given])
-        self._entries = each_once([entry for one in given for entry in one.entries()])
+        self._entries = entries
         self._hosted.update(trainer, [hook for hook, _ in self._entries], stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
             self._own_io = check_layout(trainer)  # else these check what is read
@@ -140,12 +150,12 @@ class DriverLifecycle(Callback):
         self._step = StepCapture(runner, self._calls, self._ownership)
         self._cycle = cycle_of(runner, self._calls, self._train_data, self._resumed)
         self._had_fit = True
-        skip_unused_events([self, *participants_of(trainer)])
+        _DRIVERS.add(self)
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
         options = self._options
-        if not self._has_runner:
+        if not self._is_of(trainer):
             self._runner = make_runner(trainer, pl_module, options)
             self._calls = Calls(self._runner)
         runner = self._runner
@@ -232,3 +242,22 @@ class DriverLifecycle(Callback):
         """Keep the entry of a checkpoint until the run starts; a validation does not resume it."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed.load(checkpoint)
+
+
+_DRIVERS: weakref.WeakSet[DriverLifecycle] = weakref.WeakSet()
+"""Those that have had a fit."""
+
+
+def _refuse_those_in_fit(trainer: L.Trainer, hooks: list[Any]) -> None:
+    """Raise an error for a hook whose state is that of another Trainer's running fit."""
+    for driver in list(_DRIVERS):
+        state = driver._runner.trainer.state
+        fits = state.fn == TrainerFn.FITTING and state.status == TrainerStatus.RUNNING
+        if not fits or driver._is_of(trainer):
+            continue
+        for hook, _ in driver._entries:
+            if any(hook is one for one in hooks):
+                raise RuntimeError(
+                    f"{class_name(hook)} is in a fit of another Trainer, which goes on: give this "
+                    "Trainer a hook of its own"
+                )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.error_notes import class_name
@@ -103,7 +104,7 @@ class Ownership:
         self._automatic: bool | None = None
         self._patch: MethodPatch | None = None
         self._loss_class: type[StrategyLoss] | None = None
-        self._adds_to_backward: bool | None = None  # None: not known
+        self._optimizers: Any = None  # the Trainer's list of those that hooks see
 
     def _owns(self, hook: Any) -> bool:
         if not (is_family(hook, *OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
@@ -127,12 +128,19 @@ class Ownership:
         """Switch the module to manual optimization.
 
         Raises:
-            ValueError: if the Trainer is to clip or accumulate too, or the module steps by itself
-                and ``owns_backward=True`` was not given.
+            ValueError: if the Trainer is to clip or accumulate too, or to search for a learning
+                rate or batch size; if the module steps by itself and ``owns_backward=True`` was
+                not given.
         """
         if not self.is_taken:
             return
         trainer, names = self._runner.trainer, self._names()
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, (LearningRateFinder, BatchSizeFinder)):
+                raise ValueError(
+                    f"{class_name(callback)} trains without callbacks, and {names} owns backward "
+                    "and step: nothing would be trained; search in a Trainer without the hook"
+                )
         if trainer.gradient_clip_val:
             raise ValueError(
                 f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) beside {names}: the hook "
@@ -196,22 +204,26 @@ class Ownership:
                 'precision="16-mixed"; use precision="bf16-mixed" or "32-true", or no grad_clip'
             )
         self._loss_class = strategy_loss_class(runner.trainer.strategy)
-        runner.use_optimizer(optimizers_of_hooks(runner.module))
+        self._show_optimizers()
         if hasattr(runner.model, "wrap_outputs"):
             runner.model.wrap_outputs = self.with_strategy_loss
 
-    def forget_backward(self) -> None:
-        """Look again, in the next step, for what Lightning adds to a backward."""
-        self._adds_to_backward = None
+    def _show_optimizers(self) -> None:
+        self._optimizers = self._runner.trainer.strategy.optimizers
+        self._runner.use_optimizer(optimizers_of_hooks(self._runner.module))
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return a step's outputs with a loss whose backward does what the strategy's does."""
+        """Return a step's outputs with a loss whose backward does what the strategy's does.
+
+        Hooks see the Trainer's optimizers of this step, which the module may have replaced.
+        """
+        trainer = self._runner.trainer
+        if trainer.strategy.optimizers is not self._optimizers:
+            self._show_optimizers()
         loss = outputs.get("loss")
         if not isinstance(loss, torch.Tensor) or self._loss_class is None:
             return outputs
-        if self._adds_to_backward is None:
-            self._adds_to_backward = adds_to_backward(self._runner.trainer)
-        if not self._adds_to_backward:
+        if not adds_to_backward(trainer):
             return outputs
         return {**outputs, "loss": loss.as_subclass(self._loss_class)}
 

@@ -78,7 +78,8 @@ class LossNames:
                 MethodPatch(module, "training_step", after=self._compare),
             ]
 
-    def _note(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
+    def _note(self, name: str = "", value: Any = None, *args: Any, **kwargs: Any) -> None:
+        # a module's own log() may name them otherwise
         if isinstance(value, torch.Tensor) and in_training_step(self._module):
             self._logged.append((name, value))
 
