@@ -201,16 +201,19 @@ class HookAdapter(JoinsTrainer):
     # -- Lightning's events, for hooks of other dialects ------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Evaluate as the dialects of the hosted hooks do."""
+        hosted = self._of_other_dialects()
+        for dialect in {hook.dialect.name: hook.dialect for hook in hosted}.values():
+            if dialect.evaluates is not None:
+                dialect.evaluates(trainer, dialect)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Skip the events that no hosted hook uses."""
         hosted = self._of_other_dialects()
-        dialects = {hook.dialect.name: hook.dialect for hook in hosted}.values()
-        if not any("before_val_epoch" in dialect.points for dialect in dialects):
+        if not any("before_val_epoch" in hook.dialect.points for hook in hosted):
             skip_events(self, HookAdapter, "on_validation_start", "on_validation_end")
         if not any(hook.implements("after_backward") for hook in hosted):
             skip_events(self, HookAdapter, "on_after_backward")
-        for dialect in dialects:
-            if dialect.evaluates is not None:
-                dialect.evaluates(trainer, dialect)
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call detectron2's ``after_backward``."""

@@ -29,6 +29,7 @@ from lightning_hooks import (
 from support.device_reads import Reads
 from support.processes import run_program
 from support.training import TinyNormModule, make_loader, make_trainer
+from support.walks import IN_THEIR_PLACE
 
 PACKAGE = str(Path(lightning_hooks.__file__).parent)
 
@@ -89,9 +90,10 @@ def calls_per_step(tmp_path: Path, *hooks: Any, count: int = 12) -> list[int]:
     calls: list[str] = []  # before Python 3.11 a number of look's own is set back after its event
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
-        # _assign is called in the place of torch's __setattr__, which takes longer
-        if event == "call" and frame.f_code.co_filename.startswith((PACKAGE, __file__)):
-            calls.extend({frame.f_code.co_name} - {"_assign"})
+        code = frame.f_code
+        ours = code.co_filename.startswith((PACKAGE, __file__)) and code not in IN_THEIR_PLACE
+        if event == "call" and ours:
+            calls.append(code.co_name)
 
     def look() -> int:
         return len(calls)

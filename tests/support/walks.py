@@ -36,6 +36,7 @@ from lightning_hooks import (
     TextLoggerHook,
     register_training_hooks,
 )
+from lightning_hooks.engine.lightning_api import events
 from support.training import make_loader, make_trainer
 
 __all__ = [
@@ -144,9 +145,12 @@ class Recorder:
             self.calls.append(Call(caller, _function(frame.f_code)))
 
 
+IN_THEIR_PLACE = {events._assign.__code__, events.Unrecorded.__init__.__code__}
+"""What Lightning calls at each of its events in the place of what takes longer."""
+
+
 def _is_ours(code: CodeType) -> bool:
-    # events._assign is called by Lightning in the place of torch's, at each of its events
-    return code.co_filename.startswith(PACKAGE) and code.co_name != "_assign"
+    return code.co_filename.startswith(PACKAGE) and code not in IN_THEIR_PLACE
 
 
 def _function(code: CodeType) -> Function:

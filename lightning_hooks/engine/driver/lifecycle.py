@@ -132,9 +132,7 @@ class DriverLifecycle(Callback):
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         entries = each_once([entry for one in given for entry in one.entries()])
-        _refuse_those_in_fit(trainer, [hook for hook, _ in entries])
-        if self._had_fit:
-            self._restore(trainer)  # an error of another callback may have ended the last fit early
+        _settle_other_fits(trainer, pl_module, [hook for hook, _ in entries])
         self._buffers.patch(trainer, pl_module)
         self._options = merge_options([participant.options() for participant in given])
         self._entries = entries
@@ -248,16 +246,20 @@ _DRIVERS: weakref.WeakSet[DriverLifecycle] = weakref.WeakSet()
 """Those that have had a fit."""
 
 
-def _refuse_those_in_fit(trainer: L.Trainer, hooks: list[Any]) -> None:
-    """Raise an error for a hook whose state is that of another Trainer's running fit."""
+def _settle_other_fits(trainer: L.Trainer, module: L.LightningModule, hooks: list[Any]) -> None:
+    """Refuse a hook whose state is that of another running fit; clean up after one cut short.
+
+    Lightning ends a fit without a word to us if another callback raises in ``on_exception``.
+    """
     for driver in list(_DRIVERS):
         state = driver._runner.trainer.state
-        fits = state.fn == TrainerFn.FITTING and state.status == TrainerStatus.RUNNING
-        if not fits or driver._is_of(trainer):
-            continue
-        for hook, _ in driver._entries:
-            if any(hook is one for one in hooks):
-                raise RuntimeError(
-                    f"{class_name(hook)} is in a fit of another Trainer, which goes on: give this "
-                    "Trainer a hook of its own"
-                )
+        if state.fn != TrainerFn.FITTING or state.status != TrainerStatus.RUNNING:
+            if driver._runner.module is module:
+                driver._restore(driver._runner.trainer)
+        elif not driver._is_of(trainer):
+            for hook, _ in driver._entries:
+                if any(hook is one for one in hooks):
+                    raise RuntimeError(
+                        f"{class_name(hook)} is in a fit of another Trainer, which goes on: give "
+                        "this Trainer a hook of its own"
+                    )

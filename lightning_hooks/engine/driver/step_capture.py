@@ -93,10 +93,15 @@ class StepCapture:
     def _without_steppers(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Leave out the hooks that run backward and step: the module has skipped its step.
 
-        One warning names them. A step that returns a dict is none that was skipped, so for one
+        One warning names them. A hook that accumulates gradients is called: its group may end with
+        this batch. A step that returns a dict is none that was skipped, so for one
         without a loss they are called, and raise an error if they need it.
         """
-        skipped = [hook for hook, _ in calls if self._steps(hook)]
+        skipped = [
+            hook
+            for hook, method in calls
+            if self._steps(hook) and not getattr(method, "takes_none", False)
+        ]
         if skipped and not self._warned:
             self._warned = True
             points = (getattr(hook, "step_point", "after_train_iter") for hook in skipped)

@@ -71,7 +71,7 @@ class Action:
 
     def describe(self, reading: Reading) -> str:
         """Describe the first bad step."""
-        return describe(reading, self.runner.rank)
+        return describe(reading, self.runner.rank, self.hook.has_judged)
 
     def on_saved(self, path: Any) -> None:
         """Run after a full checkpoint was written, which a good reading preceded."""

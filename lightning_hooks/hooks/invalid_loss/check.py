@@ -76,10 +76,8 @@ class CheckInvalidLossHook(Hook):
             reading. None for no limit.
         max_restores: Maximum number of restores in a fit; one more raises. None for no limit.
         dump_dir: Directory for the batch of the first bad step of a reading, with all that is
-            needed to run it again, see
-            ``load_batch``. The batches of up to
-            ``interval`` steps stay in memory for that: choose a smaller interval where that is too
-            much. None keeps and writes nothing.
+            needed to run it again, see ``load_batch``. The batches of up to ``interval`` steps stay
+            in memory for that: choose a smaller one where that is too much. None writes nothing.
 
     Raises:
         ValueError: for arguments out of range; when training starts, for a strategy or optimizer
@@ -140,6 +138,11 @@ class CheckInvalidLossHook(Hook):
     def writes_files(self) -> bool:
         """Whether the hook writes files: with ``dump_dir``."""
         return self.dump_dir is not None
+
+    @property
+    def has_judged(self) -> bool:
+        """Whether a step of this fit had a loss to look at."""
+        return self._history.has_judged
 
     def before_run(self, runner: Any) -> None:
         """Set up the action; skip the events of each batch that it does not need."""
@@ -269,19 +272,18 @@ class CheckInvalidLossHook(Hook):
 
     def _before_save(self, runner: Any) -> None:
         """Check before a checkpoint is written."""
-        trainer = runner.trainer
-        has_run = progress.batches_processed(trainer) > progress.batch_counts(trainer).completed
-        if has_run:  # a callback before the hooks may save before the step was recorded
+        counts = progress.batch_counts(runner.trainer)
+        # a callback before the hooks may save before the step was recorded
+        if progress.batches_processed(runner.trainer) > counts.completed:
             self._history.record(runner, runner.iter)
         self._check(runner)
 
     def _check(self, runner: Any, at_interval: bool = False) -> None:
         """Read the kept losses and act, on all ranks together."""
         action, history = self._action, self._history
-        if action is None:
+        is_known = not history.iters and (self._weights_are_checked or at_interval)
+        if action is None or is_known:
             return
-        if not history.iters and (self._weights_are_checked or at_interval):
-            return  # nothing has happened since
         # between two batches weights need no check: bad ones show in the next loss
         self._weights_are_checked = not at_interval or action.keeps_state
         weights = self._weights if self._weights_are_checked else ()

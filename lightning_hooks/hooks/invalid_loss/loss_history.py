@@ -12,7 +12,7 @@ from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.utils.nonfinite import scalar
 
-__all__ = ["LossHistory", "Reading", "Step", "describe", "read", "values_of"]
+__all__ = ["LossHistory", "Reading", "Step", "components", "describe", "read", "values_of"]
 
 
 class Step(NamedTuple):
@@ -44,6 +44,8 @@ class LossHistory:
         """The random state before the running step."""
         self.iters = 0
         """Iterations since the last reading, with a loss or without."""
+        self.has_judged = False
+        """Whether a step had a loss to look at."""
         self._last_iter = -1
         self._steps: list[tuple[Any, ...]] = []
         self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps a value until the next one
@@ -71,6 +73,7 @@ class LossHistory:
             # a hook that another one registers during the run missed the start of the batch
             batch = runner.data_batch if self.batch is None else self.batch
             step = *step, batch, self.rng_state
+        self.has_judged = True
         self._steps.append(step)  # a plain tuple: a Step is slower to make
 
     def take(self) -> list[Step]:
@@ -97,6 +100,17 @@ def _terms(
         if name != "loss"
         and (isinstance(value, float) or (isinstance(value, torch.Tensor) and value.numel() == 1))
     }
+
+
+def components(runner: Any, logged: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Return the components of the running step's loss, as 0-d tensors.
+
+    Args:
+        runner: The runner, with the step's outputs.
+        logged: What the module has logged in the steps before; updated.
+    """
+    outputs = getattr(runner, "outputs", {})
+    return [*_loss_values(Step(None, _terms(outputs, runner, logged), 0, 0, 0))]
 
 
 class Reading(NamedTuple):
@@ -207,15 +221,27 @@ def values_of(step: Step) -> dict[str, float]:
     return terms if step.loss is None else {"loss": float(scalar(step.loss)), **terms}
 
 
-def describe(reading: Reading, rank: int) -> str:
+CAUSES = (
+    "Common causes: too high a learning rate, no gradient clipping, the derivative of a root or a "
+    "logarithm at 0"
+)
+
+
+def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
     """Describe the first bad step and which of its losses are bad; this reads the device.
 
     Args:
         reading: One that is not all good.
         rank: The number of this process.
+        has_judged: Whether a step of the fit had a loss to look at.
     """
     if reading.first is None:
         steps = reading.steps
+        if not steps and has_judged:
+            return (
+                "weights became NaN or infinite after the last step whose loss was read, which was "
+                f"finite: gradients were not. {CAUSES}"
+            )
         if not steps:
             return (
                 "weights became NaN or infinite since the last check, and no step had a loss to "
@@ -224,8 +250,7 @@ def describe(reading: Reading, rank: int) -> str:
             )
         return (
             f"weights became NaN or infinite between iter {steps[0].iter} and {steps[-1].iter}, "
-            "where every loss was finite: gradients were not. Common causes: too high a learning "
-            "rate, no gradient clipping, the derivative of a root or a logarithm at 0"
+            f"where every loss was finite: gradients were not. {CAUSES}"
         )
     iteration, where = reading.first
     if where != rank:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
-from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step
+from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, components
 from lightning_hooks.utils.nonfinite import gradients_non_finite, over_ranks, scalar
 
 __all__ = ["Skip"]
@@ -50,6 +50,7 @@ class Skip(Action):
         self._has_scaler = precision.has_grad_scaler(trainer)
         self._fused = {optimizer for optimizer in trainer.optimizers if _takes_found_inf(optimizer)}
         self._losses: dict[Optimizer, list[torch.Tensor]] = {o: [] for o in trainer.optimizers}
+        self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps a value until the next one
         self._buffers = BufferSnapshot(trainer.lightning_module)
         self._group_is_open = False  # some batches of the next step have run
         # optimizers within their step: the flag, and the parameters without momentum
@@ -57,6 +58,7 @@ class Skip(Action):
         self._handles = [o.register_step_post_hook(self._after_step) for o in trainer.optimizers]
         self._flags: list[tuple[int, torch.Tensor]] = []  # of each step since the last reading
         self._iters: list[int] = []  # the iterations of the steps in the last reading
+        self._reason = ""  # of the next skip, from a reading of its first batches
         self._steps = 0
         self._skipped: list[int] = []
         self._in_a_row: list[int] = []
@@ -72,9 +74,10 @@ class Skip(Action):
                 losses.clear()
 
     def before_backward(self, loss: torch.Tensor) -> None:
-        """Judge the next step of every optimizer by this loss too."""
+        """Judge the next step of every optimizer by this loss too, and by its components."""
+        judged = [scalar(loss.detach()), *components(self.runner, self._logged)]
         for losses in self._losses.values():
-            losses.append(scalar(loss.detach()))
+            losses += judged
 
     def before_step(self, optimizer: Optimizer, iteration: int) -> None:
         """Judge a step that is about to run, and skip it if it is bad."""
@@ -138,11 +141,15 @@ class Skip(Action):
     def handle(self, reading: Reading, at_interval: bool) -> None:
         """Count the skipped steps; raise for too many, or for weights that are bad all the same."""
         skipped, limit = self._skipped_in(reading), self.hook.max_skips
-        reason = "their losses were finite, their gradients were not"
-        if not reading.steps:
-            reason = "their gradients were not finite; no step had a loss to look at"
         if not reading.all_good:
-            reason = self.describe(reading)
+            self._reason = self.describe(reading)
+        reason = self._reason or (
+            "their losses were finite, their gradients were not"
+            if reading.steps
+            else "their gradients were not finite; no step had a loss to look at"
+        )
+        if reading.flags:  # else the step of these batches is still to come
+            self._reason = ""
         for iteration, is_bad in zip(self._iters, reading.flags, strict=True):
             self._in_a_row = [*self._in_a_row, iteration] if is_bad else []
             if limit is not None and len(self._in_a_row) > limit:

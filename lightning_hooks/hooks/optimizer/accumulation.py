@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
@@ -52,6 +53,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
     by_epoch: bool = False
     initialized: bool = False
     _announced: bool = False
+    _has_warned: bool = False
 
     def __init__(self, cumulative_iters: int = 1, by_epoch: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -66,7 +68,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Reset the state of an earlier fit."""
         super().on_fit_start(trainer, pl_module)
-        self.initialized = self._announced = False
+        self.initialized = self._announced = self._has_warned = False
 
     def iterations_of(self, steps: int, trainer: L.Trainer) -> int:
         """Return the number of iterations for a number of optimizer steps."""
@@ -82,13 +84,22 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         """Add the iteration's gradients; clip and step when it is the last one of its group."""
         if not self.initialized:
             self._init(runner)
-        loss = runner.outputs["loss"] / self._get_loss_factor(runner)
-        self._backward(runner, loss)
+        factor, loss = self._get_loss_factor(runner), runner.outputs.get("loss")
+        if loss is not None:
+            self._backward(runner, loss / factor)
+        elif not self._has_warned:
+            self._has_warned = True
+            rank_zero_warn(
+                f"{type(self).__name__}: a batch for which training_step returns None adds no "
+                "gradients to its group, which is divided by the same number all the same"
+            )
         index, total = self._place(runner)
         is_last = index + 1 == total or self.is_last_iter(runner)
         if is_last or (index + 1) % self.cumulative_iters == 0:
             self._clip_and_step(runner)
             self._zero_grad(runner)
+
+    after_train_iter.takes_none = True  # type: ignore[attr-defined]  # not so a subclass's own
 
     def _place(self, runner: Any) -> tuple[int, int]:
         """Return the iteration's index and the number of iterations, in the run or in its epoch."""

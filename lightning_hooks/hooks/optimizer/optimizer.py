@@ -128,9 +128,8 @@ class OptimizerHook(ClippingHook):
                     "\n",
                 )
 
-    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check the clipping; skip the events of Lightning's backward that have nothing to do."""
-        super().on_fit_start(trainer, pl_module)
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Skip the events of Lightning's backward that have nothing to do."""
         owned = Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer)
         if owned or not self.detect_anomalous_params:
             skip_events(self, OptimizerHook, "on_before_backward")

@@ -12,7 +12,13 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 
-from lightning_hooks import CheckInvalidLossHook, Hook, HookAdapter, TrainStepModule
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    Hook,
+    HookAdapter,
+    TextLoggerHook,
+    TrainStepModule,
+)
 from support.training import TinyModule, make_loader, make_trainer
 
 
@@ -117,8 +123,21 @@ def test_the_trainer_has_its_own_profiler_outside_of_a_fit(tmp_path: Path, fails
     before = trainer.profiler
     with pytest.raises(ValueError, match="now") if fails else contextlib.nullcontext():
         trainer.fit(TinyModule(), make_loader(), make_loader(1))
-    assert isinstance(during[0], PassThroughProfiler)
-    assert trainer.profiler is before
+    assert during[0] is before
+    assert type(before) is PassThroughProfiler
+    assert "profile" not in vars(before)
+
+
+def test_the_profiler_is_used_in_a_fit_as_outside(tmp_path: Path) -> None:
+    def do(runner: Any) -> None:
+        profile = runner.trainer.profiler.profile
+        with profile("by place"), profile(action_name="by name") as name:
+            names.append(name)
+        names.append(profile("around a function")(len)("four"))
+
+    names: list[Any] = []
+    make_trainer(tmp_path, After(do)).fit(TinyModule(), make_loader(1), make_loader(1))
+    assert names == ["by name", 4]
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -143,6 +162,52 @@ def test_the_modules_class_is_as_it_was_outside_of_a_fit(tmp_path: Path, fails: 
     assert {"extra.weight", "scale"} <= dict(module.named_parameters()).keys()
     assert "plain" in vars(module)
     assert "_current_fx_name" in vars(module)
+
+
+def test_a_class_that_is_parametrized_within_the_fit_is_as_it_was(tmp_path: Path) -> None:
+    class Module(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(1))
+
+        def on_train_start(self) -> None:
+            torch.nn.utils.parametrize.register_parametrization(self, "scale", torch.nn.Identity())
+
+    before = dict(vars(Module))
+    make_trainer(tmp_path, After()).fit(Module(), make_loader(), make_loader(1))
+    assert dict(vars(Module)) == before
+
+
+def test_a_class_that_cannot_be_changed_trains(tmp_path: Path) -> None:
+    class Frozen(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            if name == "__setattr__":
+                raise AttributeError("frozen")
+            super().__setattr__(name, value)
+
+    class Module(TinyModule, metaclass=Frozen): ...
+
+    module = Module()
+    make_trainer(tmp_path, After()).fit(module, make_loader(), make_loader(1))
+    assert len(module.losses) == 4
+
+
+@pytest.mark.parametrize("hook", [After(), TextLoggerHook()])
+def test_a_module_may_name_the_arguments_of_its_log(hook: Hook, tmp_path: Path) -> None:
+    class Module(TinyModule):
+        def log(self, key: str, val: Any = None, **kwargs: Any) -> None:
+            super().log(key, val, **kwargs)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = self.loss(batch)
+            self.log(key="mine", val=loss)
+            return loss
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None: ...
+
+    trainer = make_trainer(tmp_path, hook)
+    trainer.fit(Module(), make_loader(), make_loader(1))
+    assert "mine" in trainer.callback_metrics
 
 
 def test_a_class_that_sets_attributes_itself_sees_them_all(tmp_path: Path) -> None:

@@ -13,7 +13,12 @@ from typing import Any
 import job
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    Callback,
+    LearningRateFinder,
+    ModelCheckpoint,
+)
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import SimpleProfiler
 
@@ -184,6 +189,84 @@ def test_a_precision_and_a_profiler_of_the_users_have_their_part(tmp_path: Path)
     assert "[LightningModule]NoValidation.on_after_backward" in profiler.recorded_durations
     doubled = fit(tmp_path, OptimizerHook(), plugins=[Doubles()]).lightning_module
     assert not torch.equal(doubled.net.weight, by_hand(OptimizerHook()).net.weight)
+
+
+class Halves:
+    """What replaces the gradients' event, or backward, in the third iteration or before the fit."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def after(self, *args: Any) -> None:
+        self.calls += 1
+
+    def backward(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        self.calls += 1
+        tensor.backward()  # type: ignore[no-untyped-call]
+
+
+REPLACED = {
+    "on_after_backward of a callback": lambda t, h: setattr(t.callbacks[0], AFTER, h.after),
+    "a further callback": lambda t, h: t.callbacks.append(Late(h)),
+    "on_after_backward of the module": lambda t, h: setattr(t.lightning_module, AFTER, h.after),
+    "post_backward of the strategy": lambda t, h: setattr(t.strategy, "post_backward", h.after),
+    "backward of the precision": lambda t, h: setattr(t.precision_plugin, "backward", h.backward),
+}
+AFTER = "on_after_backward"
+
+
+class Late(Callback):
+    """Passes the event on."""
+
+    def __init__(self, to: Halves) -> None:
+        self.to = to
+
+    def on_after_backward(self, *args: Any) -> None:
+        self.to.after()
+
+
+@pytest.mark.parametrize("replaced", REPLACED)
+@pytest.mark.parametrize(("at", "calls"), [(0, 5), (2, 3)])
+def test_backward_is_looked_at_in_each_step(
+    replaced: str, at: int, calls: int, tmp_path: Path
+) -> None:
+    class Replaces(Callback):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            if index == at:
+                REPLACED[replaced](trainer, halves)
+
+    halves = Halves()
+    fit(tmp_path, OptimizerHook(), callbacks=[Replaces()], max_epochs=1)
+    assert halves.calls == calls
+
+
+def test_optimizers_that_the_module_replaces_within_the_run_are_stepped(tmp_path: Path) -> None:
+    class Grows(NoValidation):
+        def on_train_epoch_start(self) -> None:
+            if self.current_epoch == 1:
+                self.net = torch.nn.Linear(4, 2)
+                self.before = self.net.weight.detach().clone()
+                self.trainer.optimizers = [self.configure_optimizers()]
+
+    trainer = fit(tmp_path, OptimizerHook(), module=Grows)
+    module: Any = trainer.lightning_module
+    assert not torch.equal(module.net.weight, module.before)
+    assert trainer.global_step == 10
+
+
+class Loads(NoValidation):
+    """Has its loader itself, as the search of a batch size demands."""
+
+    batch_size = 2
+
+    def train_dataloader(self) -> Any:
+        return make_loader(4, self.batch_size)
+
+
+@pytest.mark.parametrize("finder", [LearningRateFinder(), BatchSizeFinder()])
+def test_a_search_that_would_train_nothing_is_refused(finder: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Finder trains without callbacks, and OptimizerHook own"):
+        make_trainer(tmp_path, HookAdapter([OptimizerHook()]), finder).fit(Loads())
 
 
 def test_a_loss_is_a_plain_tensor_where_lightning_adds_nothing_to_its_backward(

@@ -30,7 +30,7 @@ from support.torture.bad_batches import (
     norm_module,
     train_step_module,
 )
-from support.training import make_trainer
+from support.training import NoValidation, make_loader, make_trainer
 
 OPTIM = torch.optim
 OPTIMIZERS = {
@@ -282,3 +282,43 @@ def test_lbfgs_is_refused(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, CheckInvalidLossHook(action="skip"))
     with pytest.raises(ValueError, match="does not work with LBFGS"):
         trainer.fit(BadModule(torch.optim.LBFGS), loader(batches(1)))
+
+
+@pytest.mark.parametrize("way", ["returned", "logged"])
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_bad_component_of_a_good_loss_skips_the_step(
+    way: str, accumulated: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Parts(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.at_start.append(self.net.weight.detach().clone())
+            loss = self.loss(batch)
+            part = torch.tensor(float("nan") if batch_idx == 2 else 1.0)
+            if way == "returned":
+                return {"loss": loss, "loss_cls": part}
+            self.log("loss_cls", part)
+            return loss
+
+    module = Parts()
+    module.at_start = []
+    hook = CheckInvalidLossHook(interval=1, action="skip")
+    trainer = make_trainer(tmp_path, hook, accumulate_grad_batches=accumulated)
+    trainer.fit(module, make_loader(6))
+    assert "not finite: loss_cls=nan" in caplog.text
+    weights = [*module.at_start, module.net.weight]
+    begins, ends = {1: (2, 3), 2: (2, 4)}[accumulated]
+    assert torch.equal(weights[begins], weights[ends])
+    assert not torch.equal(weights[4], weights[6])
+
+
+def test_gradients_that_go_bad_in_the_last_step_are_named(tmp_path: Path) -> None:
+    class BadGradients(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = self.loss(batch)
+            if batch_idx == 3:
+                loss.register_hook(lambda gradient: gradient * torch.nan)
+            return loss
+
+    hook = CheckInvalidLossHook(interval=1)
+    with pytest.raises(InvalidLossError, match="which was finite: gradients were not"):
+        make_trainer(tmp_path, hook).fit(BadGradients(), make_loader(4))

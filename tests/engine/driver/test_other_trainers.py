@@ -1,0 +1,118 @@
+"""A hook in several Trainers, and what is left of a fit that was cut short."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    EMAHook,
+    GradientCumulativeOptimizerHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    OptimizerHook,
+    StepLrUpdaterHook,
+)
+from support.foreign_hooks import OptimizerHook as OldOptimizerHook
+from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
+
+
+def weights(module: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+def test_the_callbacks_of_an_earlier_trainer_train_as_the_hooks_do(tmp_path: Path) -> None:
+    def train(module: Any, epochs: int, callbacks: Any) -> L.Trainer:
+        trainer = make_trainer(tmp_path, max_epochs=epochs, callbacks=callbacks)
+        trainer.fit(module, make_loader(6))
+        return trainer
+
+    hooks = [StepLrUpdaterHook(step=[1]), GradientCumulativeOptimizerHook(cumulative_iters=3)]
+    first = train(TinyModule(), 2, hooks)
+    given, taken = TinyModule(), TinyModule()
+    train(given, 3, copy.deepcopy(hooks))
+    again = train(taken, 3, first.callbacks)  # type: ignore[attr-defined]
+    assert torch.equal(weights(given), weights(taken))
+    assert again.global_step == 6
+    assert again.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("hook", [EMAHook(), CheckInvalidLossHook()])
+def test_a_hook_of_a_running_fit_is_refused_elsewhere(
+    hook: Hook, other: bool, tmp_path: Path
+) -> None:
+    class Evaluates(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            given = trainer.callbacks if other else [hook]
+            nested = make_trainer(tmp_path, callbacks=[c for c in given if c is not self])
+            nested.validate(copy.deepcopy(pl_module), make_loader(1), verbose=False)
+
+    with pytest.raises(RuntimeError, match=f"{type(hook).__name__} is in a fit of another Trainer"):
+        fit(tmp_path, Evaluates(), hook, val=1)
+    fit(tmp_path, hook, val=1)  # the fit is over
+
+
+def test_a_copy_made_within_a_fit_has_all_events(tmp_path: Path) -> None:
+    class Copies(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            made.append(copy.deepcopy(hook))
+
+    made: list[Any] = []
+    hook = OptimizerHook(grad_clip={"max_norm": 0.01})
+    owns = HookAdapter([hook], owns_backward=True)
+    fit(tmp_path, owns, callbacks=[Copies()], module=NoValidation)
+    of_copy = fit(tmp_path, *made, module=NoValidation).lightning_module
+    of_new = fit(
+        tmp_path, OptimizerHook(grad_clip={"max_norm": 0.01}), module=NoValidation
+    ).lightning_module
+    assert torch.equal(weights(of_copy), weights(of_new))
+
+
+def test_a_fit_cut_short_leaves_nothing_to_the_next_one(tmp_path: Path) -> None:
+    class Fails(Callback):
+        def on_train_batch_end(self, *args: Any) -> None:
+            raise ValueError("the first")
+
+        def on_exception(self, *args: Any) -> None:
+            raise RuntimeError("the second")
+
+    module = NoValidation()
+    with pytest.raises(RuntimeError, match="the second"):
+        fit(tmp_path, OldOptimizerHook(), callbacks=[Fails()], module=module, host=True)
+    torch.nn.init.ones_(module.net.weight)
+    torch.nn.init.zeros_(module.net.bias)
+    fit(tmp_path, OldOptimizerHook(), module=module, host=True)
+    assert module.automatic_optimization is True
+    assert not {"training_step", "__setattr__"} & {*vars(module), *vars(type(module))}
+
+
+@pytest.mark.parametrize("hook", [IterTimerHook(), OptimizerHook(grad_clip={"max_norm": 1.0})])
+def test_a_callback_may_wrap_the_events_of_others(hook: Hook, tmp_path: Path) -> None:
+    events = ("on_train_batch_start", "on_train_batch_end", "on_before_backward")
+
+    class Counts(Callback):
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            for callback in trainer.callbacks:
+                for event in events if callback is not self else ():
+                    setattr(callback, event, counting(getattr(callback, event)))
+
+    def counting(function: Any) -> Any:
+        def wrapped(*args: Any) -> Any:
+            calls.append(function)
+            return function(*args)
+
+        return wrapped
+
+    calls: list[Any] = []
+    fit(tmp_path, hook, Counts(), module=NoValidation, batches=4)
+    assert len(calls) == 2 * 3 * 4
