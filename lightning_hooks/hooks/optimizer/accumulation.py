@@ -84,9 +84,9 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         """Add the iteration's gradients; clip and step when it is the last one of its group."""
         if not self.initialized:
             self._init(runner)
-        factor, loss = self._get_loss_factor(runner), runner.outputs.get("loss")
-        if loss is not None:
-            self._backward(runner, loss / factor)
+        factor = self._get_loss_factor(runner)
+        if runner.outputs:  # else the step returned None
+            self._backward(runner, runner.outputs["loss"] / factor)
         elif not self._has_warned:
             self._has_warned = True
             rank_zero_warn(
