@@ -17,6 +17,7 @@ the length of a fit the module's class notes this one attribute as any other obj
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -95,10 +96,13 @@ def adds_to_backward(trainer: Any) -> bool:
         and type(precision) is Precision
         and trainer.profiler.profile is Unrecorded
     )
-    called = [(strategy, OF_STRATEGY), (precision, OF_PRECISION)]
-    called += [(trainer.lightning_module, OF_MODULE)]
-    called += [(callback, OF_CALLBACK) for callback in trainer.callbacks]
-    return not (stands and all(_has_stock(one, methods) for one, methods in called))
+    called = [
+        (strategy, OF_STRATEGY),
+        (precision, OF_PRECISION),
+        (trainer.lightning_module, OF_MODULE),
+        *((callback, OF_CALLBACK) for callback in trainer.callbacks),
+    ]
+    return not (stands and all(itertools.starmap(_has_stock, called)))
 
 
 def _methods(kind: type, *names: str) -> tuple[tuple[str, Any], ...]:
@@ -116,9 +120,9 @@ OF_CALLBACK = _methods(Callback, *EVENTS_OF_BACKWARD)
 
 def _has_stock(one: Any, methods: Iterable[tuple[str, Any]]) -> bool:
     """Whether an object's methods are these; an event that is None is none."""
+    kind, own = type(one), vars(one)
     for name, stock in methods:
-        own = getattr(one, name)
-        if own is not None and getattr(own, "__func__", own) is not stock:
+        if (own[name] is not None) if name in own else (getattr(kind, name) is not stock):
             return False
     return True
 
