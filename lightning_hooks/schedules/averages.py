@@ -31,6 +31,7 @@ __all__ = [
     "linear_momentum",
     "over_interval",
     "ramped_momentum",
+    "share_of_beginning",
 ]
 
 
@@ -67,6 +68,27 @@ def ema_momentum(step: int, momentum: float, warm_up: int) -> float:
     if momentum * warm_up > 1:
         return linear_momentum(step, momentum, warm_up)
     return momentum * min(1.0, (1 + step) / max(warm_up, 1))
+
+
+def share_of_beginning(momentum: float, warm_up: int, steps: int, interval: int = 1) -> float:
+    """Return how much of an ``EMAHook``'s average is the weights it began with, after some steps.
+
+    It is the product of ``1 - ema_momentum(step, ...)`` over the steps with an update.
+
+    >>> share_of_beginning(0.5, 0, steps=2)
+    0.25
+    >>> share_of_beginning(0.5, 0, steps=4, interval=3)  # updates after steps 1 and 4
+    0.015625
+    >>> round(share_of_beginning(0.1, 100, steps=6), 3)
+    0.81
+    """
+    full, share = over_interval(momentum, interval), 1.0
+    for step in range(0, steps, interval):
+        weight = ema_momentum(step, full, warm_up)
+        if weight >= full:  # the warm-up is over
+            return float(share * (1 - full) ** len(range(step, steps, interval)))
+        share *= 1 - weight
+    return share
 
 
 def linear_momentum(step: int, momentum: float, warm_up: int) -> float:

@@ -449,9 +449,15 @@ def test_an_average_that_the_run_is_too_short_for(
     hook = EMAHook()
     train(tmp_path, [HookAdapter([hook]) if hosted else hook], **length)
     assert "100% of the average, with which it is validated, are still the weights" in caplog.text
-    assert "write a larger momentum, such as 0.5, or train longer" in caplog.text
+    assert "write warm_up=0 and a larger momentum, such as 0.5, or train longer" in caplog.text
     caplog.clear()
     train(tmp_path, [EMAHook(momentum=0.5)], **length)
+    assert "write a smaller warm_up, such as 0, or train longer" in caplog.text
+    caplog.clear()
+    train(tmp_path, [EMAHook(warm_up=0)], **length)
+    assert "write a larger momentum, such as 0.5, or train longer" in caplog.text
+    caplog.clear()
+    train(tmp_path, [EMAHook(momentum=0.5, warm_up=0)], **length)
     assert "momentum" not in caplog.text
 
 

@@ -123,8 +123,13 @@ def test_files_of_weights_are_not_gone_on_from(kind: str, what: str, more: Found
 
 def test_the_whole_is_exported_or_nothing(more: Found) -> None:
     for rank in more:
-        assert "cannot gather" in rank["weights"]["fsdp"]["export"]
-        same(rank["weights"]["fsdp2"]["export"], rank["weights"]["fsdp2"]["whole"][:6])
+        for kind in ("fsdp", "fsdp2"):
+            found = rank["weights"][kind]
+            same(found["export file"], found["whole"][:6])
+            assert "consolidate_checkpoint" in found["export best"]
+        assert "cannot gather" in rank["weights"]["fsdp"]["export directory"]
+        fsdp2 = rank["weights"]["fsdp2"]
+        same(fsdp2["export directory"], fsdp2["whole directory"][:6])
 
 
 @pytest.mark.parametrize(

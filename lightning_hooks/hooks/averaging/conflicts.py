@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -14,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_states import Identity, distinct_names
+from lightning_hooks.schedules.averages import share_of_beginning
 
 __all__ = [
     "check_averages",
@@ -132,20 +134,39 @@ def check_length(hook: Any, runner: Any) -> None:
     """Warn of an average that a run is too short for: it stays near the weights of the start.
 
     Args:
-        hook: A hook that averages, with a ``momentum`` that no step exceeds.
+        hook: An ``EMAHook``.
         runner: The run.
     """
-    steps = runner.max_optimizer_steps
-    if not steps or math.isinf(steps) or runner.trainer.fast_dev_run:
+    steps = _averaged_steps(hook, runner)
+    if not steps or runner.trainer.fast_dev_run:
         return
-    kept = (1 - hook.momentum) ** steps
-    if kept > 0.5:
-        runner.logger.warning(
-            f"{class_name(hook)}(momentum={hook.momentum}): after the {steps} optimizer steps of "
-            f"this run {kept:.0%} of the average, with which it is validated, are still the "
-            "weights of its beginning; write a larger momentum, such as "
-            f"{min(0.5, 10 / steps):.1g}, or train longer"
-        )
+    momentum, warm_up, larger = hook.momentum, hook.warm_up, float(f"{min(0.5, 10 / steps):.1g}")
+    share = partial(share_of_beginning, steps=steps, interval=hook.interval)
+    kept = share(momentum, warm_up)
+    if kept <= 0.5:
+        return
+    if share(momentum, 0) <= 0.5:
+        advice = "a smaller warm_up, such as 0"
+    elif share(larger, warm_up) <= 0.5:
+        advice = f"a larger momentum, such as {larger}"
+    else:
+        both = f"warm_up=0 and a larger momentum, such as {larger}"
+        advice = both if warm_up > 1 else f"a larger momentum, such as {larger}"
+    runner.logger.warning(
+        f"{class_name(hook)}(momentum={momentum}, warm_up={warm_up}): after the {steps} optimizer "
+        f"steps that it averages in this run {kept:.0%} of the average, with which it is "
+        f"validated, are still the weights of its beginning; write {advice}, or train longer"
+    )
+
+
+def _averaged_steps(hook: Any, runner: Any) -> int:
+    """Return the optimizer steps from where averaging begins to the end; 0 if unknown."""
+    steps: float = runner.max_optimizer_steps or 0
+    if math.isinf(steps):
+        return 0
+    waits = [(hook.begin_epoch, runner.max_epochs), (hook.begin_iter, runner.max_iters)]
+    waited = max(begin / length if length and length > 0 else 0.0 for begin, length in waits)
+    return round(steps * max(0.0, 1 - waited))
 
 
 def check_strategy(hook: Any, trainer: L.Trainer) -> None:

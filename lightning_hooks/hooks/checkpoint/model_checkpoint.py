@@ -17,6 +17,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.checkpoint_choice import choosing_trainer
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.hooks.checkpoint import exported
 from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
@@ -109,31 +110,74 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
         path: str,
         model: torch.nn.Module | Callable[[L.LightningModule], torch.nn.Module] | None = None,
     ) -> None:
-        """Write the weights of the inner model alone, for ``load_state_dict`` and mmcv's loader.
+        """Write a checkpoint's ``state_dict`` alone, for ``load_state_dict`` and mmcv's loader.
 
-        Sharded parameters are gathered: all ranks must call this then, and rank 0 writes.
+        The checkpoint is the last one; a ``BestCheckpointHook``'s is its best by the first key.
+        So these are the weights that were validated: an average, where a hook keeps one. Before
+        there is a checkpoint they are the module's. Rank 0 writes.
+
+        All ranks must call this where parameters are sharded. There the last checkpoint, if it is a
+        directory with a part of each rank, stands for the module's weights, which are gathered; the
+        best one, and an average, are refused.
 
         Args:
             path: A local path, or fsspec's.
-            model: The model, or a function that picks it from the LightningModule of the fit; by
-                default what ``runner.model`` holds.
+            model: A function that picks a part of the LightningModule of the fit, whose weights in
+                the checkpoint are written; by default what ``runner.model`` holds. Of a model
+                itself the present weights are written.
 
         Raises:
-            RuntimeError: if there has been no fit, and ``model`` is no model.
-            ValueError: if FSDP (not FSDP2) has flattened the parameters.
+            RuntimeError: if there has been no fit, and ``model`` is no model; if the checkpoint is
+                not as it was written.
+            ValueError: if the weights are in a directory, or FSDP (not FSDP2) has flattened the
+                parameters; if there are objects of other classes in the checkpoint; if the function
+                returns no part of the module.
+            FileNotFoundError: if the checkpoint is not there any more.
         """
-        if not isinstance(model, torch.nn.Module):
-            if self._runner is None:
-                raise RuntimeError("export() before a fit needs model=, a torch.nn.Module")
-            runner = self._runner
-            model = unwrap(runner.model) if model is None else model(runner.module)
+        if isinstance(model, torch.nn.Module):
+            return self._export_present(path, model)
+        if self._runner is None:
+            raise RuntimeError("export() before a fit needs model=, a torch.nn.Module")
+        runner = self._runner
+        trainer, module = runner.trainer, runner.module
+        chosen = unwrap(runner.model) if model is None else model(module)
+        source = self.exported_checkpoint
+        if not source:
+            return self._export_present(path, chosen)
+        if self._in_parts or os.path.isdir(source):
+            exported.require_present_weights(source, self.exports_last, runner.hooks)
+            return self._export_present(path, chosen)
+        if chosen is not module:
+            self._require_whole(chosen)
+        if self._background is not None and not files.exists(source):
+            self._background.wait()
+        if trainer.is_global_zero:
+            weights = exported.weights_in(source, trainer)
+            weights = exported.part_of(weights, module, chosen)
+            torch_files.save_state_dict(weights, os.fspath(path))
+        if trainer.strategy.restore_checkpoint_after_setup:  # one with shards
+            trainer.strategy.barrier("ModelCheckpointHook.export")
+        return None
+
+    exports_last = True
+    """Whether ``export()`` writes the last checkpoint's weights, not the best one's."""
+
+    @property
+    def exported_checkpoint(self) -> str:
+        """The path of the checkpoint whose weights ``export()`` writes; an empty string before."""
+        return self._messages().get("last_ckpt") or ""
+
+    def _export_present(self, path: str, model: torch.nn.Module) -> None:
+        self._require_whole(model)
+        torch_files.save_state_dict(model.state_dict(), os.fspath(path))
+
+    def _require_whole(self, model: torch.nn.Module) -> None:
         trained = self._runner and self._runner.trainer.model
         if trained is not None and has_slices(trained, model.parameters()):
             raise ValueError(
                 "export() cannot gather parameters that FSDP has flattened: call "
                 "trainer.save_checkpoint(path, weights_only=True) on all ranks"
             )
-        torch_files.save_state_dict(model.state_dict(), os.fspath(path))
 
     # -- where files are -------------------------------------------------------------------
 

@@ -71,6 +71,8 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
         names are less, as in ``EvalHook``.
     """
 
+    exports_last = False
+
     def __init__(
         self,
         save_best: str | list[str] = "auto",
@@ -99,3 +101,9 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
             background=background,
             on_saved=on_saved,
         )
+
+    @property
+    def exported_checkpoint(self) -> str:
+        """The file with the best score by the first key, as ``best_model_path``."""
+        ranking = self.standing().ranking
+        return ranking[0][1] if ranking else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import StochasticWeightAveraging
+from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.driver import Driver
@@ -32,6 +33,7 @@ def warn_of_conflicts(hook: Any, trainer: L.Trainer) -> None:
         _warn_of_schedulers(hook, runner)
     if hook.symbol == "lr":
         _warn_of_swa(hook, runner)
+        _warn_of_monitors(hook, runner)
 
 
 # -- several hooks -------------------------------------------------------------------------
@@ -140,6 +142,19 @@ def _warn_of_swa(hook: Any, runner: Any) -> None:
                 f"{class_name(hook)} out, or write StochasticWeightAverageHook in place of "
                 "StochasticWeightAveraging: it averages and leaves the learning rate alone"
             )
+
+
+def _warn_of_monitors(hook: Any, runner: Any) -> None:
+    """Warn, at the first schedule, of monitors that read the rates before the driver sets them."""
+    first = next(one for one in runner.hooks if is_family(one, "LrUpdaterHook"))
+    callbacks = runner.trainer.callbacks
+    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks)
+    if first is hook and any(isinstance(one, LearningRateMonitor) for one in before):
+        rank_zero_warn(
+            f"LearningRateMonitor stands before {class_name(hook)} in callbacks=[...]: it logs the "
+            "rates before the hook sets them, those of the step or epoch before; put it after the "
+            "hooks"
+        )
 
 
 def _beside(hook: Any, runner: Any, name: str, config: Any = None) -> str:

@@ -297,17 +297,25 @@ def weights(kind: str, out: Path) -> dict[str, Any]:
         hook = lh.CheckpointHook(save_optimizer=False, max_keep_ckpts=1)
         trainer = train(kind, here, hook, strategy=strategy)
         last = str(here / "epoch_2.pth")
+        found[f"export {what}"] = _exported(hook, trainer, out / f"export_{what}.pth")
+        found[f"whole {what}"] = whole(trainer)
+        if what == "directory":
+            hook.exports_last = False  # as a BestCheckpointHook's
+            found["export best"] = _exported(hook, trainer, out / "export_best.pth")
         found[what] = _said(kind, here, lh.CheckpointHook(), strategy=strategy, ckpt_path=last)
-    try:
-        hook.export(str(out / "export.pth"))
-    except ValueError as error:
-        found["export"] = str(error)
-    else:
-        exported = torch.load(out / "export.pth", weights_only=True)
-        keys = [name for name, _ in trainer.lightning_module.named_parameters()]
-        found["export"] = [exported[key] for key in keys]
     found["whole"] = whole(trainer)
     return found
+
+
+def _exported(hook: Any, trainer: Any, path: Path) -> Any:
+    """Return the parameters that a hook exports, or its error."""
+    try:
+        hook.export(str(path))
+    except ValueError as error:
+        return str(error)
+    exported = torch.load(path, weights_only=True)
+    keys = [name for name, _ in trainer.lightning_module.named_parameters()]
+    return [exported[key.replace("_fsdp_wrapped_module.", "")] for key in keys]
 
 
 # -- what is refused ---------------------------------------------------------------------------
