@@ -11,9 +11,9 @@ from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.loggers import values
 from lightning_hooks.loggers.tags import as_tags
 
-__all__ = ["OF_NO_STEP", "NamedValues", "in_fit"]
+__all__ = ["NamedValues", "in_fit", "is_of_no_step"]
 
-OF_NO_STEP = "train_epoch", "test"
+_OF_NO_STEP = "train_epoch", "test"
 """Modes of a log that mmcv does not have; they belong to no step, and have no learning rate."""
 
 
@@ -108,7 +108,7 @@ class NamedValues(Hook):
             if not allow_text and isinstance(value, str):
                 continue
             tags[name if name.startswith(prefix) else prefix + name] = value
-        if runner.mode in OF_NO_STEP:
+        if is_of_no_step(runner):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
@@ -123,6 +123,16 @@ def in_fit(runner: Any) -> bool:
     return bool(runner.trainer.state.fn == TrainerFn.FITTING)
 
 
+def is_of_no_step(runner: Any) -> bool:
+    """Whether what is logged belongs to no step, and so has no learning rate.
+
+    Outside of a fit that is a validation too: its Trainer has no optimizer in a new process, and
+    after a fit that had no step to train one that no hook has set.
+    """
+    alone = getattr(runner, "trainer", None) is not None and not in_fit(runner)
+    return runner.mode in _OF_NO_STEP or (runner.mode == "val" and alone)
+
+
 def _check_mode(runner: Any) -> None:
-    if runner.mode not in ("train", "val", *OF_NO_STEP):
+    if runner.mode not in ("train", "val", *_OF_NO_STEP):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
