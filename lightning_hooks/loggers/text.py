@@ -18,9 +18,8 @@ from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.evaluated_file import EvaluatedFile
 from lightning_hooks.loggers.log_file import LogFile, create
-from lightning_hooks.loggers.naming import is_of_no_step
+from lightning_hooks.loggers.naming import OF_NO_STEP, EvaluatedFile, in_fit
 from lightning_hooks.loggers.tags import peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
 from lightning_hooks.loggers.upload import check_suffix, copy_files
@@ -93,7 +92,6 @@ class TextLoggerHook(LoggerHook):
     _json: LogFile | None = None
     _lines: LogFile | None = None
     _resumed: Mapping[str, Any] = MappingProxyType({})  # states of the files, by their names
-    _evaluated: EvaluatedFile | None = None
 
     def __init__(
         self,
@@ -199,11 +197,6 @@ class TextLoggerHook(LoggerHook):
         if self._evaluated is not None:
             self._evaluated.forget()
 
-    def get_epoch(self, runner: Any) -> int:
-        """The number of the epoch, from 1; of a file that is evaluated, its own."""
-        epoch = None if self._evaluated is None else self._evaluated.epoch
-        return super().get_epoch(runner) if epoch is None else epoch
-
     def after_run(self, runner: Any) -> None:
         """Copy the text files to ``out_dir``."""
         if self.out_dir is not None and runner.rank == 0 and runner.writes_files:
@@ -223,8 +216,11 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Any) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
-        without_lr = runner.optimizer is None or is_of_no_step(runner)
-        lr = None if without_lr else first_group(runner.step_lr())
+        without_lr = runner.optimizer is None or runner.mode in OF_NO_STEP
+        if without_lr or (runner.mode == "val" and not in_fit(runner)):
+            lr = None  # outside of a fit no hook has set the rates
+        else:
+            lr = first_group(runner.step_lr())
         mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": "train_epoch" if runner.mode == "train_epoch" else mode,

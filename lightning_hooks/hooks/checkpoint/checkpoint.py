@@ -50,8 +50,8 @@ class CheckpointHook(SharedNames):
     ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
     process too; so is ``"best"``, the best by ``save_best``, an ``EvalHook`` or
     ``BestCheckpointHook``, else the last. Given to the Trainer itself, it is a ``ModelCheckpoint``
-    to Lightning, which adds none, and refuses ``Trainer(enable_checkpointing=False)``; in a
-    ``HookAdapter``, give that. A file that was damaged since is not loaded.
+    to Lightning, which adds none. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside
+    it; in a ``HookAdapter``, give that. A file that was damaged since is not loaded.
 
     A run resumed from a file that was written at the end of a pass over the data, as all are by
     epoch, is bit-equal. From one written within a pass, by iteration, counters, schedules and
