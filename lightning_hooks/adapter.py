@@ -13,6 +13,7 @@ from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
+from lightning_hooks.engine.lightning_api.checkpoint_choice import join_choice
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.priority import default_priority, get_priority
@@ -22,6 +23,8 @@ from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
 from lightning_hooks.storage import earlier_files, files
 
 __all__ = ["HookAdapter"]
+
+join_choice()  # here, as a process that unpickles an adapter imports this module too
 
 
 class HookAdapter(JoinsTrainer):
@@ -137,9 +140,10 @@ class HookAdapter(JoinsTrainer):
     def last_checkpoint(self) -> str | None:
         """The newest undamaged file of the hosted CheckpointHooks, or None.
 
-        ``Trainer.fit(..., ckpt_path=adapter.last_checkpoint)`` resumes from it, in a new process
-        too if the adapter has a ``work_dir``; without a fit before and a ``work_dir``, it searches
-        the current directory. A damaged file is skipped with a warning.
+        To resume write ``Trainer.fit(..., ckpt_path="last")``, which searches the Trainer's
+        directory in a new process too. The adapter does not know that: without a fit before it
+        searches its ``work_dir``, or else the current directory. A damaged file is skipped with a
+        warning.
         """
         found = {self._directory_of(hook): hook for hook in self._of_kind(CheckpointHook)}
         paths = [hook.newest_in(directory) for directory, hook in found.items()]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress, validation
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.loggers import values
 from lightning_hooks.loggers.tags import as_tags
 
-__all__ = ["OF_NO_STEP", "NamedValues", "in_fit"]
+__all__ = ["OF_NO_STEP", "EvaluatedFile", "NamedValues", "in_fit"]
 
 OF_NO_STEP = "train_epoch", "test"
 """Modes of a log that mmcv does not have; they belong to no step, and have no learning rate."""
@@ -21,6 +24,7 @@ class NamedValues(Hook):
     """The base of ``LoggerHook`` that numbers and names what is logged."""
 
     by_epoch: bool
+    _evaluated: EvaluatedFile | None = None
 
     is_scalar = staticmethod(values.is_scalar)
 
@@ -39,6 +43,8 @@ class NamedValues(Hook):
         _check_mode(runner)
         if runner.mode == "train":
             return int(runner.epoch) + 1
+        if self._evaluated is not None and self._evaluated.epoch is not None:
+            return self._evaluated.epoch
         # mmcv has counted the epoch by now; within an epoch it is not counted yet
         trainer = getattr(runner, "trainer", None)
         if trainer is None or getattr(runner, "loops_itself", False):
@@ -108,7 +114,7 @@ class NamedValues(Hook):
             if not allow_text and isinstance(value, str):
                 continue
             tags[name if name.startswith(prefix) else prefix + name] = value
-        if runner.mode in OF_NO_STEP:
+        if runner.mode in OF_NO_STEP or (runner.mode == "val" and not in_fit(runner)):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
@@ -126,3 +132,36 @@ def in_fit(runner: Any) -> bool:
 def _check_mode(runner: Any) -> None:
     if runner.mode not in ("train", "val", *OF_NO_STEP):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
+
+
+class EvaluatedFile:
+    """Notes the epoch of the checkpoint that ``validate`` or ``test`` loads.
+
+    Lightning's own count stays: 0 in a new process, and the last fit's after one.
+    """
+
+    epoch: int | None = None
+    """The number of the epoch, from 1; None in a fit, without a file, and if it does not say."""
+    _patch: MethodPatch | None = None
+
+    def watch(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Look at what is loaded into the module, unless for a fit.
+
+        Args:
+            trainer: The Trainer, in ``setup``.
+            module: The module.
+        """
+        self.forget()  # an error may have ended the last evaluation
+        if trainer.state.fn != TrainerFn.FITTING:
+            self._patch = MethodPatch(module, "on_load_checkpoint", self._load)
+
+    def _load(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take mmcv's count, which is in the files of every Trainer with hooks."""
+        epoch = (checkpoint.get("meta") or {}).get("epoch")
+        self.epoch = epoch if isinstance(epoch, int) else None
+
+    def forget(self) -> None:
+        """Restore the module: the evaluation is over."""
+        if self._patch is not None:
+            self._patch.remove()
+        self._patch = self.epoch = None

@@ -19,7 +19,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.log_file import LogFile, create
-from lightning_hooks.loggers.naming import OF_NO_STEP
+from lightning_hooks.loggers.naming import OF_NO_STEP, EvaluatedFile, in_fit
 from lightning_hooks.loggers.tags import peak_memory
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
 from lightning_hooks.loggers.upload import check_suffix, copy_files
@@ -54,8 +54,9 @@ class TextLoggerHook(LoggerHook):
     any other       a value of ``runner.log_buffer.output``
     ==============  ==========================================================================
 
-    The file's first line is ``runner.meta`` unless that is empty. A subclass whose
-    ``_round_float`` returns its argument keeps all digits there.
+    The file's first line is ``runner.meta`` unless that is empty. A line of ``trainer.validate`` or
+    ``test`` has no ``lr``, and the epoch of its ``ckpt_path``. A subclass whose ``_round_float``
+    returns its argument keeps all digits there.
 
     Args:
         by_epoch, interval, ignore_last, reset_flag, sync: See ``LoggerHook``.
@@ -86,7 +87,7 @@ class TextLoggerHook(LoggerHook):
         the current folder, only files that begin with the run's timestamp are copied.
     """
 
-    transient = ("_json", "_lines", "_resumed")
+    transient = ("_json", "_lines", "_resumed", "_evaluated")
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
@@ -142,8 +143,11 @@ class TextLoggerHook(LoggerHook):
             for file in self._files
             if file.name in resumed
         ]
-        if runner.meta and not any(continued) and runner.mode not in ("val", "test"):
+        if self._has_meta(runner) and not any(continued) and runner.mode not in ("val", "test"):
             self._dump_log(runner.meta, runner)
+
+    def _has_meta(self, runner: Any) -> bool:
+        return bool(runner.meta) and runner.meta != {"hook_msgs": {}}
 
     @property
     def json_log_path(self) -> str:
@@ -183,6 +187,16 @@ class TextLoggerHook(LoggerHook):
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed = resume.entry_of(checkpoint).get("text_logs", {})
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Look for the epoch of a file that is evaluated outside of a fit."""
+        self._evaluated = self._evaluated or EvaluatedFile()
+        self._evaluated.watch(trainer, pl_module)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Forget that file."""
+        if self._evaluated is not None:
+            self._evaluated.forget()
+
     def after_run(self, runner: Any) -> None:
         """Copy the text files to ``out_dir``."""
         if self.out_dir is not None and runner.rank == 0 and runner.writes_files:
@@ -203,7 +217,10 @@ class TextLoggerHook(LoggerHook):
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
         without_lr = runner.optimizer is None or runner.mode in OF_NO_STEP
-        lr = None if without_lr else first_group(runner.step_lr())
+        if without_lr or (runner.mode == "val" and not in_fit(runner)):
+            lr = None  # outside of a fit no hook has set the rates
+        else:
+            lr = first_group(runner.step_lr())
         mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": "train_epoch" if runner.mode == "train_epoch" else mode,

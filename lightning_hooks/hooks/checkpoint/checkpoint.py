@@ -47,12 +47,11 @@ class CheckpointHook(SharedNames):
     turn to be deleted comes, with a warning. The next run in the directory deletes what a killed
     process has left half-written.
 
-    Given to the Trainer itself, it is a ``ModelCheckpoint`` to Lightning, which adds none:
     ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
     process too; so is ``"best"``, the best by ``save_best``, an ``EvalHook`` or
-    ``BestCheckpointHook``, else the last. Lightning refuses
-    ``Trainer(enable_checkpointing=False)`` beside it. In a ``HookAdapter``, give that, and
-    ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not loaded.
+    ``BestCheckpointHook``, else the last. Given to the Trainer itself, it is a ``ModelCheckpoint``
+    to Lightning, which adds none. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside
+    it; in a ``HookAdapter``, give that. A file that was damaged since is not loaded.
 
     A run resumed from a file that was written at the end of a pass over the data, as all are by
     epoch, is bit-equal. From one written within a pass, by iteration, counters, schedules and
@@ -92,8 +91,8 @@ class CheckpointHook(SharedNames):
         on_saved: A function, called with the path of each file when it is on the disk, on rank 0,
             by the thread that has written it; to upload it, for example.
         save_best: Names of values that the module logs in the Trainer's validations: the best
-            by each are kept too, as by a ``BestCheckpointHook``. They do not count among
-            ``max_keep_ckpts``.
+            by each are kept too, as by a ``BestCheckpointHook``, and not counted among
+            ``max_keep_ckpts``; the hook brings an ``EvalHook`` for it, which is listed beside it.
         rule: ``"greater"`` or ``"less"``: which of these values are better; by default inferred
             from the name, as by ``BestCheckpointHook``.
         greater_keys: Names, or parts of names, of values that are better when greater.

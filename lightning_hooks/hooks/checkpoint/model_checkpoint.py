@@ -14,7 +14,10 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api.checkpoint_choice import choosing_trainer
+from lightning_hooks.engine.lightning_api.checkpoint_choice import (
+    choosing_trainer,
+    is_lightnings_default,
+)
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint import exported
@@ -25,7 +28,7 @@ from lightning_hooks.storage import earlier_files, files, torch_files, verificat
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, is_replaceable
 from lightning_hooks.utils.fsdp import has_slices
 
-__all__ = ["ModelCheckpointHook", "is_lightnings_default"]
+__all__ = ["ModelCheckpointHook"]
 
 
 class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # type: ignore[misc,override]
@@ -285,10 +288,3 @@ def _verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> 
     found = trainer.strategy.broadcast(found)
     if found is not None:
         raise found
-
-
-def is_lightnings_default(callback: Callback) -> bool:
-    """Return whether a callback is the one that Lightning adds by itself."""
-    if type(callback) is not ModelCheckpoint:
-        return False
-    return callback.monitor is callback.filename is callback.save_last is None

@@ -8,13 +8,14 @@ from lightning_hooks.storage.earlier_files import numbered
 __all__ = ["report"]
 
 
-def report(directory: str, run: str, template: str | None = None) -> str:
+def report(directory: str, run: str, template: str | None = None, *, by_word: bool = True) -> str:
     """Describe the files of other runs in a directory, and what to write; empty without any.
 
     Args:
         directory: The directory, local or remote.
         run: The run that begins.
         template: The names of its files: those of that form that no list names are reported too.
+        by_word: Whether ``ckpt_path="last"`` finds the files.
     """
     listed = manifest.read(directory)
     others = [entry for entry in listed if entry.run != run]
@@ -30,12 +31,13 @@ def report(directory: str, run: str, template: str | None = None) -> str:
     if not found:
         return ""
     of_each = "; ".join(f"{_shortened(names)} of {owner}" for owner, names in found.items())
+    path = files.join(directory, next(reversed(found.values()))[-1])
+    way = f'"last"), or ckpt_path="{path}"' if by_word else f'"{path}")'
     return (
         f"{directory} holds checkpoints of another run: {of_each}. This run deletes none of them, "
         "but overwrites those whose names it uses. To go on with a run write "
-        'trainer.fit(..., ckpt_path="last"), or its file\'s path; to keep all files give this run '
-        "another directory: CheckpointHook(out_dir=...), HookAdapter(work_dir=...) or "
-        "Trainer(default_root_dir=...)"
+        f"trainer.fit(..., ckpt_path={way}; to keep all files give this run another directory: "
+        "CheckpointHook(out_dir=...), HookAdapter(work_dir=...) or Trainer(default_root_dir=...)"
     )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
@@ -124,7 +125,10 @@ class CheckpointWriter(Hook):
             resumed = runner.trainer.ckpt_path
             if resumed and files.join(directory, os.path.basename(resumed)) == str(resumed):
                 names = None  # files beside the one resumed from are taken for this run's own
-            found = other_runs.report(directory, runner.run_id, names)
+            # Lightning asks its own kind for the word, not an EvalHook
+            words = [h.directory(runner) for h in writers if isinstance(h, ModelCheckpoint)]
+            by_word = directory in words
+            found = other_runs.report(directory, runner.run_id, names, by_word=by_word)
             if found:
                 runner.logger.warning("%s", found)
 

@@ -12,11 +12,9 @@ import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.checkpoint_choice import is_lightnings_default
 from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
-from lightning_hooks.hooks.checkpoint.model_checkpoint import (
-    ModelCheckpointHook,
-    is_lightnings_default,
-)
+from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.hooks.evaluation.best_rule import BestRules, best_name, number, ranked
 from lightning_hooks.storage import files

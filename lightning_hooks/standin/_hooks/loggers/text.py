@@ -37,6 +37,9 @@ class TextLoggerHook(text.TextLoggerHook):
             return int(runner.epoch)
         return super().get_epoch(runner)
 
+    def _has_meta(self, runner: Any) -> bool:
+        return bool(runner.meta) if writes_mmcv_files(runner) else super()._has_meta(runner)
+
     def _json_line(self, record: Mapping[str, Any], runner: Any) -> str:
         if not writes_mmcv_files(runner):
             return super()._json_line(record, runner)
