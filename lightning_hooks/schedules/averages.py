@@ -79,7 +79,7 @@ def share_of_beginning(momentum: float, warm_up: int, steps: int, interval: int 
     0.25
     >>> share_of_beginning(0.5, 0, steps=4, interval=3)  # updates after steps 1 and 4
     0.015625
-    >>> round(share_of_beginning(0.1, 100, steps=6), 3)
+    >>> round(share_of_beginning(0.1, 100, steps=6), 2)
     0.81
     """
     full, share = over_interval(momentum, interval), 1.0

@@ -628,7 +628,7 @@ def test_a_folder_is_answered_by_the_newest_file_in_it(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
 def test_what_is_no_mistake_is_quiet(tmp_path: Path, caplog: Any) -> None:
-    hooks = [cosine(), EMAHook(momentum=0.3), TextLoggerHook(interval=2)]
+    hooks = [cosine(), EMAHook(momentum=0.3, warm_up=0), TextLoggerHook(interval=2)]
     trainer = make_trainer(tmp_path, *hooks, max_epochs=1)
     for _ in range(2):  # one Trainer and its hooks, twice
         trainer.fit(TinyModule(), make_loader(4), make_loader(1))

@@ -32,7 +32,7 @@ class EMAHook(StepAverageHook):
 
     Args:
         momentum: The weight of the model in the average per step, in (0, 1).
-        interval: Optimizer steps from one update to the next; the first is after the first step.
+        interval: Optimizer steps from one update to the next.
         warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
         resume_from: A checkpoint to resume from.
         options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,

@@ -29,7 +29,7 @@ hooks = HookAdapter([EMAHook(momentum=0.1), CheckpointHook(interval=1, max_keep_
 trainer = make_trainer(sys.argv[1], hooks, max_epochs=int(sys.argv[2]),
                        enable_checkpointing=sys.argv[3] == "True")
 trainer.fit(module, make_loader(), ckpt_path="last")
-print("steps", len(module.losses), trainer.global_step)
+print("found:", len(module.losses), trainer.global_step)
 """
 
 
@@ -47,7 +47,7 @@ def hosted() -> HookAdapter:
 @both
 def test_last_in_a_new_process(tmp_path: Path, default: bool) -> None:
     printed = [run_program(SCRIPT, tmp_path, epochs, default) for epochs in (2, 4)]
-    assert [text.split("steps ")[1].split() for text in printed] == [["8", "8"], ["8", "16"]]
+    assert [text.split("found:")[1].split() for text in printed] == [["8", "8"], ["8", "16"]]
     assert "holds checkpoints of another run" not in printed[1]
 
 
