@@ -102,6 +102,7 @@ def _names_of_numpy() -> dict[str, Any]:
         **{name: getattr(builtins, name) for name in python},
         **{old: getattr(numpy, new, None) for old, new in renamed},
         "NINF": -numpy.inf,
+        "asfarray": functools.partial(numpy.asarray, dtype=float),
         "long": int,
         "math": math,
         "sctypes": _SCTYPES,
