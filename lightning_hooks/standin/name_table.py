@@ -221,7 +221,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     # -- mmcv.ops: the rest of it is in LITE ------------------------------------------------------
     "mmcv.ops.info": {f"{STANDIN}.ops.extension": "get_onnxruntime_op_path"},
-    "mmcv.ops.upfirdn2d": {f"{STANDIN}.ops.stylegan": "upfirdn2d"},
+    "mmcv.ops.upfirdn2d": {f"{STANDIN}.ops.extension": "upfirdn2d"},
     # -- mmcv.device -----------------------------------------------------------------------------
     "mmcv.device": {f"{STANDIN}.parallel.data_container": "scatter scatter_kwargs"},
     "mmcv.device.utils": {f"{STANDIN}.utils.env": "get_device"},
