@@ -65,12 +65,11 @@ TABLE: dict[str, dict[str, str]] = {
         }
         for name in _LOGGERS.split()
     },
-    **{
-        f"mmcv.runner.hooks.logger.{name.lower()}": {
-            f"{STANDIN}._hooks.loggers.{name.lower()}": f"{name}LoggerHook"
-        }
-        for name in ("Pavi", "Segmind", "Text")
+    "mmcv.runner.hooks.logger.pavi": {f"{STANDIN}._hooks.loggers.discontinued": "PaviLoggerHook"},
+    "mmcv.runner.hooks.logger.segmind": {
+        f"{STANDIN}._hooks.loggers.discontinued": "SegmindLoggerHook"
     },
+    "mmcv.runner.hooks.logger.text": {f"{STANDIN}._hooks.loggers.text": "TextLoggerHook"},
     "mmcv.runner.base_module": {
         f"{STANDIN}.cnn.base_module": "BaseModule ModuleDict ModuleList Sequential"
     },
