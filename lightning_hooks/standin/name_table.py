@@ -93,8 +93,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.runner.epoch_based_runner": {f"{STANDIN}.runner": "EpochBasedRunner Runner"},
     "mmcv.runner.fp16_utils": {
-        f"{STANDIN}.runner.fp16": "LossScaler auto_fp16 cast_tensor_type force_fp32 "
-        "patch_forward_method patch_norm_fp32 wrap_fp16_model",
+        f"{STANDIN}.runner.fp16": "auto_fp16 cast_tensor_type force_fp32 wrap_fp16_model",
         f"{STANDIN}.utils.dist": "allreduce_grads",
     },
     "mmcv.runner.iter_based_runner": {f"{STANDIN}.runner": "IterBasedRunner IterLoader"},
