@@ -249,7 +249,7 @@ def test_dialects_are_told(name: str, dialect: str, checked: Report) -> None:
 LIBRARIES = {
     "detectron2": (
         """
-        from detectron2.engine import AMPTrainer, HookBase, hooks
+        from detectron2.engine import HookBase, hooks
         from detectron2.utils.events import CommonMetricPrinter, has_event_storage
         from detectron2.engine.hooks import TorchMemoryStats, TorchProfiler
 
@@ -274,7 +274,7 @@ LIBRARIES = {
                 self.trainer.storage.put_scaler("a", 1)
         """,
         {
-            1: "from lightning_hooks.dialects.detectron2 import AMPTrainer, HookBase, hooks",
+            1: "from lightning_hooks.dialects.detectron2 import HookBase, hooks",
             2: "detectron2 import CommonMetricPrinter, has_event_storage",
             3: "detectron2 import TorchMemoryStats, TorchProfiler",
             22: "attributes={'grad_scaler': ...}",

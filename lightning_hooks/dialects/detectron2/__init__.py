@@ -18,11 +18,6 @@ A hook's ``state_dict()`` is saved in every checkpoint of Lightning's.
 from __future__ import annotations
 
 from lightning_hooks.dialects.detectron2 import hooks as hooks
-from lightning_hooks.dialects.detectron2.default_trainer import DefaultTrainer as DefaultTrainer
-from lightning_hooks.dialects.detectron2.evaluation import DatasetEvaluator as DatasetEvaluator
-from lightning_hooks.dialects.detectron2.evaluation import (
-    inference_on_dataset as inference_on_dataset,
-)
 from lightning_hooks.dialects.detectron2.facade import TrainerFacade
 from lightning_hooks.dialects.detectron2.hooks import AutogradProfiler as AutogradProfiler
 from lightning_hooks.dialects.detectron2.hooks import BestCheckpointer as BestCheckpointer
@@ -37,12 +32,9 @@ from lightning_hooks.dialects.detectron2.hooks import PreciseBN as PreciseBN
 from lightning_hooks.dialects.detectron2.hooks import TorchMemoryStats as TorchMemoryStats
 from lightning_hooks.dialects.detectron2.hooks import TorchProfiler as TorchProfiler
 from lightning_hooks.dialects.detectron2.printer import CommonMetricPrinter as CommonMetricPrinter
-from lightning_hooks.dialects.detectron2.simple_trainer import AMPTrainer as AMPTrainer
-from lightning_hooks.dialects.detectron2.simple_trainer import SimpleTrainer as SimpleTrainer
 from lightning_hooks.dialects.detectron2.storage import EventStorage as EventStorage
 from lightning_hooks.dialects.detectron2.storage import get_event_storage as get_event_storage
 from lightning_hooks.dialects.detectron2.storage import has_event_storage as has_event_storage
-from lightning_hooks.dialects.detectron2.trainer import TrainerBase as TrainerBase
 from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
 from lightning_hooks.dialects.steps.facade import step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
@@ -53,14 +45,11 @@ from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
-    "AMPTrainer",
     "AutogradProfiler",
     "BestCheckpointer",
     "CallbackHook",
     "Checkpointer",
     "CommonMetricPrinter",
-    "DatasetEvaluator",
-    "DefaultTrainer",
     "DetectionCheckpointer",
     "EvalHook",
     "EventStorage",
@@ -73,16 +62,13 @@ __all__ = [
     "PeriodicCheckpointer",
     "PeriodicWriter",
     "PreciseBN",
-    "SimpleTrainer",
     "TensorboardXWriter",
     "TorchMemoryStats",
     "TorchProfiler",
-    "TrainerBase",
     "VisdomWriter",
     "get_event_storage",
     "has_event_storage",
     "hooks",
-    "inference_on_dataset",
 ]
 
 DIALECT = step_dialect("detectron2", TrainerFacade, further=("after_backward",))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["enter", "entered", "gives_iterations", "leave", "storage_modules"]
+__all__ = ["enter", "gives_iterations", "leave", "storage_modules"]
 
 _STACK = "_CURRENT_STORAGE_STACK"
 """The name of the stack in the modules of detectron2, cvpods, Pet, and copies of theirs."""
@@ -25,16 +24,6 @@ def leave(storage: Any, modules: Iterable[ModuleType]) -> None:
     for module in modules:
         stack = vars(module)[_STACK]
         stack[:] = [other for other in stack if other is not storage]
-
-
-@contextlib.contextmanager
-def entered(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
-    """Make a storage the innermost one of the modules in the block."""
-    enter(storage, modules)
-    try:
-        yield
-    finally:
-        leave(storage, modules)
 
 
 def storage_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:

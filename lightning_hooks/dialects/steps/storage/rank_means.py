@@ -1,4 +1,4 @@
-"""A step's scalars over the ranks, as detectron2 stores them: means, and the largest."""
+"""A step's scalars over the ranks, as detectron2 stores them: means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = ["RankMeans", "rank_maximum"]
+__all__ = ["RankMeans"]
 
 
 class RankMeans:
@@ -42,16 +42,6 @@ class RankMeans:
         dist.all_reduce(sums_counts)
         means = dict(zip(self._names, (sums_counts[0] / sums_counts[1]).unbind(), strict=True))
         return {name: means.get(name, value) for name, value in scalars.items()}
-
-
-def rank_maximum(value: float, device: torch.device) -> float:
-    """Return the largest of the ranks' values."""
-    if not _has_ranks():
-        return value
-    dtype = torch.float32 if device.type == "mps" else torch.float64
-    largest = torch.tensor(value, dtype=dtype, device=device)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return largest.item()
 
 
 def _has_ranks() -> bool:
