@@ -15,13 +15,13 @@ from lightning_hooks.engine.usage_errors import place_elsewhere
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["EPOCH_POINTS", "MMCV", "PACKAGES", "detect", "is_of_fast_reid", "refuse_fast_reid"]
+__all__ = ["EPOCH_POINTS", "MMCV", "PACKAGES", "detect"]
 
 MMCV = frozenset(POINTS)
 """The methods of an mmcv hook."""
 
 EPOCH_POINTS = ("before_epoch", "after_epoch")
-"""Points of fast-reid, which no loop of steps has."""
+"""Points of fast-reid's hooks; a loop of steps has no epochs."""
 
 PACKAGES = {
     "mmengine": "mmengine",
@@ -59,7 +59,6 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
     if isinstance(hook, Participant):
         return "mmcv"
-    refuse_fast_reid(hook)
     points = {p for names in points_of.values() for p in names if callable(getattr(hook, p, None))}
     by_base = _by_base(hook)
     if dialect == "auto":
@@ -77,33 +76,6 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         found = sorted(points) or "none of a hook"
         raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {found}")
     return dialect
-
-
-def refuse_fast_reid(hook: Any) -> None:
-    """Refuse a hook of fast-reid.
-
-    Raises:
-        TypeError: for such a hook.
-    """
-    if is_of_fast_reid(hook):
-        raise TypeError(
-            f"{type(hook).__name__} is a hook of fast-reid, whose before_epoch and after_epoch no "
-            "dialect calls: derive it from lightning_hooks.dialects.detectron2.HookBase, and do "
-            "there in after_step what it does at the borders of an epoch"
-        )
-
-
-def is_of_fast_reid(hook: Any) -> bool:
-    """Return whether a hook is one of fast-reid, or of a copy of it under another name.
-
-    It has detectron2's points of a step, and points of an epoch that take no argument either.
-    """
-    if any(base.__module__.partition(".")[0] == "fastreid" for base in type(hook).__mro__):
-        return True
-    points = ("before_step", "after_step", *EPOCH_POINTS)
-    methods = [getattr(hook, point, None) for point in points]
-    has_shape = all(map(callable, methods)) and not any(map(_parameters, methods))
-    return has_shape and _by_base(hook) is None
 
 
 def _by_base(hook: Any) -> str | None:

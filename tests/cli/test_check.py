@@ -82,15 +82,6 @@ CASES = {
     "other": ("from pet.solver import x", 1, "pet is not installed", "x needs pet itself", "part"),
     "old": ("print 'hello'", 1, "no valid Python", "Python 3", "part"),
     # hooks
-    "fast_reid": (
-        "class HookBase:\n    def before_step(self): ...\n    def after_step(self): ...\n"
-        "    def before_epoch(self): ...\n    def after_epoch(self): ...\n"
-        "class A(HookBase): ...",
-        6,
-        "is a hook of fast-reid",
-        "from lightning_hooks.dialects.detectron2 import HookBase, and in after_step",
-        "part",
-    ),
     "nowhere": (
         f"{HOOK}class A(Hook):\n    def after_run(self, runner): runner.nowhere",
         3,

@@ -237,27 +237,6 @@ def test_without_a_gpu_there_is_no_line(tmp_path: Path, monkeypatch: pytest.Monk
     assert hook._runs == 0
 
 
-# -- fast-reid -----------------------------------------------------------------------------------
-
-
-FAST_REID = ("before_train", "before_epoch", "before_step", "after_step", "after_epoch")
-
-
-def fast_reid_hook(package: str) -> Any:
-    """Return a hook of fast-reid, or of a copy of it in another package, that works by epoch."""
-    points = dict.fromkeys(FAST_REID, lambda self: None)
-    base = type("HookBase", (), {**points, "__module__": f"{package}.engine.train_loop"})
-    own = {"after_epoch": lambda self: None, "__module__": "projects.freeze"}
-    return type("FreezesLayers", (base,), own)()
-
-
-@pytest.mark.parametrize("dialect", ["auto", "detectron2", "cvpods", "pet"])
-@pytest.mark.parametrize("package", ["fastreid", "reid_toolbox"])
-def test_a_hook_of_fast_reid_is_refused_by_name_or_shape(package: str, dialect: str) -> None:
-    with pytest.raises(TypeError, match="FreezesLayers is a hook of fast-reid"):
-        HookAdapter([fast_reid_hook(package)], dialect=dialect)
-
-
 @pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
 @pytest.mark.parametrize("base", [d2.HookBase, cvpods.HookBase])
 def test_points_of_an_epoch_in_a_loop_of_steps_are_named(
