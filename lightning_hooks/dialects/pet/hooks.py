@@ -17,13 +17,12 @@ from lightning_hooks.dialects.steps.hooks import check_writers
 from lightning_hooks.dialects.steps.lr import reported_group
 from lightning_hooks.dialects.steps.precise_bn import StatisticsUpdate
 from lightning_hooks.dialects.steps.timer import StepTimer
-from lightning_hooks.engine.usage_errors import HostedOnly
 from lightning_hooks.utils.arguments import check_int
 
 __all__ = ["IterationTimer", "LRScheduler", "PeriodicWriter", "PreciseBN", "TrainHook"]
 
 
-class TrainHook(HostedOnly):
+class TrainHook:
     """The base of Pet's hooks: override the points that you need."""
 
     hook_dialect = "pet"

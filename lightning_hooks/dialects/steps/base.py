@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.engine.usage_errors import HostedOnly
 
 __all__ = ["HookBase", "is_due"]
 
 
-class HookBase(HostedOnly):
+class HookBase:
     """A hook in a loop of steps; its four points do nothing."""
 
     trainer: Any = None
