@@ -48,8 +48,6 @@ class RunnerFacade(TrainerFacade):
         self._first_count = self._count = self._count_steps()
         self._last_step = self.iter
         self._has_warned = False
-        self._watches_gradients = True
-        self._accumulates = False
 
     def new_storage(self, start_iter: int) -> storage.EventStorage:
         """Make the storage of the generation that is loaded, else the dialect's."""
@@ -70,26 +68,6 @@ class RunnerFacade(TrainerFacade):
             self._warn_of_no_step()
         if self.inner_iter >= self._window():
             self.inner_iter = 0
-        self._accumulates = (
-            self._watches_gradients and self.inner_iter > 0 and self._has_gradients()
-        )
-
-    def after_call(self, point: str) -> None:
-        """Warn, in the first step of several iterations, of a hook that clears their gradients."""
-        super().after_call(point)
-        if point != "before_train_iter" or not self._accumulates:
-            return
-        self._watches_gradients = self._accumulates = False
-        if not self._has_gradients():
-            self._runner.logger.warning(
-                "%s.before_step: the gradients were cleared within the %s iterations of one step, "
-                "so each step has those of the last batch alone; to accumulate them, take "
-                "lightning_hooks.dialects.cvpods.OptimizationHook(%s)",
-                *(self._stepping_hooks("before_step"), self._window(), self._window()),
-            )
-
-    def _has_gradients(self) -> bool:
-        return any(parameter.grad is not None for parameter in self.model.parameters())
 
     def _window(self) -> float:
         """Return the number of iterations of one step, where a hook declares it."""
