@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -47,24 +46,6 @@ class Facade:
             return getattr(self._runner, name)
         message = f"the run, as hooks of {self._dialect.name} see it, has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=self)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, except those that are computed.
-
-        Raises:
-            AttributeError: for such a one.
-        """
-        own = getattr(type(self), name, None)
-        if isinstance(own, property) and own.fset is None:
-            raise AttributeError(self._cannot_be_assigned(name, value))
-        object.__setattr__(self, name, value)
-
-    def _cannot_be_assigned(self, name: str, value: Any) -> str:
-        """Return the message for an attribute that a hook assigns and that is computed."""
-        return (
-            f"the run, as hooks of {self._dialect.name} see it, computes {name!r} from the "
-            f"Trainer: it cannot be assigned, as {reprlib.repr(value)} here"
-        )
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a copied or pickled hook has no run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 __all__ = ["HookBase", "is_due"]
 
 
