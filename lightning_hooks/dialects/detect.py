@@ -1,4 +1,4 @@
-"""Detect the dialect of a hook from its base class, its points and their arguments."""
+"""Detect the library of a hook from its base class, its points and their arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 __all__ = ["EPOCH_POINTS", "MMCV", "PACKAGES", "detect"]
 
 MMCV = frozenset(POINTS)
-"""The methods of an mmcv hook."""
+"""The points of an mmcv hook."""
 
 EPOCH_POINTS = ("before_epoch", "after_epoch")
 """Points of fast-reid's hooks; a loop of steps has no epochs."""
@@ -32,7 +32,7 @@ PACKAGES = {
     "pointrix": "pointrix",
     "mmcv": "mmcv",
 }
-"""The dialects of hooks whose base class is in one of these packages."""
+"""The dialect of a hook by the package of its base class."""
 
 
 def detect(hook: Any, dialect: str = "auto") -> str:
@@ -40,14 +40,14 @@ def detect(hook: Any, dialect: str = "auto") -> str:
 
     Args:
         hook: A hook object.
-        dialect: The dialect that the user gives, or ``"auto"``.
+        dialect: The user's choice, or ``"auto"``.
 
     Raises:
         UnknownNameError: if ``dialect`` is unknown.
-        TypeError: if the object has no point of the dialect, or of any dialect.
+        TypeError: for an object without a point of the dialect, or of any dialect.
         ValueError: if several dialects are possible.
     """
-    points_of = {"mmcv": MMCV, **{name: one.methods for name, one in DIALECTS.items()}}
+    points_of = {"mmcv": MMCV, **{name: known.methods for name, known in DIALECTS.items()}}
     if dialect not in ("auto", *points_of):
         close = suggest(dialect, ["auto", *points_of])
         raise UnknownNameError(f"unknown dialect {dialect!r}; {close}")
@@ -79,7 +79,7 @@ def detect(hook: Any, dialect: str = "auto") -> str:
 
 
 def _by_base(hook: Any) -> str | None:
-    """Return the dialect of the nearest base class that is from this or another library."""
+    """Return the dialect of the nearest base class: ``hook_dialect``, or the class's package."""
     for base in type(hook).__mro__:
         declared = vars(base).get("hook_dialect")
         if isinstance(declared, str) and declared in DIALECTS:
@@ -91,10 +91,10 @@ def _by_base(hook: Any) -> str | None:
 
 
 def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[str]]) -> str:
-    """Return the only dialect that has the hook's points with their arguments.
+    """Return the only dialect with the hook's points and their arguments.
 
     Raises:
-        ValueError: if several have them, or none.
+        ValueError: if several dialects match, or none.
     """
     methods = {point: _parameters(getattr(hook, point)) for point in points}
     arguments = {parameter.name for parameters in methods.values() for parameter in parameters}
@@ -121,7 +121,7 @@ def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[st
 
 
 def _check_mmcv(hook: Any, methods: Mapping[str, list[inspect.Parameter]]) -> None:
-    """Refuse points that need more arguments than the runner."""
+    """Raise ValueError for a point with further required arguments besides the runner."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     for point, parameters in sorted(methods.items()):
         required = sum(p.default is p.empty and p.kind in positional for p in parameters)
