@@ -1,41 +1,89 @@
-"""``StepFacade``: a run as hooks of detectron2, cvpods and Pet see it, with its event storage."""
+"""``StepFacade``: a loop of steps with an event storage, for detectron2, cvpods and Pet."""
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from lightning_hooks.dialects.detect import EPOCH_POINTS
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.hosting import Hosted
-from lightning_hooks.dialects.steps.storage import EventStorage, library
-from lightning_hooks.dialects.steps.storage.rank_means import RankMeans
+from lightning_hooks.dialects.steps import storage as event_storage
+from lightning_hooks.dialects.steps.storage import EventStorage
 from lightning_hooks.engine.lightning_api import logged_values
 
-__all__ = ["StepFacade", "TrainerFacade", "step_dialect"]
+__all__ = [
+    "StepFacade",
+    "TrainerFacade",
+    "step_dialect",
+]
+
+
+class RankMeans:
+    """Replaces a step's scalars by their means over all ranks, without reading from the device.
+
+    The averaged names are the union over the ranks in the first step. If a rank lacks a name in a
+    later step, the mean is over the other ranks. Further names of later steps are not averaged.
+
+    Args:
+        device: Device of the communication.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._names: list[str] | None = None
+
+    @torch.no_grad()
+    def __call__(self, scalars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the scalars; with several ranks, their means."""
+        if not _has_ranks():
+            return dict(scalars)
+        if self._names is None:
+            self._names = _all_names(scalars)
+        dtype = torch.float32 if self._device.type == "mps" else torch.float64
+        sums_counts = torch.zeros(2, len(self._names), dtype=dtype, device=self._device)
+        for column, name in enumerate(self._names):
+            if name in scalars:
+                sums_counts[0, column] = scalars[name]
+                sums_counts[1, column] = 1
+        dist.all_reduce(sums_counts)
+        means = dict(zip(self._names, (sums_counts[0] / sums_counts[1]).unbind(), strict=True))
+        return {name: means.get(name, value) for name, value in scalars.items()}
+
+
+def _has_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _all_names(scalars: Mapping[str, Any]) -> list[str]:
+    names: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(names, list(scalars))
+    return list(dict.fromkeys(itertools.chain(*names)))
 
 
 class StepFacade(Facade):
-    """The trainer of a loop of steps.
+    """A loop of steps.
 
-    After each step its storage gets:
+    After each step the storage gets:
 
-    ==============  ========================================================================
+    ==============  =======================================================================
     name            value
-    ==============  ========================================================================
+    ==============  =======================================================================
     ``total_loss``  the step's loss
-    others          the step's ``log_vars``, the other scalar tensors that it returned, and what
-                    the module logged with ``self.log(on_step=True)``
-    ``data_time``   seconds from the end of the step before to the beginning of this one
-    ==============  ========================================================================
+    other names     the step's ``log_vars``, the other scalar tensors returned by the step,
+                    and the values logged by the module with ``self.log(on_step=True)``
+    ``data_time``   seconds from the end of the previous step to the start of this step
+    ==============  =======================================================================
 
-    The values that a step returns are averaged over the ranks if each of them has a hook of the
-    dialect; logged values are those of this rank. A scalar that the module itself has put into the
-    storage in this step is not changed.
+    Returned values are averaged over the ranks if every rank has a hook of the dialect; logged
+    values are not. A scalar put by the module in this step is not overwritten.
     """
 
     storage_class: type[EventStorage]
@@ -48,7 +96,7 @@ class StepFacade(Facade):
         self.start_epoch = runner.epoch
         self.inner_iter = 0
         self.step_outputs: dict[str, Any] = {}
-        self._library = library.storage_modules(
+        self._library = event_storage.library_modules(
             self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
         )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
@@ -58,7 +106,7 @@ class StepFacade(Facade):
 
     @property
     def max_iter(self) -> Any:
-        """Number of iterations of the run, if it is known; it can be assigned."""
+        """Number of iterations of the run, None if unknown; can be assigned."""
         return self._runner.max_iters
 
     @max_iter.setter
@@ -67,7 +115,7 @@ class StepFacade(Facade):
 
     @property
     def max_epoch(self) -> Any:
-        """Number of epochs of the run; None if it is counted in iterations."""
+        """Number of epochs of the run; None if the run is counted in iterations."""
         return self._runner.max_epochs
 
     @property
@@ -77,7 +125,7 @@ class StepFacade(Facade):
 
     @property
     def scheduler(self) -> Any:
-        """The Trainer's learning rate scheduler; Lightning steps it."""
+        """The Trainer's learning rate scheduler, stepped by Lightning."""
         configs = self._runner.trainer.lr_scheduler_configs
         if not configs:
             raise AttributeError("the Trainer has no scheduler; give one to LRScheduler(...)")
@@ -90,43 +138,43 @@ class StepFacade(Facade):
         return self.storage_class(start_iter)
 
     def begin(self) -> None:
-        """Attach the hooks, and enter the storage, also in the library if it is loaded."""
+        """Attach the hooks, and enter the storage here and in the loaded library."""
         super().begin()
         for hosted in self.hosted_hooks():
             for point in filter(hosted.implements, EPOCH_POINTS):
                 self._runner.logger.warning(
-                    "%s.%s() is called at no point: a loop of steps, as %s has it, has no epochs; "
-                    "write what it does in after_step, where an epoch ends",
+                    "%s.%s() is never called: the loop of %s has steps and no epochs; move the "
+                    "code to after_step",
                     *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
                 )
         self.storage.__enter__()
-        library.enter(self.storage, self._library)
+        event_storage.enter_library(self.storage, self._library)
 
     def enter_point(self, point: str) -> None:
-        """Make the storage the innermost one, for writers."""
+        """Make the storage the innermost, for writers."""
         super().enter_point(point)
         self.storage.bring_forward()
 
     def at_before_train_iter(self) -> None:
-        """Set the storage's iteration, and store the time of loading."""
+        """Set the storage's iteration, and store the loading time."""
         self.storage.iter = self.iter + self.first_iter
         if self._batch_ended is not None:
             self.storage.feed({"data_time": time.perf_counter() - self._batch_ended})
 
     def at_after_train_iter(self) -> None:
-        """Store the results of the step, at the iteration that it began with."""
+        """Store the results of the step."""
         outputs = dict(getattr(self._runner, "outputs", None) or {})
         self.inner_iter += 1
         self.step_outputs = outputs
         if "loss" in outputs:
             loss = outputs["loss"]
             if self._runner.hooks_step:
-                loss = loss.clone()  # hooks divide it in place; what is logged stays
+                loss = loss.clone()  # hooks may divide the loss in place
             self.step_outputs = {**outputs, "loss_for_backward": loss}
         self.storage.feed(self._new_scalars(outputs))
 
     def after_call(self, point: str) -> None:
-        """Note the time: the Trainer loads the next batch from now on."""
+        """Take the time: the Trainer loads the next batch now."""
         if point == "after_train_iter":
             self._batch_ended = time.perf_counter()
 
@@ -152,11 +200,11 @@ class StepFacade(Facade):
         """Leave the storage."""
         if not self.ended:
             self.storage.__exit__()
-        library.leave(self.storage, self._library)
+        event_storage.leave_library(self.storage, self._library)
         super().end()
 
     def fail(self) -> None:
-        """Call ``after_train`` at the iteration that failed."""
+        """Call ``after_train`` at the failed iteration."""
         if not self.ended:
             self.at_after_run()
             self.storage.bring_forward()
@@ -164,10 +212,10 @@ class StepFacade(Facade):
 
 
 class TrainerFacade(StepFacade):
-    """The trainer that hooks of detectron2 and cvpods have as ``self.trainer``."""
+    """``self.trainer`` of detectron2's and cvpods' hooks."""
 
     def attach(self, hosted: Hosted) -> None:
-        """Set the hook's ``trainer``, to a weak reference as in its library."""
+        """Set the hook's ``trainer`` to a weak reference, as the libraries do."""
         super().attach(hosted)
         hosted.foreign_hook.trainer = weakref.proxy(self)
 
@@ -177,8 +225,8 @@ def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect
 
     Args:
         name: Name of the dialect.
-        facade: Class of the object that hooks get in place of the runner.
-        options: Further arguments of the dialect.
+        facade: Class of the trainer passed to hooks.
+        options: Further arguments of ``Dialect``.
     """
     defaults = {"arguments": no_arguments, "base": "HookBase"}
     return Dialect(

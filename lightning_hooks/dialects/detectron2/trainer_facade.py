@@ -1,33 +1,33 @@
-"""A run as hooks of detectron2 see it."""
+"""``TrainerFacade``: ``self.trainer`` of detectron2's hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lightning_hooks.dialects.detectron2.storage import EventStorage
+from lightning_hooks.dialects.detectron2.events import EventStorage
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.steps import facade
+from lightning_hooks.dialects.steps import trainer_facade
 
 __all__ = ["TrainerFacade"]
 
 
-class TrainerFacade(facade.TrainerFacade):
-    """The trainer that detectron2's hooks have as ``self.trainer``.
+class TrainerFacade(trainer_facade.TrainerFacade):
+    """``self.trainer`` of detectron2's hooks.
 
-    Its storage also has ``rank_data_time``, which is this rank's ``data_time``.
+    The storage also has ``rank_data_time``, the ``data_time`` of this rank.
 
     Note:
-        Departures from detectron2: ``_data_loader_iter`` is an iterator of its own over the
-        training loader; the Trainer's batches go on beside it. It cannot be replaced, and
-        ``run_step()`` cannot be called: Lightning loads the batches and runs the step.
+        Departures from detectron2: ``_data_loader_iter`` is a second iterator over the training
+        loader, independent of the Trainer's batches, and cannot be replaced. ``run_step()`` raises
+        NotImplementedError: Lightning loads the batches and runs the step.
     """
 
     storage_class = EventStorage
     packages = ("detectron2",)
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
-        self._assigned = 0  # what a hook has added to `iter`
+        self._assigned = 0  # difference of an assigned `iter` from the run's
         self._batches: Iterator[Any] | None = None
         super().__init__(runner, dialect)
 
@@ -41,7 +41,7 @@ class TrainerFacade(facade.TrainerFacade):
         self._assigned = int(value) - super().iter
 
     def at_before_train_iter(self) -> None:
-        """Count on from the run's own iteration, as detectron2's loop does."""
+        """Drop an assigned iteration, as detectron2's loop does."""
         self._assigned = 0
         super().at_before_train_iter()
         time = self.storage.histories().get("data_time")
@@ -50,11 +50,11 @@ class TrainerFacade(facade.TrainerFacade):
 
     @property
     def _trainer(self) -> Any:
-        """The trainer inside a ``DefaultTrainer``: this one."""
+        """This trainer, for hooks written for a ``DefaultTrainer``."""
         return self._given("_trainer") or self
 
     def _given(self, name: str) -> Any:
-        """Return one of ``HookAdapter(attributes=...)``."""
+        """Return an attribute of ``HookAdapter(attributes=...)``, None if missing."""
         return getattr(self._runner, name) if name in self._runner.given_attributes else None
 
     @property
@@ -69,23 +69,23 @@ class TrainerFacade(facade.TrainerFacade):
     def _data_loader_iter(self, value: Any) -> None:
         raise AttributeError(
             "trainer._data_loader_iter cannot be replaced, since Lightning loads the batches: "
-            "give trainer.fit() a loader, and Trainer(reload_dataloaders_every_n_epochs=1) to "
-            "make it anew"
+            "pass a loader to trainer.fit(); Trainer(reload_dataloaders_every_n_epochs=1) makes a "
+            "new loader for each epoch"
         )
 
     def run_step(self) -> None:
-        """Refuse: the step is Lightning's.
+        """Refuse: Lightning runs the step.
 
         Raises:
             NotImplementedError: always.
         """
         raise NotImplementedError(
-            "trainer.run_step() is Lightning's training_step: write what it should do there, or "
-            "in before_step and after_step of a hook"
+            "trainer.run_step() cannot be called, since Lightning runs training_step: write the "
+            "code in training_step, or in before_step and after_step of a hook"
         )
 
     def reset_data_loader(self, data_loader_builder: Any) -> None:
-        """Refuse: the loader is Lightning's.
+        """Refuse: Lightning loads the batches.
 
         Raises:
             NotImplementedError: always.
@@ -93,7 +93,7 @@ class TrainerFacade(facade.TrainerFacade):
         raise NotImplementedError(
             "trainer.reset_data_loader() cannot be called, since Lightning loads the batches: "
             "write train_dataloader() in the module or a DataModule, and "
-            "Trainer(reload_dataloaders_every_n_epochs=1) to make it anew"
+            "Trainer(reload_dataloaders_every_n_epochs=1) for a new loader in each epoch"
         )
 
     def _write_metrics(
@@ -103,7 +103,7 @@ class TrainerFacade(facade.TrainerFacade):
         prefix: str = "",
         iter: int | None = None,
     ) -> None:
-        """Store losses with their sum, and the time of loading, as detectron2's trainer does."""
+        """Store losses, their sum and the loading time, as detectron2's trainer does."""
         scalars = {"data_time": data_time, "rank_data_time": data_time}
         scalars[f"{prefix}total_loss"] = sum(loss_dict.values())
         if len(loss_dict) > 1:
@@ -120,7 +120,7 @@ class TrainerFacade(facade.TrainerFacade):
                 hooks.setdefault(type(hook).__qualname__, state)
         optimizer = self.optimizer
         if isinstance(optimizer, dict):
-            states = {name: one.state_dict() for name, one in optimizer.items()}
+            states = {name: each.state_dict() for name, each in optimizer.items()}
         else:
             states = optimizer.state_dict()
         return {"iteration": self.iter, **({"hooks": hooks} if hooks else {}), "optimizer": states}

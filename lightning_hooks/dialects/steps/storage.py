@@ -1,15 +1,18 @@
 """``EventStorage``: the scalars, images and histograms of a run, in detectron2, cvpods and Pet.
 
-Each dialect has a class of its own, so that a run with hooks of several dialects has a storage for
-each. ``get_event_storage()`` of a dialect returns the storage of the run, from ``before_train``
-until after ``after_train``.
+Each dialect has a subclass, so that hooks of several dialects in a run have separate storages.
+``get_event_storage()`` of a dialect returns the run's storage from ``before_train`` until after
+``after_train``. If the library itself is loaded, the storage is also on the library's stack, for
+the library's hooks and writers.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -17,24 +20,30 @@ import torch
 from lightning_hooks.dialects.steps.history import HistoryBuffer, read_pending
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["EventStorage"]
+__all__ = [
+    "EventStorage",
+    "enter_library",
+    "gives_iterations",
+    "leave_library",
+    "library_modules",
+]
 
 S = TypeVar("S", bound="EventStorage")
 
 _STACK: ContextVar[tuple[EventStorage, ...]] = ContextVar("event storages", default=())
-"""The storages that are entered, the innermost last."""
+"""The entered storages, the innermost last."""
 
 
 class EventStorage:
-    """The scalars of a run by name with their histories, its images and histograms.
+    """The histories of a run's scalars by name, and the run's images and histograms.
 
     Args:
         start_iter: Number of the first iteration.
 
     Note:
-        Departures from detectron2: a scalar may be a tensor on a device; it is copied when it is
-        read. A scalar that is put with another ``smoothing_hint`` raises ValueError. A
-        histogram's ``num`` counts all values (there it is the length of the tensor).
+        Departures from detectron2: a tensor on a device is copied at the first reading. Another
+        ``smoothing_hint`` for the same scalar raises ValueError. A histogram's ``num`` counts all
+        values (in detectron2, the length of the tensor).
     """
 
     def __init__(self, start_iter: int = 0) -> None:
@@ -55,8 +64,8 @@ class EventStorage:
         Args:
             name: Name of the scalar.
             value: Number, or tensor of one element.
-            smoothing_hint: Whether writers should smooth the scalar; the same for all its values.
-            cur_iter: Iteration of the value; the present one by default.
+            smoothing_hint: Whether writers smooth the scalar; the same for all values.
+            cur_iter: Iteration of the value; the current iteration by default.
         """
         name = self._current_prefix + name
         if self._smoothing_hints.setdefault(name, smoothing_hint) != smoothing_hint:
@@ -76,7 +85,7 @@ class EventStorage:
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
     def feed(self, scalars: Mapping[str, Any], cur_iter: int | None = None) -> None:
-        """Add values to several scalars, with the smoothing hints that these already have."""
+        """Add values to several scalars with their present smoothing hints."""
         for name, value in scalars.items():
             self.put_scalar(
                 name,
@@ -86,11 +95,11 @@ class EventStorage:
             )
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
-        """Store an image (channels, height, width) for the writers that show images."""
+        """Store an image (channels, height, width) for writers of images."""
         self._vis_data.append((img_name, img_tensor, self._iter))
 
     def put_histogram(self, hist_name: str, hist_tensor: torch.Tensor, bins: int = 1000) -> None:
-        """Store a tensor's histogram for the writers that show histograms."""
+        """Store a tensor's histogram for writers of histograms."""
         values = hist_tensor.detach().float().flatten()
         low, high = values.min().item(), values.max().item()
         self._histograms.append(
@@ -109,7 +118,7 @@ class EventStorage:
 
     @contextlib.contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
-        """Prefix the names of scalars that are added in the block with ``name/``."""
+        """Prefix the names of scalars added in the block with ``name/``."""
         outer, self._current_prefix = self._current_prefix, name.rstrip("/") + "/"
         try:
             yield
@@ -122,7 +131,7 @@ class EventStorage:
         """Return the history of a scalar.
 
         Raises:
-            KeyError: if there is no scalar of that name.
+            KeyError: for an unknown scalar, with the closest name.
         """
         if name not in self._history:
             raise KeyError(f"no scalar {name!r} has been put; {suggest(name, self._history)}")
@@ -133,17 +142,17 @@ class EventStorage:
         return self._history
 
     def smoothing_hints(self) -> dict[str, bool]:
-        """Return by name whether each scalar should be smoothed."""
+        """Return the smoothing hints by name."""
         return self._smoothing_hints
 
     def latest_values(self, window_size: int | None = None) -> dict[str, tuple[float, Any]]:
         """Return the last value and iteration of every scalar.
 
         Args:
-            window_size: Number of values whose median replaces the last value of a scalar that
-                should be smoothed; None for no smoothing.
+            window_size: Number of last values; their median replaces the last value of a scalar
+                with a smoothing hint. None for no smoothing.
         """
-        read_pending(self._history.values())  # one copy from the device for all of them
+        read_pending(self._history.values())  # one copy from the device for all scalars
         return {
             name: (
                 history.median(self.count_samples(name, window_size))
@@ -163,32 +172,32 @@ class EventStorage:
         return {name: value for name, (value, _) in self.latest_values().items()}
 
     def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, Any]:
-        """Return the last value of every scalar, or the median of a window if it has the hint."""
+        """Return the last value of every scalar; with a smoothing hint, the median of a window."""
         return {name: value for name, (value, _) in self.latest_values(window_size).items()}
 
     @property
     def vis_data(self) -> list[tuple[str, Any, int]]:
-        """The images that are not written yet: name, image, iteration."""
+        """The unwritten images: name, image, iteration."""
         return self._vis_data
 
     @property
     def histograms(self) -> list[dict[str, Any]]:
-        """The histograms that are not written yet: arguments of ``add_histogram_raw``."""
+        """The unwritten histograms: arguments of ``add_histogram_raw``."""
         return self._histograms
 
     def clear_images(self) -> None:
-        """Remove the images after they were written."""
+        """Remove the images; writers call this after writing."""
         self._vis_data = []
 
     def clear_histograms(self) -> None:
-        """Remove the histograms after they were written."""
+        """Remove the histograms; writers call this after writing."""
         self._histograms = []
 
-    # -- the present iteration -------------------------------------------------------------
+    # -- the current iteration -------------------------------------------------------------
 
     @property
     def iter(self) -> int:
-        """The present iteration."""
+        """The current iteration."""
         return self._iter
 
     @iter.setter
@@ -197,7 +206,7 @@ class EventStorage:
 
     @property
     def iteration(self) -> int:
-        """The present iteration."""
+        """The current iteration."""
         return self._iter
 
     def step(self) -> None:
@@ -217,7 +226,7 @@ class EventStorage:
         _STACK.set(stack[:last] + stack[last + 1 :])
 
     def bring_forward(self) -> None:
-        """Make this storage the innermost one, if the innermost is another dialect's."""
+        """Make this storage the innermost if the innermost belongs to another dialect."""
         stack = _STACK.get()
         if stack and not isinstance(stack[-1], type(self)) and self in stack:
             _STACK.set((*(storage for storage in stack if storage is not self), self))
@@ -229,10 +238,10 @@ class EventStorage:
 
     @classmethod
     def innermost(cls: type[S]) -> S:
-        """Return the innermost storage of this class: that of the run or ``with`` block.
+        """Return the innermost storage of this class, of the run or ``with`` block.
 
         Raises:
-            AssertionError: if there is none, as in detectron2.
+            AssertionError: outside of a run and of a ``with`` block, as in detectron2.
         """
         for storage in reversed(_STACK.get()):
             if isinstance(storage, cls):
@@ -241,3 +250,53 @@ class EventStorage:
             "get_event_storage() works inside `with EventStorage(...)`, and in a Trainer whose "
             "HookAdapter hosts hooks of the dialect, from before_train to after_train"
         )
+
+
+# -- the stack of a loaded library ----------------------------------------------------------
+
+_LIBRARY_STACK = "_CURRENT_STORAGE_STACK"
+"""Name of the stack in modules of detectron2, cvpods and Pet, and in copies of these modules."""
+
+
+def enter_library(storage: Any, modules: Iterable[ModuleType]) -> None:
+    """Push a storage on the stacks of the modules."""
+    for module in modules:
+        vars(module)[_LIBRARY_STACK].append(storage)
+
+
+def leave_library(storage: Any, modules: Iterable[ModuleType]) -> None:
+    """Remove a storage from the stacks of the modules."""
+    for module in modules:
+        stack = vars(module)[_LIBRARY_STACK]
+        stack[:] = [other for other in stack if other is not storage]
+
+
+def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:
+    """Return the loaded modules with a stack of storages.
+
+    Args:
+        packages: Names of the library's packages.
+        objects: Hooks. The packages of their classes and of their writers are searched too, since
+            projects have copies of the library.
+    """
+    given = list(objects)
+    given += [writer for hook in given for writer in getattr(hook, "_writers", None) or ()]
+    classes = {base for entry in given for base in type(entry).__mro__}
+    roots = {*packages, *(cls.__module__.partition(".")[0] for cls in classes)}
+    roots -= {"builtins", "lightning_hooks"}
+    found: dict[int, ModuleType] = {}
+    for name, module in sys.modules.copy().items():  # other threads may import
+        stack = vars(module).get(_LIBRARY_STACK) if name.partition(".")[0] in roots else None
+        # several modules may share a stack: prefer the module of EventStorage
+        if isinstance(stack, list) and (id(stack) not in found or "EventStorage" in vars(module)):
+            found[id(stack)] = module
+    return list(found.values())
+
+
+def gives_iterations(module: ModuleType) -> bool:
+    """Return whether a module's ``EventStorage.latest()`` returns values with iterations."""
+    if "EventStorage" not in vars(module):
+        return False
+    storage = vars(module)["EventStorage"](0)
+    storage.put_scalar("value", 0.0)
+    return isinstance(storage.latest()["value"], tuple)
