@@ -15,7 +15,7 @@ from typing import Any
 
 from lightning_hooks.cli.printable import printable
 
-__all__ = ["check", "compare", "convert", "hooks", "plot", "replay", "schema"]
+__all__ = ["check", "convert", "hooks", "plot", "replay", "schema"]
 
 NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
 """Errors of ``replay`` that are no failure of the backend."""
@@ -57,20 +57,6 @@ def plot(given: Namespace) -> int:
         print(in_terminal(curves, width))
     print(f"drawn in {drawn}")
     return 0
-
-
-def compare(given: Namespace) -> int:
-    """Compare what two runs have logged; the exit code is 1 if it differs, as diff's."""
-    from lightning_hooks.cli.compare import compare, table_of
-
-    runs = _runs([given.first, given.second])
-    result = compare(*runs)
-    if given.json:
-        print(json.dumps(result.as_dict(), indent=2))
-    else:
-        _console().print(table_of(result, [run.name for run in runs]))
-        print(f"first difference: {result.parting}" if result.parting else "all values equal")
-    return int(result.parting is not None)
 
 
 def _runs(paths: Sequence[str]) -> list[Any]:
