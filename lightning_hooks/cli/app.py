@@ -81,8 +81,6 @@ def parser() -> argparse.ArgumentParser:
     add_path("config", help="a .py, YAML or JSON file")
     one = command(commands.hooks)
     one.add_argument("--json", action="store_true", help="print JSON")
-    one = command(commands.schema)
-    one.add_argument("modules", nargs="*", help="modules of a project that register hooks too")
     one = command(commands.replay)
     add_path("paths", nargs="+", help="spools, or offline runs of Neptune's")
     one.add_argument("--to", help="another backend than the spool's own")

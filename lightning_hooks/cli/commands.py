@@ -15,7 +15,7 @@ from typing import Any
 
 from lightning_hooks.cli.printable import printable
 
-__all__ = ["check", "convert", "hooks", "plot", "replay", "schema"]
+__all__ = ["check", "convert", "hooks", "plot", "replay"]
 
 NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
 """Errors of ``replay`` that are no failure of the backend."""
@@ -92,19 +92,6 @@ def hooks(given: Namespace) -> int:
     else:  # for grep and the like: a line for each, of any length
         for row in rows:
             print(f"{row['name']}\t{row['origin']}\t{row['what']}")
-    return 0
-
-
-def schema(given: Namespace) -> int:
-    """Print the JSON schema of configs with hooks, by which an editor completes and checks them."""
-    import importlib
-
-    from lightning_hooks.config.schema import json_schema
-
-    with _project():
-        for name in given.modules:
-            importlib.import_module(name)
-        print(json.dumps(json_schema(), indent=1))
     return 0
 
 
