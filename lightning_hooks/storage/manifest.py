@@ -150,7 +150,7 @@ class Manifest:
         """Have the entries of each name describe the file that has it.
 
         A kill between the two steps of :func:`add` leaves an entry of a file that did not get its
-        name, while an older one, or the same hook's from before the validation, still has it.
+        name, while an older one still has it.
         """
         own = [entry for entry in self.entries if entry.run == run]
         doubtful = [e for e in own if any(e.name == o.name and e.crc32 != o.crc32 for o in own)]

@@ -1,7 +1,7 @@
-"""What the documentation states about Lightning, torch and W&B, beside them.
+"""What the documentation states about Lightning, torch and W&B, tested beside these libraries.
 
-A test's docstring is the sentence of the page. ``make peers`` runs those about packages that are
-not installed here, in ``tests/peers``; ``test_claims.py`` holds that no sentence is without a test.
+A test's docstring is the claim. ``make peers`` runs the tests about packages that ``make`` does
+not install, in ``tests/peers``.
 """
 
 from __future__ import annotations

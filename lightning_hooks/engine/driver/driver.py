@@ -68,7 +68,6 @@ class Driver(DriverLifecycle):
         """Restore the name and the random state of a resumed run; watch the training data."""
         self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
-        self._resumed.prepare_pending(trainer)
         self._train_data.watch(trainer, self._cycle.hooks_may_change_data())
 
     # -- the run ---------------------------------------------------------------------------
@@ -85,7 +84,6 @@ class Driver(DriverLifecycle):
         self._cycle.in_epoch = self._resumed.restore_counters(
             runner, keep_timestamp="timestamp" in attributes
         )
-        self._resumed.begin_pending(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self._ownership.start()
         self._in_run, self._has_begun = True, False

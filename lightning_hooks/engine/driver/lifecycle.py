@@ -206,7 +206,6 @@ class DriverLifecycle(Callback):
         if self._own_io is not None:
             trainer.strategy.checkpoint_io, self._own_io = self._own_io, None
         self._in_run = False
-        self._resumed.end_pending()
         self._train_data.end_epoch(trainer)
         self._train_data.unwatch(trainer)
         if self._had_fit:
