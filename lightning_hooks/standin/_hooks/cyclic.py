@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 import lightning_hooks
+from lightning_hooks.hooks.updaters.cyclic import Cyclic, OneCycle
 from lightning_hooks.hooks.updaters.param_groups import optimizers_of
-from lightning_hooks.hooks.updaters.policies import Cyclic, OneCycle, Policy
+from lightning_hooks.hooks.updaters.updater import Updater
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends, one_cycle_ratios
 from lightning_hooks.standin._hooks.arguments import AssertsArguments
 from lightning_hooks.standin._hooks.policies import MomentumUpdaterHook
@@ -30,7 +31,7 @@ __all__ = [
 Anneal = Callable[[float, float, float], float]
 
 
-class _Phases(AssertsArguments, Policy):
+class _Phases(AssertsArguments, Updater):
     """Base of policies that follow a list of phases, under its attribute name in mmcv."""
 
     phases_as = "lr_phases"
