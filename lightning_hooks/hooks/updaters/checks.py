@@ -37,13 +37,13 @@ def check_schedule(hook: Any, runner: Any) -> None:
     """
     name = f"{type(hook).__name__} of {describe_optimizers(runner.optimizer)}"
     counts = not hook.by_epoch or runner.counts_epochs
-    total = _length(hook, runner) if counts else None
-    if total is not None:
+    total = _length(hook, runner) if counts else hook.run_length(runner)
+    if counts and total is not None:
         try:
             hook.check(total)
         except (ArithmeticError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from None
-    moves = _check_values(hook, runner)
+    moves = _check_values(hook, runner, total)
     if runner.trainer.fast_dev_run:
         return
     if not (counts and moves):
@@ -61,9 +61,8 @@ def _length(hook: Any, runner: Any) -> int | None:
     return total
 
 
-def _check_values(hook: Any, runner: Any) -> bool:
+def _check_values(hook: Any, runner: Any, total: int | None) -> bool:
     """Raise for an invalid value during the run; return whether the values change."""
-    total = hook.run_length(runner)
     if not hook.is_predictable() or (hook.needs_length and total is None):
         return True
     positions = _sample(1 if total is None else total)
