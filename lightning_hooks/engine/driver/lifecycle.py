@@ -112,11 +112,6 @@ class DriverLifecycle(Callback):
                 return callback._runner.work_dir
         return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
-    @staticmethod
-    def entries_of(trainer: L.Trainer) -> list[tuple[Any, int]]:
-        """Return the hooks of all participants with their priorities, before the first fit too."""
-        return [entry for one in participants_of(trainer) for entry in one.entries()]
-
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run behind: a copy is the driver of another Trainer, or process."""
         return {**vars(type(self)()), "_hosted": self._hosted}
