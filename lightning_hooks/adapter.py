@@ -11,7 +11,7 @@ import lightning as L
 
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
-from lightning_hooks.engine.driver.join import JoinsTrainer
+from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
@@ -61,13 +61,6 @@ class HookAdapter(JoinsTrainer):
     >>> [type(hook).__name__ for hook in adapter.hooks]
     ['IterTimerHook', 'Hook']
     """
-
-    @classmethod
-    def _check_positional(cls, args: Sequence[Any]) -> None:
-        """Refuse several hooks that are not in a list."""
-        if len(args) > 1 and cls.__init__ is HookAdapter.__init__:
-            made = ", ".join(f"{type(hook).__name__}(...)" for hook in args)
-            raise TypeError(f"HookAdapter takes its hooks in one list: HookAdapter([{made}])")
 
     def __init__(
         self,
