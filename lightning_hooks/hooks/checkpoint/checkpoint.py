@@ -47,11 +47,13 @@ class CheckpointHook(SharedNames):
     turn to be deleted comes, with a warning. The next run in the directory deletes what a killed
     process has left half-written.
 
-    ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
-    process too; so is ``"best"``, the best by ``save_best``, an ``EvalHook`` or
-    ``BestCheckpointHook``, else the last. Given to the Trainer itself, it is a ``ModelCheckpoint``
-    to Lightning, which adds none. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside
-    it; in a ``HookAdapter``, give that. A file that was damaged since is not loaded.
+    Given to the Trainer itself, the hook is a ``ModelCheckpoint`` to Lightning, which adds none and
+    refuses ``Trainer(enable_checkpointing=False)`` beside it. ``ckpt_path="last"`` is the newest
+    file of the directory that is as it was written, in a new process too. ``"best"`` is the best by
+    ``save_best``, an ``EvalHook`` or ``BestCheckpointHook``, else the last, after a fit of the
+    Trainer. In a ``HookAdapter`` give ``enable_checkpointing=False``; both words work after a fit,
+    and in a new process ``ckpt_path=adapter.last_checkpoint``. A file that was damaged since is not
+    loaded.
 
     A run resumed from a file that was written at the end of a pass over the data, as all are by
     epoch, is bit-equal. From one written within a pass, by iteration, counters, schedules and

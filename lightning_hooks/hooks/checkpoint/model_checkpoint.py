@@ -13,11 +13,8 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.driver.collect import is_lightnings_default
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api.checkpoint_choice import (
-    choosing_trainer,
-    is_lightnings_default,
-)
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint import exported
@@ -223,27 +220,17 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
     def best_model_path(self) -> str:
         """The file for ``ckpt_path="best"``: the best by the first key, else the last.
 
-        Before the first fit of a process it is that of the run that was last in the directory.
+        Before the first fit of a process it is an empty string.
         """
         if self._best_path_override:
             return self._best_path_override
         if self._runner is None:
-            return self._best_of_earlier_run()
+            return ""
         return super().best_model_path or self._messages().get("best_ckpt") or self.last_model_path
 
     @best_model_path.setter
     def best_model_path(self, path: str) -> None:
         self._best_path_override = path  # a launcher sets it after a fit in another process
-
-    def _best_of_earlier_run(self) -> str:
-        """Return the best file of an earlier process, if a Trainer is looking for it."""
-        trainer = choosing_trainer()
-        if trainer is None:
-            return ""
-        keeper: Any = self.keeper_of_best([hook for hook, _ in Driver.entries_of(trainer)])
-        directory = directory_of((keeper or self).out_dir, Driver.work_dir(trainer))
-        key = None if keeper is None else keeper.standing().key
-        return earlier_files.best_valid(directory, key) or self.newest_in(directory) or ""
 
     def _messages(self) -> dict[str, Any]:
         meta = self._runner.meta if self._runner is not None else None

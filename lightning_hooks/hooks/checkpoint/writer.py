@@ -125,9 +125,9 @@ class CheckpointWriter(Hook):
             resumed = runner.trainer.ckpt_path
             if resumed and files.join(directory, os.path.basename(resumed)) == str(resumed):
                 names = None  # files beside the one resumed from are taken for this run's own
-            # Lightning asks its own kind for the word, not an EvalHook
-            words = [h.directory(runner) for h in writers if isinstance(h, ModelCheckpoint)]
-            by_word = directory in words
+            # Lightning asks the ModelCheckpoints among its callbacks: no EvalHook, no hosted hook
+            asked = [h for h in writers if isinstance(h, ModelCheckpoint) and h.hosted_at is None]
+            by_word = directory in [hook.directory(runner) for hook in asked]
             found = other_runs.report(directory, runner.run_id, names, by_word=by_word)
             if found:
                 runner.logger.warning("%s", found)

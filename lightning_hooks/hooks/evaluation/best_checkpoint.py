@@ -24,8 +24,8 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
 
     To Lightning it is a ``ModelCheckpoint`` with ``monitor``, ``best_model_score`` and the other
     attributes (:class:`~lightning_hooks.hooks.checkpoint.best_fields.BestFields`).
-    ``ckpt_path="best"`` is its best file, before the first fit of a process that of the run that
-    last wrote there.
+    ``ckpt_path="best"`` is its best file, after a fit of the Trainer; in a new process
+    ``HookAdapter(hooks, work_dir=...).best_checkpoint`` finds the file.
 
     The rule: a score must be better to come before another, so of equal ones the earlier stays,
     and with ``keep_best`` equal ones no later one is written. NaN is never among the best, nor is

@@ -56,9 +56,8 @@ class EvalHook(TimedEvaluation):
         by_epoch: Whether epochs or iterations are counted.
         save_best: The key of the score whose best checkpoint is kept, or a list of keys;
             ``"auto"`` for the first that ``evaluate`` returns. Beside a ``CheckpointHook``
-            ``ckpt_path="best"`` is the best by the first key, in a new process too; beside
-            Lightning's default ``ModelCheckpoint`` it is that one's newest file, which is warned
-            of.
+            ``ckpt_path="best"`` is the best by the first key; beside Lightning's default
+            ``ModelCheckpoint`` it is that callback's newest file, which is warned of.
         rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
             ``save_best``; by default inferred from the key, see ``greater_keys``.
         test_fn: A function of the model and the loader, by default
