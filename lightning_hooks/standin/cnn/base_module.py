@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_hooks.standin.cnn.initialize import initialize
+from lightning_hooks.standin.cnn.weight_init import initialize
 
 __all__ = ["BaseModule", "ModuleDict", "ModuleList", "Sequential"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import re
@@ -17,18 +18,20 @@ from typing import Any, ClassVar
 import torch
 
 from lightning_hooks.standin.fileio.file_client import FileClient
-from lightning_hooks.standin.fileio.pavi import load_from_pavi
 from lightning_hooks.standin.utils.config import ConfigDict
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.file_names import as_name
 
 __all__ = [
+    "PAVI",
     "CheckpointLoader",
     "load_from_ceph",
     "load_from_http",
     "load_from_local",
+    "load_from_pavi",
     "load_from_torchvision",
+    "save_to_pavi",
 ]
 
 
@@ -145,6 +148,49 @@ def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
 def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
     """Refuse a name of OpenMMLab's model zoo, as :func:`load_from_openmmlab`."""
     return load_from_openmmlab(filename, map_location)
+
+
+PAVI = "pavi://"
+
+
+def load_from_pavi(filename: str, map_location: Any = None) -> Any:
+    """Download a checkpoint and load it.
+
+    Raises:
+        AssertionError: if the path does not begin with ``pavi://``.
+    """
+    if not filename.startswith(PAVI):
+        raise AssertionError(f"a path of Pavi begins with {PAVI}, got {filename}")
+    model = _pavi_module("modelcloud").get(filename.removeprefix(PAVI))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, model.name)
+        model.download(path)
+        return torch_files.load_torch(path, map_location)
+
+
+def save_to_pavi(checkpoint: Any, filename: str) -> None:
+    """Write a checkpoint and upload it."""
+    cloud = _pavi_module("modelcloud")
+    parent, name = os.path.split(filename.removeprefix(PAVI))
+    root = cloud.Folder()
+    try:
+        model = cloud.get(parent)
+    except _pavi_module("exception").NodeNotFoundError:
+        model = root.create_training_model(parent)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, name)
+        torch.save(checkpoint, path)
+        model.create_file(path, name=name)
+
+
+def _pavi_module(name: str) -> Any:
+    try:
+        return getattr(importlib.import_module("pavi"), name)
+    except ImportError as error:
+        raise ImportError(
+            f"{PAVI} needs the module pavi, which is not installed; give a path, an https:// "
+            "or an s3:// address"
+        ) from error
 
 
 for _prefixes, _loader in (

@@ -124,7 +124,7 @@ def nms_rotated(
         iou_threshold: A box is dropped if its overlap with a kept box is larger.
         multi_label: Whether ``dets`` has labels.
     """
-    corners, label = _corners(dets[:, :5]), dets[:, 5:]
+    corners, label = _corners(dets), dets[:, 5:]
 
     def overlaps(best: Tensor, others: Tensor) -> Tensor:
         ious = _polygon_overlaps(corners[best], corners[others], mode=0)
@@ -139,7 +139,8 @@ def box_iou_rotated(
     """Fill in the overlaps of boxes (centre x, centre y, width, height, angle in radian).
 
     Args:
-        bboxes1: Boxes of shape (m, 5); a positive angle turns them clockwise in the image.
+        bboxes1: Boxes of shape (m, 5); a positive angle turns them clockwise in the image. Further
+            columns, such as scores, are ignored.
         bboxes2: Boxes of shape (n, 5).
         ious: Filled with m * n values row by row, or with m values if ``aligned``.
         mode_flag: 0 divides the intersection by the union, 1 by the area of the first box.
@@ -158,7 +159,7 @@ _TOLERANCE = 1e-7  # in pixels, for coordinates in double precision
 
 def _corners(boxes: Tensor) -> Tensor:
     """Return the four corners (n, 4, 2) of rotated boxes, in order and in double precision."""
-    x, y, width, height, angle = boxes.double().unbind(1)
+    x, y, width, height, angle = boxes[:, :5].double().unbind(1)
     along = torch.stack([angle.cos() * width, angle.sin() * width], -1) / 2
     across = torch.stack([-angle.sin() * height, angle.cos() * height], -1) / 2
     sides = [-along - across, along - across, along + across, across - along]

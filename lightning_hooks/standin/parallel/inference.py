@@ -10,7 +10,13 @@ from lightning_hooks.hooks.evaluation import inference
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.standin.utils.progressbar import ProgressBar
 
-__all__ = ["multi_gpu_test", "single_gpu_test", "with_bar"]
+__all__ = [
+    "collect_results_cpu",
+    "collect_results_gpu",
+    "multi_gpu_test",
+    "single_gpu_test",
+    "with_bar",
+]
 
 
 def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
@@ -60,3 +66,24 @@ def _tested(model: torch.nn.Module, data_loader: Any, ranks: int) -> list[Any]:
         for _ in range(min(done, bar.task_num - bar.completed) if bar.task_num else done):
             bar.update()
     return results
+
+
+def collect_results_cpu(
+    result_part: list[Any], size: int, tmpdir: str | None = None
+) -> list[Any] | None:
+    """Return the results of all ranks in the order of the data set on rank 0, else None.
+
+    Args:
+        result_part: This rank's results.
+        size: Number of samples of the data set.
+        tmpdir: A directory shared by all ranks; None sends the results between ranks.
+
+    Note:
+        Departure from mmcv: without ``tmpdir`` nothing is written.
+    """
+    return inference.collected(result_part, size, tmpdir)
+
+
+def collect_results_gpu(result_part: list[Any], size: int) -> list[Any] | None:
+    """Return the results of all ranks on rank 0; see :func:`collect_results_cpu`."""
+    return inference.collected(result_part, size, None)

@@ -1,11 +1,13 @@
-"""mmcv's Config: a config file merged with its bases, as a dict whose keys are attributes."""
+"""mmcv's Config, a config file merged with its bases, and DictAction, its command-line options."""
 
 from __future__ import annotations
 
+import argparse
+import ast
 import copy
 import pprint
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ __all__ = [
     "RESERVED_KEYS",
     "Config",
     "ConfigDict",
+    "DictAction",
 ]
 
 BASE_KEY = "_base_"
@@ -296,3 +299,60 @@ def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
                 f"{DELETE_KEY}=True replaces it"
             )
     return result
+
+
+class DictAction(argparse.Action):
+    """A command-line argument that is a dict: ``--cfg-options a.b=1 c=[1,2]``."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Add ``key=value`` items to the dict."""
+        found = dict(getattr(namespace, self.dest) or {})
+        for item in [values] if isinstance(values, str) else values:
+            key, _, text = item.partition("=")
+            found[key] = _parse(text)
+        setattr(namespace, self.dest, found)
+
+
+def _parse(text: str) -> Any:
+    """Return the value of a text on the command line: a number, a list, or the text itself.
+
+    >>> _parse("1"), _parse("true"), _parse("a,2"), _parse("[(a,b),3]"), _parse("x")
+    (1, True, ['a', 2], [('a', 'b'), 3], 'x')
+    """
+    text = text.strip("'\" ")
+    words = {"true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    parts = list(_split_at_commas(text[1:-1] if text[:1] in "[(" and text[-1:] in "])" else text))
+    if text[:1] == "(" and text[-1:] == ")":
+        return tuple(map(_parse, parts))
+    if (text[:1] == "[" and text[-1:] == "]") or len(parts) > 1:
+        return list(map(_parse, parts))
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _split_at_commas(text: str) -> Iterable[str]:
+    """Yield the parts between commas that are outside of brackets.
+
+    Raises:
+        AssertionError: if brackets do not match.
+    """
+    if any(text.count(a) != text.count(b) for a, b in ("[]", "()")):
+        raise AssertionError(f"brackets do not match in {text!r}")
+    depth, start = 0, 0
+    for place, character in enumerate(text):
+        depth += (character in "[(") - (character in "])")
+        if character == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    if text[start:].strip():
+        yield text[start:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -94,22 +95,15 @@ def _average(tensors: list[torch.Tensor], coalesce: bool, bucket_size_mb: int) -
     _, world_size = get_dist_info()
     if world_size == 1:
         return
-    limit = bucket_size_mb * 2**20 if bucket_size_mb > 0 else float("inf")
-    buckets: list[list[torch.Tensor]] = []
-    open_buckets: dict[tuple[torch.dtype, torch.device], tuple[list[torch.Tensor], int]] = {}
-    for tensor in tensors:
-        kind, size = (tensor.dtype, tensor.device), tensor.numel() * tensor.element_size()
-        bucket, filled = open_buckets.get(kind, ([], 0))
-        if not bucket or not coalesce or filled + size > limit:
-            bucket, filled = [], 0
-            buckets.append(bucket)
-        bucket.append(tensor)
-        open_buckets[kind] = bucket, filled + size
-    for bucket in buckets:
-        flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+    flattening: Any = torch._utils  # without types
+    limit = bucket_size_mb * 2**20 if bucket_size_mb > 0 else sys.maxsize
+    for bucket in (
+        flattening._take_tensors(tensors, limit) if coalesce else [[tensor] for tensor in tensors]
+    ):
+        flat = flattening._flatten_dense_tensors(bucket)
         dist.all_reduce(flat)
         flat.div_(world_size)
         for tensor, mean in zip(
-            bucket, torch.split(flat, [t.numel() for t in bucket]), strict=True
+            bucket, flattening._unflatten_dense_tensors(flat, bucket), strict=True
         ):
-            tensor.copy_(mean.view_as(tensor))
+            tensor.copy_(mean)
