@@ -1,4 +1,4 @@
-"""Initialize models: functions for one layer, and initializers that configs name."""
+"""Initialize models: functions for a single layer, and initializers for configs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def _fill(module: nn.Module, weight: Any, bias: float) -> None:
-    """Fill a layer's weight by a function and its bias with a number, if the layer has them."""
+    """Fill the weight of a layer by a function and the bias with a number, if present."""
     if getattr(module, "weight", None) is not None:
         weight(module.weight)
     if getattr(module, "bias", None) is not None:
@@ -142,15 +142,15 @@ INITIALIZERS = Registry("initializer", scope="mmcv")
 
 
 def update_init_info(module: nn.Module, init_info: str) -> None:
-    """Note how the parameters that changed since the last note were initialized.
+    """Note the initialization of all parameters that changed since the last note.
 
     Args:
-        module: The module. Its ``_params_init_info`` has a dict with ``init_info`` and
+        module: The module. The attribute ``_params_init_info`` has a dict with ``init_info`` and
             ``tmp_mean_value`` for each parameter.
         init_info: The text of the note.
 
     Raises:
-        AssertionError: if the module has no ``_params_init_info``, or a parameter is missing in it.
+        AssertionError: if the module has no ``_params_init_info``, or a parameter without a note.
     """
     if not hasattr(module, "_params_init_info"):
         raise AssertionError(f"Can not find `_params_init_info` in {module}")
@@ -181,7 +181,7 @@ class BaseInit:
 
     _arguments: tuple[str, ...] = ()
     _function: ClassVar[Callable[..., None]]
-    """The function for one layer, called with ``_arguments`` and the bias."""
+    """The function for a layer, called with ``_arguments`` and the bias."""
 
     def __init__(
         self,
@@ -348,23 +348,23 @@ def initialize(module: nn.Module, init_cfg: Any) -> None:
     Args:
         module: The model.
         init_cfg: ``dict(type="Kaiming", layer="Conv2d", override=dict(name="head", ...))``. The
-            override initializes the submodule ``head``, by the same rule unless it has a ``type``.
+            override initializes the submodule ``head``, by the same rule if ``type`` is missing.
 
     Raises:
         TypeError: if a config or an override is neither a dict nor a list.
         ValueError: if an override has no ``name``, or arguments without a ``type``.
-        RuntimeError: if the model has no submodule of that name.
+        RuntimeError: if the model lacks the submodule.
     """
-    for config in _as_list(init_cfg, "init_cfg"):
-        rule = copy.deepcopy(config)
+    for init in _as_list(init_cfg, "init_cfg"):
+        rule = copy.deepcopy(init)
         override = rule.pop("override", None)
         build_from_cfg(rule, INITIALIZERS)(module)
         rule.pop("layer", None)
-        for one in [] if override is None else _as_list(override, "override"):
-            own = copy.deepcopy(one)
+        for config in [] if override is None else _as_list(override, "override"):
+            own = copy.deepcopy(config)
             name = own.pop("name", None)
             if name is None or (own and "type" not in own):
-                raise ValueError(f'an override needs "name", and "type" with more, got {one}')
+                raise ValueError(f'an override needs "name", and "type" with more, got {config}')
             if not hasattr(module, name):
                 raise RuntimeError(f"module did not have attribute {name}, init_cfg is {rule}.")
             initializer = build_from_cfg(own or rule, INITIALIZERS)

@@ -1,4 +1,4 @@
-"""``CheckpointLoader``: load a checkpoint from the place that its path's prefix names."""
+"""``CheckpointLoader``: load a checkpoint with the loader for the prefix of the path."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ __all__ = [
 
 
 class CheckpointLoader:
-    r"""Load a checkpoint with the loader registered for the prefix of its path.
+    r"""Load a checkpoint with the loader registered for the prefix of the path.
 
-    A prefix is a regular expression. A path without one that is registered is a file, local or on
-    a file system of fsspec. ``http://`` files are downloaded to the cache of ``torch.hub``,
-    ``torchvision://`` gets weights from torchvision, ``s3://`` asks Petrel's or Ceph's client where
-    it is installed. Code in a file is never executed.
+    A prefix is a regular expression. Without a registered prefix the path is a file, local or on a
+    file system of fsspec. ``http://`` files are downloaded to the cache of ``torch.hub``,
+    ``torchvision://`` gets weights from torchvision, and ``s3://`` uses the client of Petrel or
+    Ceph if installed. Code in a file is never executed.
     """
 
     _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -61,7 +61,7 @@ class CheckpointLoader:
 
     @classmethod
     def _get_checkpoint_loader(cls, path: str) -> Callable[..., Any]:
-        """Return the loader for a path: of the prefixes that fit, the last in the alphabet's."""
+        """Return the loader for a path; of several matching prefixes, the alphabetically last."""
         return cls._schemes[max(p for p in cls._schemes if re.match(p, path))]
 
     @classmethod
@@ -76,14 +76,14 @@ class CheckpointLoader:
 
 
 def _read(path: str, map_location: Any) -> Any:
-    """Read tensors and plain types, and the configs that scripts leave in ``meta``, as dicts."""
+    """Read tensors and plain types; configs saved by scripts in ``meta`` become dicts."""
     configs: list[Any] = [ConfigDict, (OrderedDict, "mmcv.utils.config.ConfigDict")]
     with torch.serialization.safe_globals(configs):
         return torch_files.load_torch(path, map_location)
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
-    """Load a file, local, on a file system of fsspec, or of a storage that is registered for it."""
+    """Load a file from the local disk, a file system of fsspec or a registered storage."""
     filename = os.path.expanduser(filename)
     client = FileClient.infer_client(uri=filename)
     if not client.writes_files:
@@ -94,7 +94,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
 
 def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
-    """Download a file and load it safely: torch's own function would execute its code."""
+    """Download a file and load the weights safely; ``torch.hub`` would execute code in the file."""
     folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
     name = os.path.basename(urllib.parse.urlparse(filename).path)
     path = os.path.join(folder, as_name(name))
@@ -137,7 +137,7 @@ def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
     """Refuse a name of OpenMMLab's model zoo.
 
     Raises:
-        ValueError: always, with what to give instead.
+        ValueError: always, with an alternative.
     """
     raise ValueError(
         f"{filename}: the stand-in does not resolve names of OpenMMLab's model zoo; give the "
@@ -154,7 +154,7 @@ PAVI = "pavi://"
 
 
 def load_from_pavi(filename: str, map_location: Any = None) -> Any:
-    """Download a checkpoint and load it.
+    """Load a checkpoint from Pavi.
 
     Raises:
         AssertionError: if the path does not begin with ``pavi://``.
@@ -169,7 +169,7 @@ def load_from_pavi(filename: str, map_location: Any = None) -> Any:
 
 
 def save_to_pavi(checkpoint: Any, filename: str) -> None:
-    """Write a checkpoint and upload it."""
+    """Upload a checkpoint to Pavi."""
     cloud = _pavi_module("modelcloud")
     parent, name = os.path.split(filename.removeprefix(PAVI))
     root = cloud.Folder()

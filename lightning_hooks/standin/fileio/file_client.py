@@ -1,4 +1,4 @@
-"""mmcv's FileClient and its storages: the local disk, fsspec, and client libraries of their own."""
+"""mmcv's FileClient and storages: local disk, fsspec, Petrel, Ceph, Memcached and LMDB."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class BaseStorageBackend:
 
 
 class FileBackend(BaseStorageBackend):
-    """A storage that also writes; a subclass defines ``get`` and ``put``."""
+    """A storage for reading and writing; a subclass defines ``get`` and ``put``."""
 
     def put(self, obj: bytes, filepath: Any) -> None:
         """Write a file."""
@@ -81,7 +81,7 @@ class FileBackend(BaseStorageBackend):
 
 
 def check_suffix(suffix: Any, list_dir: bool) -> None:
-    """Raise TypeError for a suffix that does not go with the listing of a directory."""
+    """Raise TypeError for a wrong suffix, or a suffix together with ``list_dir``."""
     if suffix is not None and list_dir:
         raise TypeError(
             "`list_dir` should be False when `suffix` is not None: "
@@ -92,7 +92,7 @@ def check_suffix(suffix: Any, list_dir: bool) -> None:
 
 
 class FsspecBackend(FileBackend):
-    """Any storage that fsspec supports, by the protocol in the path."""
+    """Any storage of fsspec, by the protocol in the path."""
 
     def _call(self, method: str, filepath: Any, **kwargs: Any) -> Any:
         """Call a method of a path's file system, with the path."""
@@ -186,7 +186,7 @@ def _library(name: str, backend: BaseStorageBackend) -> Any:
 
 
 class _MappedBackend(BaseStorageBackend):
-    """Paths whose local start is replaced by a remote one."""
+    """A storage with ``path_mapping``."""
 
     def __init__(self, path_mapping: dict[str, str] | None) -> None:
         if not (path_mapping is None or isinstance(path_mapping, dict)):
@@ -201,10 +201,10 @@ class _MappedBackend(BaseStorageBackend):
 
 
 class CephBackend(_MappedBackend):
-    """Ceph, through ``ceph.S3Client``; it reads only.
+    """Ceph, through ``ceph.S3Client``, for reading only.
 
     Args:
-        path_mapping: Starts of local paths, with the remote ones that replace them.
+        path_mapping: Remote prefixes by local prefix; the remote prefix replaces the local prefix.
     """
 
     def __init__(self, path_mapping: dict[str, str] | None = None) -> None:
@@ -220,7 +220,7 @@ class PetrelBackend(_MappedBackend, FileBackend):
     """Petrel, through ``petrel_client``.
 
     Args:
-        path_mapping: Starts of local paths, with the remote ones that replace them.
+        path_mapping: Remote prefixes by local prefix; the remote prefix replaces the local prefix.
         enable_mc: Whether the client uses memcached.
         conf_path: The client's file of configuration.
     """
@@ -312,12 +312,12 @@ class PetrelBackend(_MappedBackend, FileBackend):
 
 
 class MemcachedBackend(BaseStorageBackend):
-    """Memcached, through ``mc``; it reads only.
+    """Memcached, through ``mc``, for reading only.
 
     Args:
         server_list_cfg: The file with the list of servers.
         client_cfg: The client's file of configuration.
-        sys_path: A folder added to ``sys.path``, in which ``mc`` is.
+        sys_path: The folder of ``mc``, added to ``sys.path``.
     """
 
     def __init__(self, server_list_cfg: str, client_cfg: str, sys_path: str | None = None) -> None:
@@ -336,12 +336,12 @@ class MemcachedBackend(BaseStorageBackend):
 
 
 class LmdbBackend(BaseStorageBackend):
-    """A database of LMDB, opened at the first access; it reads only.
+    """A database of LMDB, opened at the first access, for reading only.
 
     Args:
-        db_path: Its path.
-        readonly: Whether it is opened for reading only.
-        lock: Whether readers lock it.
+        db_path: The path of the database.
+        readonly: Whether the database is opened for reading only.
+        lock: Whether readers lock the database.
         readahead: Whether the system reads ahead.
         **kwargs: More arguments of ``lmdb.open``.
     """
@@ -380,18 +380,18 @@ class LmdbBackend(BaseStorageBackend):
 
 
 def _is_importable(name: str) -> bool:
-    known = sys.modules.get(name)  # perhaps without a spec, which find_spec() refuses
+    known = sys.modules.get(name)  # find_spec() refuses a module without a spec
     return known is not None or importlib.util.find_spec(name) is not None
 
 
 class FileClient:
-    """Read and write files of one storage.
+    """Read and write files of a storage.
 
-    Clients with the same arguments are one object.
+    Equal arguments give the same object.
 
     Args:
         backend: ``"disk"`` (the default), ``"fsspec"``, ``"petrel"``, ``"ceph"``, ``"memcached"``,
-            ``"lmdb"``, or a registered one.
+            ``"lmdb"``, or the name of a registered backend.
         prefix: The protocol of the paths (``"s3"``), instead of ``backend``.
         **kwargs: Arguments of a registered backend.
 
@@ -422,7 +422,7 @@ class FileClient:
     def __new__(
         cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any
     ) -> FileClient:
-        """Return the client for the arguments, the same for the same."""
+        """Return the client for the arguments."""
         kind = cls._kind(backend, prefix)
         key = kind, repr(kwargs)
         found = cls._instances.get(key)
@@ -469,7 +469,7 @@ class FileClient:
 
     @property
     def writes_files(self) -> bool:
-        """Whether it writes as fsspec does: not through a client library, nor a user's class."""
+        """Whether ``put`` goes through fsspec, not through a client library or a user's class."""
         return getattr(type(self.client), "put", None) is FsspecBackend.put
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Read the files of the wheel mmcv-lite as modules of mmcv 1.7.2.
 
-The files are mmcv 2.2.0's. Their code is that of mmcv 1.7.2 but for a few edits, which are undone
-here, and for imports of MMEngine, which are answered with the stand-in's own classes.
+The wheel has the files of mmcv 2.2.0. The code equals mmcv 1.7.2 except for a few edits and for
+imports of MMEngine. The loader undoes the edits, and gives the stand-in's classes to the imports.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_in_a_file(module: str) -> bool:
 
 
 def spec_of_file(module: str, installed: InstalledMmcv) -> ModuleSpec | None:
-    """Return the spec of a module's file, or None if the wheel has no such file.
+    """Return the spec of a module's file, or None if the wheel lacks the file.
 
     Files of operators may be of any mmcv 2.x with compiled operators.
 
@@ -185,7 +185,7 @@ _CLASSES = {
 
 
 class _FileModels:
-    """Stand for MMEngine's ``MODELS`` in a file, with the registry that mmcv 1.x had there.
+    """MMEngine's ``MODELS`` in a file: a registry of mmcv 1.x.
 
     Args:
         registry: The registry.
@@ -197,10 +197,9 @@ class _FileModels:
     def register_module(
         self, name: str | None = None, force: bool = False, module: type | None = None
     ) -> Any:
-        """Register a class, or return a decorator for it.
+        """Register a class, or return a decorator.
 
-        A registered name is always replaced, so a file whose import failed half-way can be loaded
-        again.
+        A registered name is always replaced: a file can be loaded again after a failed import.
         """
 
         def register(cls: type) -> type:
@@ -213,19 +212,19 @@ class _FileModels:
         return register if module is None else register(module)
 
     def build(self, cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
-        """Build an object by its config."""
+        """Build an object from a config."""
         return build_from_cfg(cfg, self.registry, default_args)
 
     @contextlib.contextmanager
     def switch_scope_and_registry(self, scope: None) -> Iterator[_FileModels]:
-        """Keep this registry."""
+        """Keep the registry."""
         yield self
 
     def get(self, name: str) -> Callable[..., Any]:
         """Return a registered class.
 
         Raises:
-            KeyError: if there is no such class, with mmcv 1.x's message.
+            KeyError: with mmcv 1.x's message, if no class has the name.
         """
         found: Callable[..., Any] | None = self.registry.get(name)
         if found is None:
@@ -292,13 +291,13 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
 def _edited(module: str, source: str) -> str:
     """Return the text of mmcv-lite's file with the edits since mmcv 1.7.2 undone.
 
-    The lines stay where they are, so that tracebacks show the right lines.
+    Line numbers stay the same, for tracebacks.
 
     Raises:
         ImportError: if the file is not of the expected release.
     """
     for old, new in EDITS[module]:
         if old not in source:
-            raise ImportError(f"{module}: mmcv-lite's file is not as released, it lacks {old!r}")
+            raise ImportError(f"{module}: mmcv-lite's file is not as released: {old!r} is missing")
         source = source.replace(old, new)
     return source

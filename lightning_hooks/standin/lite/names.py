@@ -1,4 +1,4 @@
-"""Table of the names that mmcv-lite's files give, by module, as mmcv 1.7.2 has them."""
+"""Table of the names taken from mmcv-lite's files, by module of mmcv 1.7.2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = ("arraymisc", "cnn", "image", "ops", "video", "visualization")
 """mmcv's packages whose modules are files of the wheel."""
 
 _NEW_OPERATORS = ("bezier_align", "bias_act", "conv2d_gradfix", "filtered_lrelu")
-"""Files that mmcv 1.7.2 lacks and that the wheel's other operators import."""
+"""Files of mmcv 2.x, imported by the wheel's other operators."""
 
 _NOT_READ = {
     "mmcv.cnn.builder": None,
@@ -38,7 +38,7 @@ _NOT_READ = {
     "mmcv.ops.point_sample": "is_in_onnx_export_without_custom_ops",
     "mmcv.ops.upfirdn2d": "UpFirDn2d UpFirDn2dBackward upfirdn2d_native",
 }
-"""Names that the wheel lacks or that another module gives; None for a whole module."""
+"""Names missing in the wheel or given by another module; None for a whole module."""
 
 
 def _names_by_module() -> dict[str, str]:
@@ -54,7 +54,7 @@ def _names_by_module() -> dict[str, str]:
 
 
 LITE = _names_by_module()
-"""The names that the wheel's files give, by module."""
+"""The names taken from the wheel's files, by module."""
 
 LITE_PACKAGES = frozenset(module.rpartition(".")[0] for module in LITE)
-"""Their packages: the wheel's ``__init__`` files import what mmcv's did."""
+"""The packages of these modules, whose ``__init__`` files are read as well."""

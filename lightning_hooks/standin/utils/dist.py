@@ -76,8 +76,8 @@ def allreduce_params(
     """Average parameters or buffers over the ranks, in place.
 
     Args:
-        params: Tensors; only those of floating-point type are averaged.
-        coalesce: Whether tensors of one type are sent together.
+        params: Tensors; only floating-point tensors are averaged.
+        coalesce: Whether tensors of the same type are sent together.
         bucket_size_mb: Maximum size of a message in MB; -1 for no limit.
     """
     _average([p.data for p in params if p.is_floating_point()], coalesce, bucket_size_mb)
@@ -97,13 +97,11 @@ def _average(tensors: list[torch.Tensor], coalesce: bool, bucket_size_mb: int) -
         return
     flattening: Any = torch._utils  # without types
     limit = bucket_size_mb * 2**20 if bucket_size_mb > 0 else sys.maxsize
-    for bucket in (
-        flattening._take_tensors(tensors, limit) if coalesce else [[tensor] for tensor in tensors]
-    ):
+    single = ([tensor] for tensor in tensors)
+    for bucket in flattening._take_tensors(tensors, limit) if coalesce else single:
         flat = flattening._flatten_dense_tensors(bucket)
         dist.all_reduce(flat)
         flat.div_(world_size)
-        for tensor, mean in zip(
-            bucket, flattening._unflatten_dense_tensors(flat, bucket), strict=True
-        ):
+        means = flattening._unflatten_dense_tensors(flat, bucket)
+        for tensor, mean in zip(bucket, means, strict=True):
             tensor.copy_(mean)

@@ -1,4 +1,4 @@
-"""mmcv's ``get_logger``, which configures console and file handlers, and ``print_log``."""
+"""mmcv's ``get_logger``, with console and file handlers, and ``print_log``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["get_logger", "logger_initialized", "print_log"]
 
 
 logger_initialized: dict[str, bool] = {}
-"""The configured loggers: :func:`get_logger` adds no handlers to these and their children."""
+"""The configured loggers. :func:`get_logger` adds no handlers to a name with such a prefix."""
 
 
 def get_logger(
@@ -24,9 +24,9 @@ def get_logger(
 
     Args:
         name: The name.
-        log_file: A file that the logger writes to as well.
+        log_file: An additional file for the log.
         log_level: The minimum level.
-        file_mode: The mode in which the file is opened.
+        file_mode: The mode to open the file.
     """
     logger = logging.getLogger(name)
     if any(name.startswith(other) for other in logger_initialized):
@@ -56,7 +56,7 @@ def print_log(
 
     Args:
         msg: The message.
-        logger: A logger, its name, ``"silent"`` to discard the message, or None to print it.
+        logger: A logger, its name, ``"silent"`` to discard the message, or None to print.
         level: The level.
     """
     if logger is None:
