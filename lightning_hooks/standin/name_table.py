@@ -82,8 +82,7 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}.runner.checkpoint": "get_state_dict load_checkpoint load_state_dict "
         "save_checkpoint weights_to_cpu _load_checkpoint _load_checkpoint_with_prefix",
         f"{STANDIN}.fileio.checkpoint_loader": "CheckpointLoader load_from_ceph load_from_http "
-        "load_from_local load_from_torchvision",
-        f"{STANDIN}.fileio.pavi": "load_from_pavi",
+        "load_from_local load_from_pavi load_from_torchvision",
         f"{STANDIN}.fileio.io": "load_file=load",
     },
     "mmcv.runner.default_constructor": {f"{STANDIN}.runner.builders": "DefaultRunnerConstructor"},
@@ -110,14 +109,13 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}.runner.seed": "get_host_info get_time_str obj_from_dict set_random_seed"
     },
     "mmcv.engine.test": {
-        f"{STANDIN}.parallel.inference": "single_gpu_test multi_gpu_test",
-        f"{STANDIN}.parallel.collect": "collect_results_cpu collect_results_gpu",
+        f"{STANDIN}.parallel.inference": "single_gpu_test multi_gpu_test collect_results_cpu "
+        "collect_results_gpu",
     },
     # -- mmcv.utils ----------------------------------------------------------------------------
     "mmcv.utils.config": {
         f"{STANDIN}.utils.config": "Config ConfigDict BASE_KEY DELETE_KEY DEPRECATION_KEY "
-        "RESERVED_KEYS",
-        f"{STANDIN}.utils.dict_action": "DictAction",
+        "RESERVED_KEYS DictAction",
     },
     "mmcv.utils.device_type": {
         f"{STANDIN}.utils.env": "IS_IPU_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE "
@@ -189,8 +187,7 @@ TABLE: dict[str, dict[str, str]] = {
     "mmcv.parallel.utils": {f"{STANDIN}.parallel.parallel": "is_module_wrapper"},
     "mmcv.fileio.file_client": {
         f"{STANDIN}.fileio.file_client": "BaseStorageBackend FileClient HTTPBackend=FsspecBackend "
-        "HardDiskBackend",
-        f"{STANDIN}.fileio.backends": "CephBackend LmdbBackend MemcachedBackend PetrelBackend",
+        "HardDiskBackend CephBackend LmdbBackend MemcachedBackend PetrelBackend",
     },
     "mmcv.fileio.handlers.base": {f"{STANDIN}.fileio.io": "BaseFileHandler"},
     "mmcv.fileio.handlers.json_handler": {f"{STANDIN}.fileio.io": "JsonHandler set_default"},
@@ -211,10 +208,9 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.cnn.utils.sync_bn": {f"{STANDIN}.cnn.sync_bn": "revert_sync_batchnorm"},
     "mmcv.cnn.utils.weight_init": {
-        f"{STANDIN}.cnn.initialize": "PretrainedInit initialize",
-        f"{STANDIN}.cnn.initializers": "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit "
-        "KaimingInit NormalInit TruncNormalInit UniformInit XavierInit update_init_info",
-        f"{STANDIN}.cnn.weight_init": "bias_init_with_prob caffe2_xavier_init constant_init "
+        f"{STANDIN}.cnn.weight_init": "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit "
+        "KaimingInit NormalInit PretrainedInit TruncNormalInit UniformInit XavierInit initialize "
+        "update_init_info bias_init_with_prob caffe2_xavier_init constant_init "
         "kaiming_init normal_init trunc_normal_ trunc_normal_init uniform_init xavier_init",
     },
     # -- mmcv.ops: the rest of it is in LITE ------------------------------------------------------
