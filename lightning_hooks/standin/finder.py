@@ -16,10 +16,9 @@ from lightning_hooks.standin.lite.files import is_of_a_file, spec_of_file
 from lightning_hooks.standin.lite.loader import LiteLoader
 from lightning_hooks.standin.lite.names import LITE
 from lightning_hooks.standin.mmcv_names import kind_of
-from lightning_hooks.standin.name_table import PACKAGES
+from lightning_hooks.standin.name_table import MODULES
 from lightning_hooks.standin.names import names_of
-from lightning_hooks.standin.placeholders import load
-from lightning_hooks.standin.refused import hint_for
+from lightning_hooks.standin.placeholders import hint_for, load
 from lightning_hooks.standin.utils.version import parse_version_info
 from lightning_hooks.standin.version_window import version_for
 
@@ -32,7 +31,7 @@ class _Loader(importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """Make an empty module."""
-        if spec.name not in PACKAGES:
+        if spec.name not in MODULES:
             parent, _, last = spec.name.rpartition(".")
             # without name=: `from mmcv.runner import X` would replace the message by its own
             raise ModuleNotFoundError(hint_for(parent, last))
@@ -42,7 +41,7 @@ class _Loader(importlib.abc.Loader):
         """Load the names that are also modules, as ``mmcv.ops.nms``; others are on access."""
         package = module.__name__
         for name, source in names_of(package).items():
-            if f"{package}.{name}" in PACKAGES:
+            if f"{package}.{name}" in MODULES:
                 importlib.import_module(f"{package}.{name}")  # it would replace the name later
                 setattr(module, name, load(source))
 
@@ -65,7 +64,7 @@ class _FileLoader(LiteLoader):
             return
         super().exec_module(module)
         self.loaded[name] = module
-        if name not in PACKAGES:  # operators of mmcv 2.x
+        if name not in MODULES:  # operators of mmcv 2.x
             return
         offered = {n: one for n, one in names_of(name).items() if not one.missing}
         ours = {n: source for n, source in offered.items() if source.module not in LITE}
@@ -111,7 +110,7 @@ class Finder(importlib.abc.MetaPathFinder):
             if installed is not None and (self.beside_mmcv_2 or not installed.is_2):
                 return None
         elif not isinstance(sys.modules.get("mmcv"), StandinModule) and not (
-            self.beside_mmcv_2 and fullname in PACKAGES
+            self.beside_mmcv_2 and fullname in MODULES
         ):
             return None
         elif is_of_a_file(fullname):
@@ -157,7 +156,7 @@ class StandinModule(types.ModuleType):
             return value
         if attribute.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
-        if f"{self.__name__}.{attribute}" in PACKAGES:
+        if f"{self.__name__}.{attribute}" in MODULES:
             # packages of real mmcv import their modules
             return importlib.import_module(f"{self.__name__}.{attribute}")
         raise AttributeError(hint_for(self.__name__, attribute))
