@@ -49,12 +49,10 @@ _TABLE = {
         "GradientCumulativeOptimizerHook GradientCumulativeFp16OptimizerHook"
     ),
     "schedules.anneal": "annealing_cos annealing_linear",
-    "standin._hooks.loggers.trackers": (
-        "ClearMLLoggerHook DvcliveLoggerHook MlflowLoggerHook NeptuneLoggerHook "
-        "TensorboardLoggerHook WandbLoggerHook"
+    "standin._hooks.loggers": (
+        "ClearMLLoggerHook DvcliveLoggerHook MlflowLoggerHook NeptuneLoggerHook PaviLoggerHook "
+        "SegmindLoggerHook TensorboardLoggerHook TextLoggerHook WandbLoggerHook"
     ),
-    "standin._hooks.loggers.discontinued": "PaviLoggerHook SegmindLoggerHook",
-    "standin._hooks.loggers.text": "TextLoggerHook",
     "standin.cnn.base_module": "BaseModule ModuleDict ModuleList Sequential",
     "standin.runner.base_runner": "BaseRunner",
     "standin.runner": ("RUNNERS build_runner EpochBasedRunner Runner IterBasedRunner IterLoader"),
