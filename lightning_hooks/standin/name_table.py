@@ -1,4 +1,4 @@
-"""The name table: the names of mmcv 1.x that the stand-in offers, and where each comes from."""
+"""The name table: the names of mmcv 1.x in the stand-in, and the source of each name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _STANDIN = "lightning_hooks.standin"
 
 
 class Source(NamedTuple):
-    """The module and the name from which a name of mmcv is imported."""
+    """The module of a name of mmcv, and the name in the module."""
 
     module: str
     name: str
     is_public: bool = True
     missing: Kind | None = None
-    """The kind of a name that is not offered; ``module`` is then mmcv's."""
+    """The kind of a name without source; ``module`` is then mmcv's."""
 
     def load(self) -> Any:
         """Import and return the object."""

@@ -1,8 +1,7 @@
-"""Look up the names of a module of mmcv 1.x, and the place that each name is imported from.
+"""Look up the names of a module of mmcv 1.x, and the source of each name.
 
-A module has the names that mmcv 1.7.2 has there (``mmcv_names.py``), those that it only imports
-included: old code writes ``from mmcv.runner.hooks.ema import HOOKS``. Names that the stand-in does
-not offer are placeholders.
+A module has the names that mmcv 1.7.2 defines or imports there (``mmcv_names.py``): old code writes
+``from mmcv.runner.hooks.ema import HOOKS``. Names without a source are placeholders.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def names_of(module: str) -> dict[str, Source]:
 
 
 def _is_refused(module: str) -> bool:
-    """Return whether a module has names of its own for other devices, like ``scatter``."""
+    """Return whether a module defines names like ``scatter`` for another device."""
     return module.startswith("mmcv.device.") and module != "mmcv.device.utils"
 
 
