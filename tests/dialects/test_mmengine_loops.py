@@ -99,7 +99,7 @@ def test_an_iterator_of_another_kind_is_refused(tmp_path: Path) -> None:
         def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
             runner.train_loop.dataloader_iterator = iter([])
 
-    with pytest.raises(TypeError, match="dataloader_iterator must be mmengine's, of a loader"):
+    with pytest.raises(TypeError, match="dataloader_iterator must be mmengine's iterator"):
         fit(tmp_path, Bad(), by_epoch=False, max_epochs=-1, max_steps=2)
 
 
@@ -417,9 +417,9 @@ class Reads(Hook):
 @pytest.mark.parametrize(
     ("length", "message"),
     [
-        (dict(max_epochs=3, check_val_every_n_epoch=2), "epoch 3, unvalidated: .* every 2"),
+        (dict(max_epochs=3, check_val_every_n_epoch=2), "epoch 3, unvalidated, .* every 2"),
         (dict(max_epochs=4, check_val_every_n_epoch=2), None),
-        ({**BY_ITER, "max_steps": 3}, "iteration 3, unvalidated: .* every 2"),
+        ({**BY_ITER, "max_steps": 3}, "iteration 3, unvalidated, .* every 2"),
         ({**BY_ITER, "max_steps": 4}, None),
     ],
 )
