@@ -388,8 +388,3 @@ def test_what_lightning_says_is_in_the_readme(
             TinyModule(), make_loader(1)
         )
     assert f"| `{words.replace('OldHook', 'MyHook').replace('`', '')}` |" in README
-
-
-def test_two_equal_averages_in_an_adapter(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="EMAHook and EMAHook each keep an average"):
-        fit(tmp_path, HookAdapter([EMAHook(), EMAHook()]))

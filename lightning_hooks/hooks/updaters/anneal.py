@@ -1,8 +1,8 @@
-"""The learning rate policies that anneal to a minimum."""
+"""Policies that anneal to a minimum, for learning rates and for momenta."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import mul
@@ -11,19 +11,53 @@ from typing import Any
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
-from lightning_hooks.hooks.updaters.policies import Annealing, by_iteration
-from lightning_hooks.schedules import checks
+from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
+from lightning_hooks.hooks.updaters.param_groups import (
+    Values,
+    describe_optimizers,
+    elementwise,
+    map_values,
+)
+from lightning_hooks.hooks.updaters.updater import Updater, by_iteration, check_share
 from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
 
 __all__ = [
     "CosineAnnealingCooldownLrUpdaterHook",
     "CosineAnnealingLrUpdaterHook",
+    "CosineAnnealingMomentumUpdaterHook",
     "CosineRestartLrUpdaterHook",
     "FlatCosineAnnealingLrUpdaterHook",
     "LinearAnnealingLrUpdaterHook",
+    "LinearAnnealingMomentumUpdaterHook",
     "YOLOXLrUpdaterHook",
 ]
+
+
+class Annealing(Updater):
+    """The policy of a curve to a minimum, given as a value or as a ratio of the base."""
+
+    needs_length = True
+    curve: Callable[..., float]
+
+    def __init__(self, minimum: float | None, ratio: float | None, /, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        name = f"min_{self.symbol}"
+        if (minimum is None) == (ratio is None):
+            raise ValueError(
+                f"give either {name} or {name}_ratio, got {name}={minimum!r} and "
+                f"{name}_ratio={ratio!r}"
+            )
+        if ratio is None:
+            check_number(name, minimum)
+        else:
+            check_number(f"{name}_ratio", ratio)
+        self._minimum = minimum
+        self._minimum_ratio = ratio
+
+    @elementwise
+    def value(self, base: float, position: int, total: Any) -> float:
+        """Return the curve's value."""
+        return self.curve(base, position, total, minimum=self._minimum, ratio=self._minimum_ratio)
 
 
 class AnnealingLr(Annealing, LrUpdaterHook):
@@ -33,6 +67,18 @@ class AnnealingLr(Annealing, LrUpdaterHook):
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
+
+
+class AnnealingMomentum(Annealing, MomentumUpdaterHook):
+    """A policy of a curve to a minimum, given as a momentum or as a ratio of the base."""
+
+    def __init__(
+        self,
+        min_momentum: float | None = None,
+        min_momentum_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(min_momentum, min_momentum_ratio, **kwargs)
 
 
 @HOOKS.register_module()
@@ -52,6 +98,22 @@ class CosineAnnealingLrUpdaterHook(AnnealingLr):
 
 
 @HOOKS.register_module()
+class CosineAnnealingMomentumUpdaterHook(AnnealingMomentum):
+    """Anneals the momentum along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
+
+    Args:
+        min_momentum: The momentum at the end; give this or the ratio.
+        min_momentum_ratio: The same as a ratio of each group's base momentum.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
+
+    Raises:
+        ValueError: if both or neither of the two are given.
+    """
+
+    curve = staticmethod(schedules.cosine)
+
+
+@HOOKS.register_module()
 class LinearAnnealingLrUpdaterHook(AnnealingLr):
     """Anneals the rate along a line: :func:`~lightning_hooks.schedules.linear`.
 
@@ -59,6 +121,22 @@ class LinearAnnealingLrUpdaterHook(AnnealingLr):
         min_lr: The rate at the end; give this or the ratio.
         min_lr_ratio: The same as a ratio of each group's base rate.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: if both or neither of the two are given.
+    """
+
+    curve = staticmethod(schedules.linear)
+
+
+@HOOKS.register_module()
+class LinearAnnealingMomentumUpdaterHook(AnnealingMomentum):
+    """Anneals the momentum along a line: :func:`~lightning_hooks.schedules.linear`.
+
+    Args:
+        min_momentum: The momentum at the end; give this or the ratio.
+        min_momentum_ratio: The same as a ratio of each group's base momentum.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
         ValueError: if both or neither of the two are given.
@@ -89,7 +167,7 @@ class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
         **kwargs: Any,
     ) -> None:
         super().__init__(min_lr, min_lr_ratio, **kwargs)
-        self.start_percent = checks.check_share("start_percent", start_percent)
+        self.start_percent = check_share("start_percent", start_percent)
 
     def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
@@ -145,9 +223,13 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
             base, position, periods=self.periods, weights=self.restart_weights, **minimum
         )
 
-    def check(self, total: int) -> Iterator[str]:
-        """Yield a message if the periods are longer than the run."""
-        return checks.check_periods(self.periods, total)
+    def check(self, total: int) -> None:
+        """Raise ValueError for periods shorter than the run."""
+        if sum(self.periods) < total:
+            raise ValueError(
+                f"the periods {list(self.periods)} add up to {sum(self.periods)}, the run has "
+                f"{total}: they must reach its end"
+            )
 
 
 @HOOKS.register_module()
@@ -195,13 +277,12 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
             **minimum,
         )
 
-    def check(self, total: int) -> Iterator[str]:
-        """Raise ValueError for a run that is not longer than the cool-down."""
+    def check(self, total: int) -> None:
+        """Raise ValueError for a run not longer than the cool-down."""
         if self.cool_down_time >= total:
             raise ValueError(
                 f"cool_down_time={self.cool_down_time} must be less than the run's length, {total}"
             )
-        yield from ()
 
 
 @HOOKS.register_module()
