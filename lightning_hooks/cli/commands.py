@@ -23,8 +23,7 @@ NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, V
 
 def check(given: Namespace) -> int:
     """Check whether an old project trains here; the exit code is 0 if it starts, else 1."""
-    from lightning_hooks.cli.check.check import check
-    from lightning_hooks.cli.check.report import show
+    from lightning_hooks.cli.check.report import check, show
 
     report = check(given.target, given.seconds)
     if given.json:

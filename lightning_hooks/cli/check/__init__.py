@@ -1,1 +1,1 @@
-"""``lightning-hooks check``: import an old project in a process of its own, and judge it."""
+"""``lightning-hooks check``: import an old project in another process and say whether it trains."""
