@@ -1,1 +1,1 @@
-"""``lightning-hooks check``: import an old project in another process and say whether it trains."""
+"""``lightning-hooks check``: tell whether an old project trains, by importing the project."""

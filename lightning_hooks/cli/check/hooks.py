@@ -1,4 +1,4 @@
-"""List the hook classes of imported modules: dialect, points, and methods that no point calls."""
+"""List the hook classes of imported modules, with dialects, points and misspelt methods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning_hooks.engine.points import POINTS
 __all__ = ["HookReport", "hooks_in"]
 
 EMPTY = {"Hook", "HookBase", *(dialect.base for dialect in DIALECTS.values())}
-"""Base classes whose points do nothing."""
+"""Base classes with points that do nothing."""
 EVERY_POINT = MMCV.union(*(dialect.methods for dialect in DIALECTS.values()))
 ORDER = [*POINTS, *sorted(EVERY_POINT - MMCV)]
 
@@ -30,18 +30,18 @@ class HookReport:
     line: int
     name: str
     dialect: str
-    """The dialect in which an adapter hosts the hook; empty if no adapter takes it."""
+    """The dialect of the hook for an adapter; empty if no adapter takes the hook."""
     points: list[str]
-    """The points that the class or a base implements."""
+    """The points of the class and of base classes, without empty methods."""
     attention: list[str]
-    """What does not run: methods that no point calls, or why no adapter takes the hook."""
+    """Methods without a point, or the reason why no adapter takes the hook."""
 
 
 def hooks_in(modules: Mapping[Path, types.ModuleType]) -> Iterator[HookReport]:
-    """Yield a report for each hook class that the modules define.
+    """Yield a report for each hook class in some modules.
 
     Args:
-        modules: The imported modules by their files.
+        modules: The imported modules by file.
     """
     texts = {path: path.read_text("utf-8", "replace") for path in modules}
     for path, module in modules.items():

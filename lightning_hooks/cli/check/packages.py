@@ -1,4 +1,4 @@
-"""Packages that a project imports and this machine lacks: what pip calls them, and stand-ins."""
+"""Missing packages of a project: their names for pip, and empty modules to import instead."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""What pip installs for a module of this name; OpenMMLab's with the last versions for mmcv 1.x."""
+"""Module names and pip's arguments; for OpenMMLab's packages the last version for mmcv 1.x."""
 
 
 def provider_of(module: str, source: str = "") -> str:
-    """Return what to do about a missing module: pip's command for known names alone.
+    """Return the advice for a missing module: pip's command, for known names only.
 
     Args:
-        module: The module that could not be imported.
-        source: The text of the file that imports the module.
+        module: The missing module.
+        source: The text of the importing file.
 
     >>> provider_of("sklearn.metrics"), provider_of("mmseg.core")
     ('pip install scikit-learn', 'pip install --no-deps mmsegmentation==0.30.0')
@@ -69,14 +69,14 @@ def provider_of(module: str, source: str = "") -> str:
 
 
 class AbsentPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Let an import go on behind a missing package: a module of any content takes its place.
+    """Import missing packages as modules with any name, so that the project's imports continue.
 
-    Modules of another hook library have the classes of this package's dialect.
+    Modules of another hook library have the classes of ``lightning_hooks.dialects``.
     """
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        """The missing modules; modules below them are replaced too."""
+        """The missing modules; a package stands for all modules below."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: Any = None
@@ -87,7 +87,7 @@ class AbsentPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """Make a module that has every name."""
+        """Make a module with every name."""
         return _AbsentModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""The process of a check: import the project as a training would, and write down what fails.
+"""The process of a check: import the project like a training does, and write down failures.
 
 The files are imported with the stand-in installed. Code for ``__main__`` is not run.
 """
@@ -40,7 +40,7 @@ class Probe:
     Args:
         project: The files.
         out: Where the lines go: ``{"loading": ...}``, ``{"finding": ...}``, ``{"hook": ...}``.
-        seconds: The time limit of each import; after it the process ends.
+        seconds: The time limit of an import; a longer import ends the process.
     """
 
     def __init__(self, project: Project, out: TextIO, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Probe:
         self._absent = AbsentPackages()
         self._found: set[Finding] = set()
         self._failed: list[str] = []
-        """Packages whose ``__init__`` fails, each with a dot at its end."""
+        """Packages with a failing ``__init__``, as ``"lab.core."``."""
 
     def run(self) -> None:
         """Import the script, then the config's modules, then all other files; list the hooks."""
@@ -80,13 +80,13 @@ class Probe:
         print(json.dumps({kind: dataclasses.asdict(value)}), file=self._out, flush=True)
 
     def _level_of(self, path: Path) -> str:
-        """Return how much a file matters: all, if it is the only file or a package's first."""
+        """Return ``"start"`` for the only file and for the ``__init__`` of a top package."""
         is_package = path.name == "__init__.py" and path.parent.parent == self.project.root
         is_needed = is_package or len(self.project.files) == 1
         return "start" if is_needed and not self.project.script else "part"
 
     def _attempt(self, load: Callable[[Path], None], path: Path, level: str) -> None:
-        """Load a file, again after each missing package, with a replacement in its place."""
+        """Load a file; replace missing packages and load the file again."""
         print(json.dumps({"loading": [str(path), level]}), file=self._out, flush=True)
         faulthandler.dump_traceback_later(self._seconds, exit=True)
         again = True
@@ -175,7 +175,7 @@ class Probe:
 
     @staticmethod
     def _placeholders(modules: dict[Path, types.ModuleType]) -> Iterator[Finding]:
-        """Find names of mmcv that are imported and raise an error when they are used."""
+        """Find imported names of mmcv that raise an error on use."""
         for path, module in modules.items():
             values = (value for value in vars(module).copy().values() if callable(value))
             found = sorted({*filter(None, map(placeholder_name, values))})
@@ -185,7 +185,7 @@ class Probe:
 
 
 def _reason(error: BaseException) -> str:
-    """Return in one line why an import fails."""
+    """Return the reason of a failed import in a single line."""
     text = " ".join(str(error).split())[:300]
     if NEEDS_LITE in text:
         return NEEDS_LITE

@@ -1,4 +1,4 @@
-"""Find the files of the project that a path or a module name stands for."""
+"""Find the files of a project by a path or a module name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Project(NamedTuple):
     """The files to check."""
 
     root: Path
-    """The folder from which the project's packages are imported."""
+    """The folder that holds the project's packages."""
     folder: Path
     """The folder of the project's own files."""
     files: tuple[Path, ...] = ()
@@ -31,7 +31,7 @@ class Project(NamedTuple):
     script: Path | None = None
     """The training script."""
     config: Path | None = None
-    """The config whose ``custom_imports`` are imported after the script."""
+    """The config; the ``custom_imports`` are imported after the script."""
 
     def has(self, path: str | Path) -> bool:
         """Return whether a file is the project's own, and not an installed package's."""
@@ -39,7 +39,7 @@ class Project(NamedTuple):
         return inner != str(path) and "site-packages" not in inner
 
     def name_of(self, path: Path) -> str:
-        """Return the dotted name under which a file is imported; empty for a file without one."""
+        """Return the dotted module name of a file; empty for a file outside of the root."""
         parts = path.relative_to(self.root).with_suffix("").parts if self.has(path) else ("-",)
         name = ".".join(parts).removesuffix(".__init__")
         return name if all(part.isidentifier() for part in name.split(".")) else ""
@@ -49,7 +49,7 @@ def find(target: str) -> Project:
     """Find the project of a file, a folder, a config, or a module or package. Import nothing.
 
     Args:
-        target: A path, or a dotted name that Python finds.
+        target: A path, or the dotted name of an installed module.
 
     Raises:
         FileNotFoundError: if the path or module does not exist.
@@ -77,7 +77,7 @@ def find(target: str) -> Project:
 
 
 def _root(path: Path) -> Path:
-    """Return the nearest folder above that holds packages without being a package."""
+    """Return the nearest folder above with packages, outside of all packages."""
     folders = [path, *path.parents[:4]] if path.is_dir() else [*path.parents[:5]]
     for folder in folders:
         is_package = (folder / "__init__.py").exists() or folder.name.startswith(".")

@@ -1,4 +1,4 @@
-"""Check a project in a process of its own, and print the verdict."""
+"""Check a project in a separate process, and print the verdict."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ PIP = "pip install "
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A reason why a project, or a part of it, does not run here."""
+    """A reason why a project, or a part of the project, does not run on the machine."""
 
     path: str
     line: int
     """0 for the file as a whole."""
     what: str
     write: str
-    """What to do about it; empty if ``what`` says all."""
+    """The advice; empty if ``what`` is enough."""
     level: str
-    """``"start"`` if nothing trains, ``"gpu"`` if training needs a GPU that is missing here,
-    ``"part"`` if training does not need the file, ``"note"`` else."""
+    """``"start"``: training does not start; ``"gpu"``: training needs a GPU and there is none;
+    ``"part"``: training does not need the file; ``"note"``: a possible error on use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Report:
     hooks: tuple[dict[str, Any], ...]
     """The fields of each :class:`~lightning_hooks.cli.check.hooks.HookReport`."""
     script: str
-    """The training script; empty for a project without one."""
+    """The training script; empty for a project without a script."""
 
     @property
     def starts(self) -> bool:
@@ -102,11 +102,11 @@ class Report:
 
 
 def check(target: str, seconds: float = 120.0) -> Report:
-    """Import a project in a process of its own, and report what fails.
+    """Import a project in a separate process, and report failures.
 
     Args:
-        target: The path of a file, a folder or a config, or a dotted name that Python finds. Its
-            files are imported, without their code for ``__main__``.
+        target: The path of a file, a folder or a config, or the dotted name of an installed module.
+            Files are imported without the code for ``__main__``.
         seconds: The time limit of each import.
 
     Raises:
@@ -157,7 +157,7 @@ def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(path: str | Path) -> str:
-    """Return a path relative to the current directory, if it is below that."""
+    """Return a path below the current directory as a relative path, any other as given."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near
 
@@ -168,7 +168,7 @@ def place(finding: Finding) -> str:
 
 
 def show(report: Report, console: Any) -> None:
-    """Print the report on rich's console: what training lacks, the hooks, and the verdict."""
+    """Print failures, hooks and verdict on rich's console."""
     from rich.markup import escape
 
     for one in report.of("start"):
