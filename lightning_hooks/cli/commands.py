@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ def check(given: Namespace) -> int:
 
 def plot(given: Namespace) -> int:
     """Draw the schedules of a config, or the logged values of runs."""
-    _check_paths(given.target)
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
@@ -51,6 +50,7 @@ def plot(given: Namespace) -> int:
     elif any(is_run) or len(given.target) > 1:
         raise ValueError(f"plot draws one config, or runs, got {' '.join(given.target)}")
     else:
+        _check_path(given.target[0])
         from lightning_hooks.cli.plot_config import curves_of, in_terminal
         from lightning_hooks.schedules import plot
 
@@ -64,7 +64,7 @@ def plot(given: Namespace) -> int:
 
 def convert(given: Namespace) -> int:
     """Print the Python for the hooks of a config."""
-    _check_paths([given.config])
+    _check_path(given.config)
     from lightning_hooks.cli.convert import convert
     from lightning_hooks.config.full_config import hooks_from_config
 
@@ -131,10 +131,9 @@ def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
         return None
 
 
-def _check_paths(paths: Sequence[str]) -> None:
-    for path in paths:
-        if not Path(path).exists():
-            raise FileNotFoundError(f"there is no file or folder {path!r}")
+def _check_path(path: str) -> None:
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no file or folder {path!r}")
 
 
 def _console() -> Any:
