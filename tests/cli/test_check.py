@@ -76,12 +76,6 @@ HOOKS = {
         2,
         "after_lunch is called at no point",
     ),
-    "fast_reid": (
-        "class Base:\n    def before_step(self): ...\n    def after_step(self): ...\n"
-        "    def before_epoch(self): ...\n    def after_epoch(self): ...",
-        1,
-        "is a hook of fast-reid",
-    ),
     "unsure": ("class B:\n  def after_step(self): ...", 1, "cannot detect the dialect of B"),
 }
 QUIET = {
