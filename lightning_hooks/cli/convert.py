@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.hook_dicts import EVALUATIONS
+from lightning_hooks.config.training_hooks import ConfiguredHooks
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 
