@@ -29,9 +29,9 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.evaluation.best_rule import infer_rule
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.hooks.evaluation.ranking import infer_rule
 from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.golden import recorded
