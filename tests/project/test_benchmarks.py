@@ -12,7 +12,7 @@ from support.paths import ROOT
 
 pytest.importorskip("rich")
 
-SHARED = {"__main__", "alternation", "by_hand", "loops", "measure", "readme", "report", "task"}
+SHARED = {"__main__", "alternation", "by_hand", "loops", "measure", "report", "task"}
 NAMES = sorted({path.stem for path in (ROOT / "benchmarks").glob("*.py")} - SHARED)
 
 

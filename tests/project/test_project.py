@@ -90,20 +90,13 @@ def test_constraints_have_torch_first_and_no_package_index() -> None:
         assert "index-url" not in (ROOT / name).read_text()
 
 
-def test_every_page_names_the_pythons_that_make_pythons_runs() -> None:
+def test_the_supported_pythons_are_those_of_make_pythons() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     found = re.search(r"PYTHONS:-([\d. ]+)\}", (ROOT / ".ci/pythons").read_text())
     assert found
     pythons = found[1].split()
     assert re.findall(r"Programming Language :: Python :: (3\.\d+)", project) == pythons
     assert f'requires-python = ">={pythons[0]}"' in project
-    named = f"Python {', '.join(pythons[:-1])} and {pythons[-1]}"
-    for page, sentence in (
-        ("README.md", f"the tests pass with {named}, torch"),
-        ("CONTRIBUTING.md", f"an environment with all extras for each of {named},"),
-        ("Makefile", f"the suite of the wheel with {named}, or PYTHONS"),
-    ):
-        assert sentence in " ".join((ROOT / page).read_text().split()), page
 
 
 NEEDED = {"dialects/mmengine/runner.py": {"mmengine"}}

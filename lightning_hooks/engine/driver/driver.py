@@ -43,7 +43,6 @@ from lightning_hooks.engine.driver.lifecycle import DriverLifecycle
 from lightning_hooks.engine.driver.step_capture import feed_log_buffer
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
 from lightning_hooks.engine.lightning_api.events import (
-    quicken_events,
     restore_events,
     skip_events,
     skip_unused_events,
@@ -102,7 +101,6 @@ class Driver(DriverLifecycle):
         for hook in self._hosted[hosted:]:  # a hook has registered them in its before_run
             hook.on_train_start(trainer, pl_module)
         skip_unused_events([self, *participants_of(trainer)])
-        quicken_events(trainer)
         self._step.patch()
         self._watch_epoch_end()
         self._calls.check_ranks()
