@@ -36,7 +36,7 @@ def trainer_of(tmp_path: Path, *hooks: Any, **kwargs: Any) -> L.Trainer:
 
 
 @pytest.mark.parametrize("kind", [CheckpointHook, BestCheckpointHook])
-def test_it_does_nothing_that_a_model_checkpoint_does(kind):
+def test_no_event_of_a_model_checkpoint_is_inherited(kind):
     assert issubclass(kind, ModelCheckpoint)
     own = {n for n in vars(ModelCheckpoint) if n.startswith("on_")}
     own |= {"setup", "teardown", "state_dict", "load_state_dict", "state_key"} & vars(
@@ -47,8 +47,10 @@ def test_it_does_nothing_that_a_model_checkpoint_does(kind):
         assert getattr(kind, name) is not getattr(ModelCheckpoint, name), name
 
 
-@pytest.mark.parametrize("when", ["before", "after", "new"])
-@pytest.mark.parametrize("call", ["validate", "test", "fit"])
+@pytest.mark.parametrize(
+    ("when", "call"),
+    [("before", "validate"), ("before", "fit"), ("after", "test"), ("new", "fit"), ("new", "test")],
+)
 def test_last(tmp_path, when, call):
     class Module(TinyModule):
         def test_step(self, batch: Any, batch_idx: int) -> None:
@@ -219,7 +221,7 @@ def test_a_writer_in_a_thread_of_the_users_leaves_whole_files_only(tmp_path, inn
 
 
 @pytest.mark.filterwarnings("ignore:CheckInvalidLossHook")
-def test_a_file_that_a_thread_of_the_users_still_writes_is_waited_for_when_restored(tmp_path):
+def test_a_restore_waits_for_the_users_asynchronous_writer(tmp_path):
     class Breaks(TinyModule):
         def loss(self, batch: Any) -> torch.Tensor:
             loss = super().loss(batch)
