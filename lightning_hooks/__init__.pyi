@@ -94,7 +94,7 @@ from lightning_hooks.loggers.discontinued import (
     PaviLoggerHook as PaviLoggerHook,
     SegmindLoggerHook as SegmindLoggerHook,
 )
-from lightning_hooks.loggers.lightning_logger import LightningLoggerHook as LightningLoggerHook
+from lightning_hooks.loggers.trackers.lightning import LightningLoggerHook as LightningLoggerHook
 from lightning_hooks.loggers.text import TextLoggerHook as TextLoggerHook
 from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearMLLoggerHook
 from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook

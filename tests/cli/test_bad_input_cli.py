@@ -58,9 +58,9 @@ def command_lines(draw: Any) -> list[str]:
         "check": [("--seconds", numbers)],
         "replay": [
             ("--to", st.sampled_from(["tensorboard", "lightning", "visdm"]) | text),
-            ("--log-dir", st.just("run/tf_logs")),
-            ("--within", paths),
+            ("--dir", st.just("run/tf_logs")),
             ("--experiment", text),
+            ("--logger", text),
         ],
     }
     words = [command, *target, *some(*options.get(command, []))]
@@ -238,7 +238,7 @@ def test_a_spool_of_any_content_is_sent_or_stays(
 ) -> None:
     tried["spools"] += 1
     fill(LOG, spool, ack, "{}")
-    if run(above, ["replay", path]):
+    if run(above, ["replay", path, "--to", "tensorboard", "--dir", "run/tf_logs"]):
         assert Path(path).read_bytes() == spool
 
 

@@ -134,7 +134,7 @@ class Sender:
             if not self._attempt("started", self._open) or self.writer is None:
                 return
             writer = self.writer
-            self._spool.acknowledge(0, writer.resume())  # the run is known from now on
+            self._spool.acknowledge(0, writer.run_id())  # the run is known from now on
             self._on_progress(writer)
             if self._send_all(writer) and self._files:
                 self._attempt("sent its files", lambda: writer.send_files(self._files))
@@ -162,7 +162,7 @@ class Sender:
             if records:
                 count = self._send(writer, records)
                 if not self._abandoned:
-                    self._spool.acknowledge(count, writer.resume())
+                    self._spool.acknowledge(count, writer.run_id())
                 if count < len(records):
                     return False
                 if count < writer.chunk:  # else there are more already

@@ -34,7 +34,7 @@ class Session:
         writer_class: The writer for the backend.
         connect: A function that opens the writer.
         path: The spool.
-        arguments: The arguments of ``connect`` for a replay, in types that JSON has.
+        options: The options of ``lightning-hooks replay`` that lead to the run.
         logger: The logger of the messages.
         owner: The name at the beginning of messages.
         linger: Seconds in which records gather before they are sent.
@@ -46,14 +46,14 @@ class Session:
         writer_class: type[Writer],
         connect: Callable[[], Writer],
         path: str,
-        arguments: Mapping[str, Any],
+        options: Mapping[str, Any],
         logger: logging.Logger,
         owner: str,
         linger: float = LINGER,
         run: TrackedRun | None = None,
     ) -> None:
         self._run = run or TrackedRun()
-        self._backend = writer_class.name
+        self._backend, self._options = writer_class.name, options
         self._logger, self._owner = logger, owner
         self._has_warned = self._has_reported_disk = self._failed = False
         self._has_told_of_refusal = False
@@ -66,13 +66,17 @@ class Session:
         unsent = unsent_records(folder, self._backend)
         unsent = {name: count for name, count in unsent.items() if name not in left}
         if unsent:
+            options = {name: _without(self._run.key, v) for name, v in options.items()}
+            commands = (
+                replay_command(path, self._backend, _with_run(options, run_id))
+                for path, (run_id, _) in unsent.items()
+            )
             self._log(
                 logging.WARNING,
-                f"earlier runs have left {sum(unsent.values())} records that {self._backend} has "
-                f"not taken; to send them: {replay_command([*unsent])}",
+                f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
+                f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
             )
-        head = {"writer": self._backend, "arguments": arguments, "format": 1}
-        self._spool = Spool(path, {**head, "key": self._run.key})
+        self._spool = Spool(path, {"writer": self._backend, "key": self._run.key, "format": 2})
         for left_behind in left.values():
             self._take(left_behind.records)
             left_behind.settle()
@@ -96,7 +100,7 @@ class Session:
     def entry(self) -> dict[str, Any]:
         """Return the run for a checkpoint, with the backend's id as soon as there is one."""
         writer = self.sender.writer
-        return self._run.entry({} if writer is None else writer.resume())
+        return self._run.entry(None if writer is None else writer.run_id())
 
     def _take(self, records: Sequence[Record]) -> None:
         """Add what another process has logged, as of its time."""
@@ -192,7 +196,9 @@ class Session:
         if disk_error is None and not os.path.exists(path):
             return f"{text}; the rest is lost, for {path} was deleted"
         if disk_error is None:
-            return f"{text}; to send the rest: {replay_command([path])}"
+            run_id = self.entry()["run_id"] or self._options.get("run_id")
+            options = _with_run(self._options, run_id)
+            return f"{text}; to send the rest: {replay_command(path, self._backend, options)}"
         return f"{text}, and {path} could not hold them ({describe(disk_error)})"
 
     def _keep_refusal(self, error: Exception) -> None:
@@ -215,3 +221,19 @@ class Session:
 
     def _log(self, level: int, text: str) -> None:
         self._logger.log(level, "%s: %s", self._owner, text)
+
+
+def _with_run(options: Mapping[str, Any], run_id: str | None) -> dict[str, Any]:
+    """Return the options that lead to another run, if the backend finds a run by its id."""
+    return {**options, "run_id": run_id} if "run_id" in options else dict(options)
+
+
+def _without(key: str, value: Any) -> Any:
+    """Return a folder without the end by which a run is apart from earlier runs.
+
+    >>> _without("1f", "work/dvclive-1f"), _without("1f", "work/tf_logs/1f")
+    ('work/dvclive', 'work/tf_logs')
+    """
+    if not isinstance(value, str):
+        return value
+    return value.removesuffix(f"-{key}").removesuffix(f"/{key}")

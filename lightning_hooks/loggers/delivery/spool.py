@@ -123,12 +123,12 @@ class Spool:
                 self._in_flight.append((self._memory.popleft(), self._end))
         return [record for record, _ in self._in_flight]
 
-    def acknowledge(self, count: int, resume: Mapping[str, Any]) -> None:
+    def acknowledge(self, count: int, run_id: str | None) -> None:
         """Store that the first ``count`` of the records that ``take`` returned need no sending.
 
         Args:
-            count: The number of records; 0 stores how the run is opened again.
-            resume: The arguments that open the same run again.
+            count: The number of records; 0 stores the id alone.
+            run_id: The backend's id of the run.
         """
         if count:
             self._start = self._in_flight[count - 1][1]
@@ -136,7 +136,7 @@ class Spool:
         del self._in_flight[:count]
         if self._file is not None:
             try:
-                write_ack(self.path, self._start, resume)
+                write_ack(self.path, self._start, run_id)
             except OSError:  # then these are sent again
                 return
         for record in done:

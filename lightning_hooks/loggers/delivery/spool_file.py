@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from typing import IO, Any
 
 from lightning_hooks.loggers.delivery.lines import seal, unseal
@@ -17,6 +18,7 @@ __all__ = [
     "create",
     "discard",
     "exclusive",
+    "is_run_id",
     "lines_of",
     "read_head",
     "read_spool",
@@ -35,14 +37,14 @@ def discard(path: str) -> None:
         os.rmdir(os.path.dirname(path))
 
 
-def write_ack(path: str, offset: int, resume: Mapping[str, Any]) -> None:
-    """Store the position up to which a spool needs no sending, and how its run is opened again."""
+def write_ack(path: str, offset: int, run_id: str | None) -> None:
+    """Store the position up to which a spool needs no sending, and the backend's id of the run."""
     temporary = f"{path}.ack.tmp"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
     try:
         with create(temporary) as file:
-            file.write(seal(json.dumps({"offset": offset, "resume": dict(resume)})))
+            file.write(seal(json.dumps({"offset": offset, "run": run_id})))
         os.replace(temporary, f"{path}.ack")
     except OSError:
         with contextlib.suppress(OSError):
@@ -51,25 +53,31 @@ def write_ack(path: str, offset: int, resume: Mapping[str, Any]) -> None:
 
 
 def read_head(path: str) -> tuple[dict[str, Any], int]:
-    """Return the description of a spool's run, with ``resume``, and the position of the rest.
+    """Return the description of a spool's run, with its id as ``run``, and where the rest begins.
 
     The rest is what the backend has not acknowledged. An ``.ack`` that cannot be right counts as
-    none: records that are sent twice are better than records that are lost.
+    none: records that are sent twice are better than records that are lost. Where the backend has
+    given no id, ``run`` is the key, under which the run was begun.
 
     Raises:
         ValueError: if the file is no spool.
     """
     first, start = next(_read_lines(path), (b"", 0))
     head = (unseal(first) or {}).get("run")
-    if not isinstance(head, dict) or not isinstance(head.get("arguments", {}), dict):
+    if not isinstance(head, dict):
         raise ValueError(f"{path} is not the spool of a run")
     state = _acknowledged(path)
     offset: Any = state.get("offset")
-    resume = state.get("resume")
-    is_position = type(offset) is int and start <= offset and _ends_line(path, offset)
-    if is_position and isinstance(resume, dict):
-        return {**head, "resume": resume}, int(offset)
-    return {**head, "resume": {}}, start
+    found = (each for each in (state.get("run"), head.get("key")) if is_run_id(each))
+    head = {**head, "run": next(found, None)}
+    if type(offset) is int and start <= offset and _ends_line(path, offset):
+        return head, offset
+    return head, start
+
+
+def is_run_id(value: Any) -> bool:
+    """Whether a value from a file may be the id of a run: letters, digits, ``_`` and ``-``."""
+    return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
 
 
 def count_rest(path: str) -> tuple[dict[str, Any], int]:
@@ -91,15 +99,14 @@ def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[R
 
     Args:
         path: The file.
-        rest: Whether to return only records that the backend has not acknowledged. The arguments
-            that open the run again are in the description then, as ``resume``.
+        rest: Whether to return only records that the backend has not acknowledged.
 
     Raises:
         ValueError: if the file is no spool.
     """
     head, offset = read_head(path)
     if not rest:
-        head["resume"], offset = {}, 0
+        offset = 0
     records, failed, head["damaged"], head["end"] = [], True, 0, offset
     for line, head["end"] in _read_lines(path, offset):
         fields = unseal(line) or {}
@@ -169,6 +176,6 @@ def exclusive(path: str) -> Iterator[None]:
         if free is False:
             raise BlockingIOError(
                 f"{path} is in use: its run goes on, or another process sends it; "
-                "a copy of its records can go to another backend meanwhile (--to)"
+                "a copy of its records can go elsewhere meanwhile (--everything)"
             )
         yield

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -16,32 +15,16 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool_file import (
     discard,
     exclusive,
+    is_run_id,
     read_head,
     read_spool,
     write_ack,
 )
-from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
 
 RESUME = "allow", "never"
 """Whether a run that was restored from a checkpoint continues its run in the backend."""
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
-
-
-def _is_no_id(value: Any) -> bool:
-    return False
-
-
-_IDS: Mapping[str, Callable[[Any], bool]] = {
-    "run_id": _is_name,
-    "task_id": _is_name,
-    "resume": lambda value: value is True,
-}
-"""Arguments of writers that a checkpoint may have, and their checks."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +33,13 @@ class TrackedRun:
 
     Args:
         key: Its name here, which is known before the backend has started and given an id.
-        opened: The arguments of the writer's ``connect`` that open it again; empty until then.
+        run_id: The backend's id, None where the backend has given none.
         after: The last step of the checkpoint after which it goes on; None for a new run.
         apart: Whether it was begun beside an earlier run, whose folder it must not share.
     """
 
     key: str = field(default_factory=lambda: uuid4().hex[:12])
-    opened: Mapping[str, Any] = field(default_factory=dict)
+    run_id: str | None = None
     after: int | None = None
     apart: bool = False
 
@@ -68,27 +51,26 @@ class TrackedRun:
 
         A checkpoint may be a stranger's: only ids are taken from it, no folder and no server.
 
-        >>> TrackedRun.restored({"key": "1f", "opened": {"run_id": "a"}}, "allow", 8)
-        TrackedRun(key='1f', opened={'run_id': 'a'}, after=8, apart=False)
+        >>> TrackedRun.restored({"key": "1f", "run_id": "a"}, "allow", 8)
+        TrackedRun(key='1f', run_id='a', after=8, apart=False)
         >>> TrackedRun.restored({"key": "1f"}, "never", 8).apart
         True
         """
-        if not entry or not _is_name(entry.get("key")):
+        if not entry or not is_run_id(entry.get("key")):
             return cls()
         if resume == "never":
             return cls(apart=True)
-        opened = entry.get("opened")
-        found = opened if isinstance(opened, Mapping) else {}
-        taken = {k: v for k, v in found.items() if _IDS.get(k, _is_no_id)(v)}
-        return cls(entry["key"], taken, after, entry.get("apart") is True)
+        run_id = entry.get("run_id")
+        found = run_id if is_run_id(run_id) else None
+        return cls(entry["key"], found, after, entry.get("apart") is True)
 
-    def entry(self, opened: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entry of a checkpoint, in types that any loader reads.
+    def entry(self, run_id: str | None) -> dict[str, Any]:
+        """Return the entry of a checkpoint.
 
         Args:
-            opened: The arguments that open the run again, as far as they are known by now.
+            run_id: The backend's id, None until the client has started.
         """
-        return {"key": self.key, "opened": plain({**self.opened, **opened}), "apart": self.apart}
+        return {"key": self.key, "run_id": run_id or self.run_id, "apart": self.apart}
 
 
 def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
@@ -124,7 +106,7 @@ class Left:
                 upload.discard()
         if self.head["damaged"]:
             with contextlib.suppress(OSError):
-                write_ack(self.path, self.head["end"], self.head["resume"])
+                write_ack(self.path, self.head["end"], self.head["run"])
         else:
             discard(self.path)
 

@@ -8,13 +8,13 @@ import os
 import shlex
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.loggers.delivery.spool_file import count_rest, exclusive
 from lightning_hooks.storage.files import is_local, join
 
-__all__ = ["is_shared", "replay_command", "shared_folder", "spool_path", "unsent_records"]
+__all__ = ["replay_command", "shared_folder", "spool_path", "unsent_records"]
 
 
 def shared_folder() -> str:
@@ -33,11 +33,6 @@ def shared_folder() -> str:
     return tempfile.mkdtemp(prefix="lightning_hooks-")
 
 
-def is_shared(path: str) -> bool:
-    """Whether a file is a spool in the shared folder, which only the user's programs can write."""
-    return os.path.dirname(os.path.dirname(os.path.realpath(path))) == shared_folder()
-
-
 def spool_path(runner: Any, backend: str) -> str:
     """Return the path of a run's spool, on this machine."""
     work_dir = runner.work_dir.removeprefix("file://")
@@ -46,24 +41,26 @@ def spool_path(runner: Any, backend: str) -> str:
     return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")
 
 
-def replay_command(paths: Sequence[str]) -> str:
-    """Return the shell command that sends spools.
+def replay_command(path: str, to: str, options: Mapping[str, Any]) -> str:
+    """Return the shell command that sends the rest of a spool.
 
-    >>> replay_command(["work/spool/now-wandb.jsonl", "my work/spool/now-wandb.jsonl"])
-    "lightning-hooks replay work/spool/now-wandb.jsonl 'my work/spool/now-wandb.jsonl'"
+    >>> replay_command("my work/spool/now-wandb.jsonl", "wandb", {"dir": "my work", "mode": None})
+    "lightning-hooks replay 'my work/spool/now-wandb.jsonl' --to wandb --dir 'my work'"
     """
-    return shlex.join(["lightning-hooks", "replay", *paths])
+    given = {name.replace("_", "-"): str(v) for name, v in options.items() if v is not None}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    return shlex.join(["lightning-hooks", "replay", path, "--to", to, *words])
 
 
-def unsent_records(folder: str, writer: str) -> dict[str, int]:
-    """Return the number of unsent records by spool, for runs that have ended.
+def unsent_records(folder: str, writer: str) -> dict[str, tuple[str | None, int]]:
+    """Return each spool with unsent records of a run that has ended: the run's id, the number.
 
     Args:
         folder: The folder of the spools. The shared one counts as empty, for its spools may belong
             to other programs.
         writer: The backend; spools for others are left out.
     """
-    found: dict[str, int] = {}
+    found: dict[str, tuple[str | None, int]] = {}
     here = os.path.abspath(folder)
     if shared_folder() in (here, os.path.dirname(here)):
         return found
@@ -71,5 +68,5 @@ def unsent_records(folder: str, writer: str) -> dict[str, int]:
         with contextlib.suppress(OSError, ValueError), exclusive(path):  # its run has ended
             head, count = count_rest(path)
             if count and head.get("writer") == writer:
-                found[path] = count
+                found[path] = head["run"], count
     return found

@@ -10,7 +10,7 @@ from typing import Any
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.uploads.upload import Upload
 
-__all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step", "with_default"]
+__all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -63,22 +63,29 @@ class Writer:
 
         Args:
             args: Nothing.
-            kwargs: ``run``, an open run that is not ended here; and arguments in types that JSON
-                has, for a replay reads them from the spool.
+            kwargs: ``run``, an open run that is not ended here, and arguments of the client.
         """
         raise NotImplementedError(f"{cls.__name__} must define connect(*, run=None, ...)")
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments of ``connect`` that name a place for the client's files.
-
-        A client whose files have no place may write to the current folder.
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the options of ``lightning-hooks replay`` that lead to a run.
 
         Args:
-            arguments: Those of ``connect``; what they name stays.
-            folder: The folder for the files of a run.
+            run: The open run that is used, if any.
+            arguments: Other arguments of ``connect``.
         """
-        return dict(arguments)
+        return {}
+
+    @classmethod
+    def arguments_for(cls, *args: Any, **options: Any) -> dict[str, Any]:
+        """Return the arguments of ``connect`` for options of ``lightning-hooks replay``.
+
+        Args:
+            args: Nothing.
+            options: Those of the tracker in the table of trackers.
+        """
+        raise NotImplementedError(f"{cls.__name__} must define arguments_for(...) for a replay")
 
     def write(self, records: Sequence[Record]) -> None:
         """Store records; after an exception the whole batch comes again."""
@@ -150,19 +157,15 @@ class Writer:
     def flush(self) -> None:
         """Make sure that stored values survive a kill of this process."""
 
-    def places(self) -> list[str]:
-        """Return where images go, if the backend itself has named the place."""
-        return []
-
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store files of the run: paths on this machine, each with its name in the backend."""
 
     def close(self, failed: bool = False) -> None:
         """End the run in the backend."""
 
-    def resume(self) -> dict[str, Any]:
-        """Return the arguments of ``connect`` that open this run again, for a replay."""
-        return {}
+    def run_id(self) -> str | None:
+        """Return the backend's id of the run, None if the run has none."""
+        return None
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
@@ -193,15 +196,6 @@ class PointWriter(Writer):
         for index in range(stored if seq == record.seq else 0, len(points)):
             self.add(*points[index], record)
             self._stored = (record.seq, index + 1)
-
-
-def with_default(arguments: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return arguments in which one has a value.
-
-    >>> with_default({"folder": None}, "folder", "work"), with_default({"a": 1}, "a", 2)
-    ({'folder': 'work'}, {'a': 1})
-    """
-    return {**arguments, name: value if arguments.get(name) is None else arguments[name]}
 
 
 def repeating_no_step(connect: Callable[[], Writer]) -> Writer:

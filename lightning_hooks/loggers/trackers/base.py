@@ -29,7 +29,7 @@ from lightning_hooks.loggers.trackers.packages import (
 )
 from lightning_hooks.loggers.values import by_kind
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
-from lightning_hooks.utils.plain_types import plain, without_secrets
+from lightning_hooks.utils.plain_types import without_secrets
 
 __all__ = ["TrackerHook"]
 
@@ -128,9 +128,9 @@ class TrackerHook(LogsSamples):
         """Return further arguments of ``connect``: they begin a run, or continue it.
 
         Args:
-            run: The run; ``opened`` has what the writer's ``resume`` has returned for it.
+            run: The run, with the backend's id if the checkpoint has one.
         """
-        return dict(run.opened)
+        return {}
 
     def last_step(self, runner: Any) -> int:
         """Return the last step of the checkpoint with which the run begins."""
@@ -201,19 +201,20 @@ class TrackerHook(LogsSamples):
                 self._session.settle(self.timeout)
 
     def _open_session(self, runner: Any) -> Session:
-        target, run = dict[str, Any](), None
+        target, run, options = dict[str, Any](), None, dict[str, Any]()
         try:
             with tolerant():
                 target = {**self.target(runner), **self.run_arguments(self._tracked)}
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
+            options = without_secrets(self.writer_class.options(run, **target))
         except Exception as error:
             connect = functools.partial(fail, error)
         if not in_fit(runner):
             connect = functools.partial(repeating_no_step, connect)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
-            *(without_secrets(plain(target)), runner.logger, type(self).__name__),
+            *(options, runner.logger, type(self).__name__),
             linger=0.0 if self.synchronous else LINGER,
             run=self._tracked,
         )

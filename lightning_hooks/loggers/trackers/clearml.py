@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.stored_steps import in_clearml
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
+from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
@@ -25,6 +26,7 @@ from lightning_hooks.utils.samples import Histogram, Table
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
+_PROJECT = "lightning_hooks"
 _CAPTURES = (
     "auto_connect_arg_parser",
     "auto_connect_frameworks",
@@ -53,7 +55,7 @@ class ClearMLWriter(PointWriter):
         init: Mapping[str, Any] | None = None,
         offline: bool = False,
         folder: str | None = None,
-        task_id: str | None = None,
+        run_id: str | None = None,
         after: int | None = None,
     ) -> ClearMLWriter:
         """Start a task, or take an open one.
@@ -63,7 +65,7 @@ class ClearMLWriter(PointWriter):
             init: Arguments of ``Task.init``.
             offline: Whether no server is used.
             folder: The folder of offline tasks, unless the environment names one.
-            task_id: A task to continue.
+            run_id: A task to continue.
             after: The last step of the checkpoint after which it goes on.
         """
         from clearml import Task
@@ -78,20 +80,40 @@ class ClearMLWriter(PointWriter):
         if offline:
             Task.set_offline(True)
         arguments = dict(init or {})
-        if task_id is not None:  # 0 is added to our iterations
-            arguments.update(reuse_last_task_id=task_id, continue_last_task=0)
-        with environment(**({"CLEARML_CACHE_DIR": folder} if folder else {})), _unseeded(Task):
+        if run_id is not None:  # 0 is added to our iterations
+            arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
+        with (
+            environment(**({"CLEARML_CACHE_DIR": os.path.abspath(folder)} if folder else {})),
+            _unseeded(Task),
+        ):
             writer = cls(Task.init(**arguments))
         if after is not None and offline:
             writer.keep_stored(in_clearml(writer.run.get_offline_mode_folder()), after)
         return writer
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for an offline task."""
-        if not arguments.get("offline"):
-            return dict(arguments)
-        return with_default(arguments, "folder", os.path.join(os.path.abspath(folder), "clearml"))
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the project, the name and the folder; a task is continued by its id."""
+        init = arguments.get("init") or {}
+        project, name = init.get("project_name"), init.get("task_name")
+        return {"project": project, "name": name, "dir": arguments.get("folder"), "run_id": None}
+
+    @classmethod
+    def arguments_for(
+        cls,
+        *,
+        project: str = _PROJECT,
+        name: str | None = None,
+        dir: str | None = None,
+        run_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return arguments of ``Task.init``; offline with a folder, or without a server."""
+        names = {"project_name": project, "task_name": name}
+        init = {**dict.fromkeys(_CAPTURES, False), **names, "reuse_last_task_id": False}
+        place = {"offline": dir is not None or not has_clearml_server(), "folder": dir}
+        # another id is that of a run whose task no server has made
+        is_task = run_id is not None and re.fullmatch("(offline-)?[0-9a-f]{32}", run_id)
+        return {"init": init, **place, **({"run_id": run_id, "after": 0} if is_task else {})}
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Report a number or a sample."""
@@ -150,9 +172,9 @@ class ClearMLWriter(PointWriter):
             self.run.mark_failed(status_reason="the training has failed")
         self.run.close()
 
-    def resume(self) -> dict[str, Any]:
+    def run_id(self) -> str:
         """Return the task's id."""
-        return {"task_id": self.run.id}
+        return str(self.run.id)
 
 
 @contextlib.contextmanager
@@ -244,7 +266,7 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the task's id, unless the user has chosen one."""
         chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
-        return {**({} if chosen else run.opened), "after": run.after}
+        return {"run_id": None if chosen else run.run_id, "after": run.after}
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
         """Return the function that starts the client and its arguments."""
@@ -260,7 +282,7 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         local = is_local(runner.work_dir)
         name = os.path.basename(os.path.abspath(runner.work_dir)) if local else "lightning_hooks"
         init = {
-            "project_name": "lightning_hooks",
+            "project_name": _PROJECT,
             "task_name": f"{name} {runner.timestamp}",
             "reuse_last_task_id": False,
             **dict.fromkeys(_CAPTURES, False),

@@ -12,7 +12,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_dvclive
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
+from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, Paths, check_run
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -41,7 +41,6 @@ class DvcliveWriter(PointWriter):
         *,
         run: Any = None,
         options: Mapping[str, Any] | None = None,
-        resume: bool = False,
         after: int | None = None,
     ) -> DvcliveWriter:
         """Begin a folder, or take an open one.
@@ -49,12 +48,12 @@ class DvcliveWriter(PointWriter):
         Args:
             run: An open ``Live``.
             options: Arguments of ``Live``.
-            resume: Whether the content of the folder is kept.
-            after: The last step at the checkpoint after which the run goes on.
+            after: The last step at the checkpoint after which the run goes on; the content of the
+                folder is kept then.
         """
         if run is not None:
             return cls(run, owned=False)
-        resumed = {"resume": True} if resume else {}
+        resumed = {} if after is None else {"resume": True}
         with environment(DVC_NO_ANALYTICS="1"):
             writer = cls(_begin({**(options or {}), **resumed}))
         if after is not None:
@@ -62,10 +61,14 @@ class DvcliveWriter(PointWriter):
         return writer
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the files; none of them is in a repository."""
-        options = {**_WITHOUT_GIT, **(arguments.get("options") or {})}
-        return {**arguments, "options": with_default(options, "dir", join(folder, "dvclive"))}
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the folder."""
+        return {"dir": (arguments.get("options") or {}).get("dir") if run is None else run.dir}
+
+    @classmethod
+    def arguments_for(cls, *, dir: str = "dvclive") -> dict[str, Any]:
+        """Return the folder, whose content is kept."""
+        return {"options": {**_WITHOUT_GIT, "dir": dir}, "after": 0}
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""
@@ -97,10 +100,6 @@ class DvcliveWriter(PointWriter):
             repository = getattr(self.run, "_dvc_repo", None)
             if repository is not None:  # its databases are open, and the client leaves them so
                 repository.close()
-
-    def resume(self) -> dict[str, Any]:
-        """Return that the content of the folder stays."""
-        return {"resume": True}
 
 
 def _begin(options: Mapping[str, Any]) -> Any:
@@ -211,17 +210,16 @@ class DvcliveLoggerHook(TrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         """Return a folder in the work dir, with nothing that needs git."""
         resume = runner.iter > 0 and not self._tracked.apart
-        options = {"resume": resume, **self.live_options}
-        if not is_local(runner.work_dir):
-            return {"options": {**_WITHOUT_GIT, **options}}
-        target = DvcliveWriter.placed({"options": options}, runner.work_dir)
-        if self._tracked.apart:
-            target["options"]["dir"] += f"-{self._tracked.key}"
-        return target
+        options = {**_WITHOUT_GIT, "resume": resume, **self.live_options}
+        if is_local(runner.work_dir):
+            options.setdefault("dir", join(runner.work_dir, "dvclive"))
+            if self._tracked.apart:
+                options["dir"] += f"-{self._tracked.key}"
+        return {"options": options}
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the last step at the checkpoint; the folder is the run."""
-        return {**run.opened, "after": run.after}
+        return {"after": run.after}
 
     def last_step(self, runner: Any) -> int:
         """The iterations done, or the epochs if the run is counted in epochs."""

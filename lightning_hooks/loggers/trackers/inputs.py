@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.storage.file_names import inner_path
-from lightning_hooks.utils.plain_types import USERINFO, plain
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
     "Names",
@@ -19,7 +18,6 @@ __all__ = [
     "flatten_params",
     "is_lightning_logger",
     "metric_key",
-    "with_credentials",
 ]
 
 
@@ -52,22 +50,6 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
 def experiment(run: Any) -> Any:
     """Return the client's run: of a Lightning ``Logger``, its experiment."""
     return run.experiment if is_lightning_logger(run) else run
-
-
-def with_credentials(value: Any) -> Any:
-    """Return arguments in which a URL has its user and password again, if the environment has it.
-
-    >>> os.environ["MY_URI"] = "http://me:1234@host/x"
-    >>> with_credentials({"uri": "http://host/x", "other": "http://elsewhere"})
-    {'uri': 'http://me:1234@host/x', 'other': 'http://elsewhere'}
-    >>> del os.environ["MY_URI"]
-    """
-    known = {USERINFO.sub("", each): each for each in os.environ.values() if "://" in each}
-    if isinstance(value, dict):
-        return {name: with_credentials(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [*map(with_credentials, value)]
-    return known.get(value, value) if isinstance(value, str) else value
 
 
 def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

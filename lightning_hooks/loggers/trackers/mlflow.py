@@ -16,7 +16,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, metric_key
-from lightning_hooks.loggers.trackers.mlflow_store import MlflowWriter
+from lightning_hooks.loggers.trackers.mlflow_store import RUN_NAME, SQLITE, MlflowWriter
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
 from lightning_hooks.storage.files import is_local
@@ -137,10 +137,16 @@ class MlflowLoggerHook(UploadsCheckpoints):
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
         target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
         if self.run_name is not None:
-            target["tags"]["mlflow.runName"] = self.run_name
+            target["tags"][RUN_NAME] = self.run_name
         if self._uses_file(runner):
             os.makedirs(work_dir, exist_ok=True)
-            return MlflowWriter.placed({**target, "experiment": name}, work_dir)
+            folder = os.path.abspath(work_dir)
+            return {
+                **target,
+                "uri": f"{SQLITE}{folder}/mlflow.db",
+                "artifacts": f"file://{folder}/mlartifacts",
+                "experiment": name or os.path.basename(folder) or "lightning_hooks",
+            }
         return {
             **target,
             "uri": self.tracking_uri or self.mlflow.get_tracking_uri(),
@@ -149,7 +155,7 @@ class MlflowLoggerHook(UploadsCheckpoints):
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the run's id, and the tag by which it is found without."""
-        return {**run.opened, "label": run.key, "after": run.after}
+        return {"run_id": run.run_id, "label": run.key, "after": run.after}
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""

@@ -15,18 +15,20 @@ from filelock import FileLock
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.stored_steps import in_mlflow
-from lightning_hooks.loggers.delivery.writer import Writer, with_default
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.samples.forms import mlflow_files
 from lightning_hooks.loggers.trackers.inputs import Names, metric_key
 from lightning_hooks.loggers.trackers.packages import environment
 from lightning_hooks.loggers.uploads.mlflow_artifacts import SHORT_WAITS, MlflowArtifacts
 from lightning_hooks.storage.files import atomic_path
+from lightning_hooks.utils.plain_types import USERINFO, without_secrets
 
 __all__ = ["MlflowWriter", "find_experiment", "find_run", "make_database"]
 
 MLFLOW_TAG = "lightning_hooks.run"
 """The tag by which a run is found whose id is not known."""
 
+RUN_NAME = "mlflow.runName"
 SQLITE = "sqlite:///"
 
 _MAKING_TABLES = threading.Lock()  # alembic has one running migration in a process
@@ -90,7 +92,7 @@ class MlflowWriter(MlflowArtifacts):
             if found is None:
                 experiment_id = find_experiment(client, experiment, artifacts)
                 # MLflow itself would draw a name from the training's random numbers
-                name = tags.get("mlflow.runName") or f"run-{secrets.token_hex(4)}"
+                name = tags.get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
                 created = client.create_run(experiment_id, tags=tags, run_name=name)
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
@@ -103,15 +105,33 @@ class MlflowWriter(MlflowArtifacts):
             return writer
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with an SQLite file, and a folder beside it for its artifacts."""
-        folder = os.path.abspath(folder)
-        placed = with_default(arguments, "uri", f"{SQLITE}{folder}/mlflow.db")
-        if placed["uri"].startswith(SQLITE):
-            placed = with_default(placed, "artifacts", f"file://{folder}/mlartifacts")
-            name = os.path.basename(folder) or "lightning_hooks"
-            placed = with_default(placed, "experiment", name)
-        return placed
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the store, the experiment and the run."""
+        uri, run_id = run or (arguments.get("uri"), arguments.get("label"))
+        configured = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if USERINFO.search(configured) and without_secrets(configured) == without_secrets(uri):
+            uri = None  # the client reads the URI with its password from the environment
+        name = (arguments.get("tags") or {}).get(RUN_NAME)
+        experiment = arguments.get("experiment")
+        return {"tracking_uri": uri, "experiment": experiment, "name": name, "run_id": run_id}
+
+    @classmethod
+    def arguments_for(
+        cls,
+        *,
+        tracking_uri: str | None = None,
+        experiment: str | None = None,
+        name: str | None = None,
+        run_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return a store; artifacts of a new experiment in an SQLite file are beside the file."""
+        found: dict[str, Any] = {"uri": tracking_uri, "experiment": experiment}
+        if tracking_uri is not None and tracking_uri.startswith(SQLITE):
+            folder = os.path.dirname(os.path.abspath(tracking_uri.removeprefix(SQLITE)))
+            found["artifacts"] = f"file://{folder}/mlartifacts"
+        if name is not None:
+            found["tags"] = {RUN_NAME: name}
+        return found if run_id is None else {**found, "run_id": run_id, "label": run_id, "after": 0}
 
     def go_on(self, after: int) -> None:
         """Find what the run has after a checkpoint: it is not stored twice."""
@@ -167,9 +187,9 @@ class MlflowWriter(MlflowArtifacts):
             with environment(**SHORT_WAITS):
                 self.client.set_terminated(self.run, status="FAILED" if failed else "FINISHED")
 
-    def resume(self) -> dict[str, Any]:
+    def run_id(self) -> str:
         """Return the run's id."""
-        return {"run_id": self.run}
+        return str(self.run)
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
@@ -282,8 +302,8 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-            return None
-        return str(info.run_id) if info.lifecycle_stage == "active" else None
+        else:
+            return str(info.run_id) if info.lifecycle_stage == "active" else None
     experiments = [each.experiment_id for each in client.search_experiments()]
     found = client.search_runs(experiments, f"tags.`{MLFLOW_TAG}` = '{label}'") if label else []
     return str(found[0].info.run_id) if found else None

@@ -15,7 +15,7 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
+from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -24,13 +24,14 @@ from lightning_hooks.utils.arguments import check_bool
 
 __all__ = ["NeptuneLoggerHook", "NeptuneWriter", "is_neptune_run", "read_neptune"]
 
-_CAPTURES = (
-    "capture_stdout",
-    "capture_stderr",
-    "capture_hardware_metrics",
-    "capture_traceback",
-    "git_ref",
-)
+_QUIET: Mapping[str, Any] = {
+    "capture_stdout": False,
+    "capture_stderr": False,
+    "capture_hardware_metrics": False,
+    "capture_traceback": False,
+    "git_ref": False,
+    "source_files": [],
+}
 
 
 class NeptuneWriter(PointWriter):
@@ -93,9 +94,19 @@ class NeptuneWriter(PointWriter):
         return cls(run, with_step=with_step, note=note)
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the offline files."""
-        return with_default(arguments, "folder", os.path.join(folder, ".neptune"))
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the project, the folder, and the name under which a server finds the run."""
+        init = arguments.get("init") or {}
+        found = {name: init.get(name) for name in ("project", "name", "mode")}
+        run_id = init.get("custom_run_id", arguments.get("custom_run_id"))
+        return {**found, "dir": arguments.get("folder"), "run_id": run_id}
+
+    @classmethod
+    def arguments_for(
+        cls, *, dir: str | None = None, run_id: str | None = None, **init: Any
+    ) -> dict[str, Any]:
+        """Return arguments of ``neptune.init_run``; the points have the iteration as step."""
+        return {"init": {**_QUIET, **init}, "folder": dir, "custom_run_id": run_id}
 
     def log(self, record: Record) -> None:
         """Append a point to each series."""
@@ -223,10 +234,9 @@ class NeptuneLoggerHook(ClientTrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         """Return a folder in the work dir; offline unless another mode is configured."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
-        quiet = dict.fromkeys(_CAPTURES, False)
         local = is_local(runner.work_dir)
         return {
-            "init": {**quiet, "source_files": [], **self.init_kwargs, "mode": mode},
+            "init": {**_QUIET, **self.init_kwargs, "mode": mode},
             "folder": os.path.join(runner.work_dir, ".neptune") if local else None,
             "with_step": self.with_step,
         }

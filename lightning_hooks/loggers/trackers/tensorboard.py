@@ -14,7 +14,7 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
+from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.samples.forms import as_markdown, moments
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
@@ -56,9 +56,14 @@ class TensorboardWriter(PointWriter):
         return cls(SummaryWriter(log_dir, purge_step=purge_step))
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the event file."""
-        return with_default(arguments, "log_dir", join(folder, "tf_logs"))
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the folder."""
+        return {"dir": arguments.get("log_dir") if run is None else run.log_dir}
+
+    @classmethod
+    def arguments_for(cls, *, dir: str | None = None) -> dict[str, Any]:
+        """Return the folder; the client has a default."""
+        return {"log_dir": dir}
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a number, a text, an image, a table as a text, or a histogram."""
@@ -92,10 +97,6 @@ class TensorboardWriter(PointWriter):
         """Close the file if it is owned."""
         if self._owned:
             self.run.close()
-
-    def resume(self) -> dict[str, Any]:
-        """Return no step to purge: a replay follows the points that were sent."""
-        return {"purge_step": None}
 
 
 def _await_new_second(log_dir: str) -> None:
@@ -167,7 +168,7 @@ class TensorboardLoggerHook(TrackerHook):
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
-        target = TensorboardWriter.placed({"log_dir": self.log_dir}, runner.work_dir)
+        target: dict[str, Any] = {"log_dir": self.log_dir or join(runner.work_dir, "tf_logs")}
         if self._tracked.apart:
             target["log_dir"] = join(target["log_dir"], self._tracked.key)
         if runner.iter > 0:

@@ -60,6 +60,33 @@ class VisdomWriter(Writer):
             writer.keep_stored(in_visdom(run, path), after)
         return writer
 
+    @classmethod
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the server, or the folder and the name of the file."""
+        init = arguments.get("init") or {}
+        found = {name: init.get(name) for name in ("server", "port", "env")}
+        if run is not None:
+            found = {name: getattr(run, name, None) for name in found}
+        folder, name = os.path.split(init.get("log_to_filename") or "")
+        return {**found, "dir": folder, "run_id": name.removesuffix(".log")} if name else found
+
+    @classmethod
+    def arguments_for(
+        cls,
+        *,
+        dir: str | None = None,
+        run_id: str = "replayed",
+        port: str | int | None = None,
+        **init: Any,
+    ) -> dict[str, Any]:
+        """Return a server, or the file of a run in a folder; the file is continued."""
+        init.update(raise_exceptions=True, use_incoming_socket=False)
+        if port is not None:
+            init["port"] = int(port)
+        if dir is not None:
+            init.update(offline=True, log_to_filename=os.path.join(dir, f"{run_id}.log"))
+        return {"init": init, "after": 0}
+
     def write(self, records: Sequence[Record]) -> None:
         """Draw records, and make the server save them: a restart would lose them until then."""
         if not self._is_certain:  # it may have restarted, or have taken what it did not confirm

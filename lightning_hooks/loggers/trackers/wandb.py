@@ -12,7 +12,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import Writer, with_default
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.samples.forms import wandb_media
 from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Names
@@ -91,12 +91,28 @@ class WandbWriter(WandbArtifacts):
         return writer
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the files, unless the environment names one."""
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the project, the server or folder, and the run."""
         init = arguments.get("init") or {}
-        if "WANDB_DIR" not in os.environ:
-            init = with_default(init, "dir", folder)
-        return {**arguments, "init": init}
+        settings = init.get("settings") or {}
+        names = "project", "entity", "name", "mode", "dir"
+        found = {name: init.get(name, settings.get(name)) for name in names}
+        found["server"] = settings.get("base_url")
+        if run is not None:
+            mode = "offline" if run.offline else "online"
+            found |= {"project": run.project, "entity": run.entity, "mode": mode}
+        return {**found, "run_id": arguments.get("run_id") or init.get("id")}
+
+    @classmethod
+    def arguments_for(
+        cls, *, server: str | None = None, run_id: str | None = None, **init: Any
+    ) -> dict[str, Any]:
+        """Return arguments of ``wandb.init``; the run's steps are the iterations."""
+        settings: dict[str, Any] = {"init_timeout": 20, "console": "off"}
+        if server is not None:
+            settings["base_url"] = server
+        found = {"init": {**init, "settings": settings}}
+        return found if run_id is None else {**found, "run_id": run_id, "after": 0}
 
     def log(self, record: Record) -> None:
         """Log a row, or the next values of one."""
@@ -120,9 +136,9 @@ class WandbWriter(WandbArtifacts):
         if self._owned:
             self.run.finish(exit_code=1 if failed else 0)
 
-    def resume(self) -> dict[str, Any]:
+    def run_id(self) -> str:
         """Return the run's id."""
-        return {"run_id": self.run.id}
+        return str(self.run.id)
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
@@ -272,7 +288,7 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         """Return the run's id, which is chosen here unless the user has chosen one."""
         if "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ:
             return {"after": run.after}
-        return {"run_id": run.key, **run.opened, "after": run.after}
+        return {"run_id": run.run_id or run.key, "after": run.after}
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         """Return the text files of the run."""

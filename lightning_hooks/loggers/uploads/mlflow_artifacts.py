@@ -30,10 +30,6 @@ class MlflowArtifacts(Writer):
 
     client: Any
 
-    def places(self) -> list[str]:
-        """Return the location of the run's artifacts."""
-        return [str(self.client.get_run(self.run).info.artifact_uri)]
-
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store files as artifacts."""
         with environment(**SHORT_WAITS):
@@ -57,4 +53,5 @@ class MlflowArtifacts(Writer):
             options = {}
             if "tracking_uri" in inspect.signature(find).parameters:
                 options["tracking_uri"] = self.client.tracking_uri
-            find(*self.places(), **options).delete_artifacts(f"{_FOLDER}/{name}")
+            location = self.client.get_run(self.run).info.artifact_uri
+            find(location, **options).delete_artifacts(f"{_FOLDER}/{name}")

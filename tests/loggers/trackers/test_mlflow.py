@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks.loggers.replay import read
+from lightning_hooks.loggers.delivery.spool_file import read_spool
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook, MlflowWriter
 from support.logs.trackers import Crash, Sent, Tuned, client_of, fit, points, run_of, warnings_in
 from support.training import TinyModule
@@ -152,7 +152,7 @@ def test_a_parameter_that_mlflow_refuses_costs_no_metric(
     assert hook.status()["refused"] == 1
     assert "mlflow does not want a record" in caplog.text
     (path,) = work.glob("spool/*.refused.jsonl")
-    assert "lr" in read(str(path))[1][0].params
+    assert "lr" in read_spool(str(path))[1][0].params
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 407, 408, 429, 500, 503])

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lightning_hooks.loggers.replay import read
-from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, has_wandb_key
-from support.logs.trackers import Crash, Sent, exit_code, fit, history, read_wandb, warnings_in
+from lightning_hooks.loggers.delivery.spool_file import read_spool
+from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, WandbWriter, has_wandb_key
+from support.logs.trackers import (
+    Crash,
+    Sent,
+    exit_code,
+    fit,
+    history,
+    inspect_wandb,
+    read_wandb,
+    replay_as_told,
+    warnings_in,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -110,9 +122,32 @@ def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logge
     assert len(warnings_in(caplog)) == 1
     (path,) = work.glob("spool/*.jsonl")
     assert "a" * 40 not in path.read_text()
-    assert len(read(str(path))[1]) == 5
+    assert len(read_spool(str(path))[1]) == 5
     # W&B's service was told to end: the process would wait for it, for as long as it tries
     assert not [name for name in os.environ if name.startswith("WANDB_SERVICE")]
+
+
+@pytest.mark.slow
+def test_the_printed_command_sends_the_rest_to_the_offline_run(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = WandbWriter.log
+
+    def some(writer: WandbWriter, record: Any) -> None:
+        if record.step > 2:
+            raise ConnectionError("the disk is gone")
+        real(writer, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WandbWriter, "log", some)
+        fit(work, WandbLoggerHook(interval=1, timeout=0.5), epochs=1)
+    time.sleep(1.1)  # W&B names its folders by the second
+    replay_as_told(caplog)
+    files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"))
+    assert len({file.name for file in files}) == 1
+    rows = [{*history(inspect_wandb(file))} for file in files]
+    assert [{*range(1, 3)}, {*range(3, 6)}] == rows
+    assert not (work / "spool").exists()
 
 
 def test_departure_global_step_is_the_axis_in_a_wandb_run_that_is_given(work: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer, with_default
+from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import check_arguments
+from lightning_hooks.utils.plain_types import plain, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
@@ -56,14 +58,25 @@ class LightningWriter(Writer):
         given, are_ours = run or ((), False)
         made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
         if run is None and not made:
-            raise ValueError("there is no logger: those of the run were objects of its program")
+            raise ValueError("loggers must have an entry, got none")
         return cls([*given, *made], [*(given if are_ours else ()), *made])
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for each logger that takes one."""
-        loggers = arguments.get("loggers") or ()
-        return {**arguments, "loggers": [_with_folder(each, folder) for each in loggers]}
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the loggers as JSON, without those that are objects."""
+        loggers = without_secrets(plain(arguments.get("loggers")))
+        return {"logger": json.dumps(loggers, default=str)} if loggers else {}
+
+    @classmethod
+    def arguments_for(cls, *, logger: str | None = None) -> dict[str, Any]:
+        """Return the logger, or the list of loggers, of a JSON."""
+        if logger is None:
+            example = '{"type": "CSVLogger", "save_dir": "logs"}'
+            raise ValueError(f"lightning needs the option logger, such as {example}")
+        found = json.loads(logger)
+        return {
+            "loggers": [_checked(each) for each in (found if isinstance(found, list) else [found])]
+        }
 
     def log(self, record: Record) -> None:
         """Log the numbers of a step to each logger once, also in a second attempt."""
@@ -139,9 +152,9 @@ class LightningLoggerHook(TrackerHook):
             LightningCLI are understood too. The work dir is the default of ``save_dir``. None for
             the Trainer's own.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        options: See ``TrackerHook``. ``lightning-hooks replay`` opens loggers that were given as
-            dicts; for others it needs ``--to``. A resumed run goes on where the logger itself does,
-            by its ``version`` or ``id``.
+        options: See ``TrackerHook``. The command that sends undelivered values has loggers that
+            were given as dicts; for others add ``--logger``. A resumed run goes on where the logger
+            itself does, by its ``version`` or ``id``.
 
     Raises:
         TypeError: if ``logger`` is something else, or has no such argument.
@@ -204,7 +217,7 @@ class LightningLoggerHook(TrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the dicts of loggers that are made by the writer."""
         made = [each for each in self._current if isinstance(each, dict)]
-        return LightningWriter.placed({"loggers": made}, runner.work_dir)
+        return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return nothing: a logger itself goes on with its run."""
@@ -255,4 +268,6 @@ def _checked(logger: Any) -> Any:
 
 def _with_folder(config: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
     parameters = inspect.signature(logger_class(config["type"])).parameters
-    return with_default(config, "save_dir", folder) if "save_dir" in parameters else config
+    if "save_dir" in parameters and config.get("save_dir") is None:
+        return {**config, "save_dir": folder}
+    return config
