@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import stat
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from lightning_hooks.storage import files
 
 __all__ = ["LogFile", "create"]
 
-_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def create(path: str) -> bool:
@@ -28,7 +29,7 @@ def create(path: str) -> bool:
     try:
         if files.is_local(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.close(os.open(path, _APPENDING | os.O_EXCL, 0o666))
+            os.close(_open(path, _APPENDING | os.O_EXCL))
             return True
         fs, target = files.filesystem(path)
         return not fs.exists(target)
@@ -36,6 +37,16 @@ def create(path: str) -> bool:
         return False
     except Exception:  # the first line will warn
         return True
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a regular file; the name may come from a checkpoint, so no link is followed."""
+    options = "O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"  # the last for a pipe without a reader
+    file = os.open(path, flags | sum(getattr(os, name, 0) for name in options), 0o666)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return file
 
 
 class LogFile:
@@ -89,7 +100,7 @@ class LogFile:
             )
 
     def _append_here(self, data: bytes) -> None:
-        file = os.open(self.path, _APPENDING, 0o666)  # open() takes twice as many system calls
+        file = _open(self.path, _APPENDING)  # open() takes twice as many system calls
         try:
             written = os.write(file, data)
             if written < len(data):  # a full disk took a part, which is no line
@@ -135,7 +146,8 @@ class LogFile:
 
     def _read(self) -> bytes:
         try:
-            with fsspec.open(self.path, "rb") as file:
+            local = os.fdopen(_open(self.path, os.O_RDONLY), "rb") if self._is_local else None
+            with local or fsspec.open(self.path, "rb") as file:
                 return bytes(file.read())
         except OSError:  # missing or unreadable
             return b""
@@ -143,7 +155,8 @@ class LogFile:
     def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:
             if self._is_local:
-                os.truncate(self.path, len(start))
+                with os.fdopen(_open(self.path, os.O_RDWR), "r+b") as file:
+                    file.truncate(len(start))
             else:
                 fs, target = files.filesystem(self.path)
                 fs.pipe_file(target, start)
