@@ -93,7 +93,7 @@ def test_a_link_with_a_name_from_a_checkpoint_is_not_followed(
     (whole / "evil.log.json").symlink_to(whole / "mine.txt")
     run(whole, ckpt=whole / "forged.ckpt")
     assert (whole / "mine.txt").read_text() == "mine"
-    (told,) = [m for m in caplog.messages if "evil.log.json cannot be written" in m]
+    assert len([m for m in caplog.messages if "evil.log.json cannot be written" in m]) == 1
 
 
 @pytest.mark.parametrize("name", ["../out", "/tmp/out", "", 3, "a/b", ".hidden"])
