@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.loggers.delivery.session import Session
-from lightning_hooks.loggers.delivery.unsent import shared_folder
+from lightning_hooks.loggers.delivery.spool import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.utils.default_logger import default_logger

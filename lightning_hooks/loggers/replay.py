@@ -1,4 +1,4 @@
-"""Send records that were logged but not delivered: ``lightning-hooks replay FILE --to TRACKER``."""
+"""Send undelivered records: ``lightning-hooks replay FILE --to TRACKER``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool_file import (
+from lightning_hooks.loggers.delivery.spool import (
     discard,
     exclusive,
     read_head,
@@ -29,10 +29,10 @@ def open_writer(name: str, **options: Any) -> Writer:
 
     Args:
         name: A key of ``TRACKERS``.
-        options: Where the run is: options of the tracker, as ``OPTIONS`` describes them.
+        options: Server, folder and id of the run; see ``OPTIONS``.
 
     Raises:
-        ValueError: for an unknown tracker, or an option that the tracker does not have.
+        ValueError: for an unknown tracker, or an option of another tracker.
         ImportError: if the tracker's package is not installed.
     """
     if name not in TRACKERS:
@@ -55,30 +55,29 @@ def replay(
     on_sent: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> int:
-    """Send the records of a file to a run, which the caller names: the file names no place.
+    """Send the records of a file to a run named by the caller; the file names no destination.
 
-    A spool of the same tracker is delivered: the records that the tracker has not taken are sent,
-    and the spool is removed unless it has damaged lines. Another tracker gets a copy of all
-    records, and the file stays; a run that still goes on has its records up to now in the copy.
+    A spool of the same tracker is delivered: undelivered records are sent, and the spool is removed
+    unless some lines are damaged. Another tracker gets a copy of all records, and the file stays;
+    the copy of a run in progress has the records written so far.
 
     Args:
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
-        to: The name of a tracker, or a writer, which gets a copy and is left open.
-        everything: Whether the same tracker gets a copy of all records, too.
+        to: The name of a tracker; or a writer, which gets a copy of all records and is left open.
+        everything: Whether the same tracker gets a copy of all records too.
         on_sent: Called with the numbers of sent and of all records after each batch.
-        options: Where the run is, such as ``tracking_uri=`` and ``experiment=`` of MLflow, or
-            ``dir=`` of TensorBoard; ``lightning_hooks.loggers.trackers.table`` has them all. The
-            client's environment fills in the rest.
+        options: Server, folder and id of the run, such as ``tracking_uri=`` and ``experiment=`` of
+            MLflow, or ``dir=`` of TensorBoard; ``lightning_hooks.loggers.trackers.table`` lists all
+            options. The client reads everything else from the environment.
 
     Returns:
         The number of records sent.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is no spool, the tracker is unknown or does not have an option.
-        BlockingIOError: if the spool is to be delivered while its run goes on, or another process
-            sends it.
-        Exception: whatever the client raises.
+        FileNotFoundError: for a missing file.
+        ValueError: for a file that is no spool, an unknown tracker, or another tracker's option.
+        BlockingIOError: for a spool in use by the run or by another replay.
+        Exception: any error of the client.
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no {path}")
@@ -142,12 +141,12 @@ def _send(
 
 
 def _with_files(record: Record) -> Record:
-    """Return a record without checkpoints that no longer wait beside the spool."""
+    """Return a record without checkpoints whose files beside the spool are gone."""
     gone = [upload.path for upload in record.uploads if not os.path.lexists(upload.path)]
     if not gone:
         return record
     default_logger(0).warning(
-        "%s: such checkpoints have been sent, or were deleted, and are left out", ", ".join(gone)
+        "%s: checkpoints that were sent or deleted before are left out", ", ".join(gone)
     )
     found = record.checkpoints.items()
     left = {name: one for name, one in found if one is None or one.path not in gone}

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.record import Record, to_line
+from lightning_hooks.loggers.delivery.record import Record, seal, to_line
 from support.torture.bad_input import NAMES, odd, tried, tries
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -49,7 +49,7 @@ HELD_BY = {
     ),
     "A damaged line, or an": "loggers/delivery/test_hostile_spools.py::test_any_damage_is_survived",
     "A checkpoint that a spool": (
-        "loggers/uploads/test_uploads.py::test_a_hostile_line_names_no_other_file"
+        "loggers/trackers/test_checkpoints.py::test_a_hostile_line_names_no_other_file"
     ),
     "`lightning-hooks replay": (
         "loggers/delivery/test_strangers.py::test_a_spool_is_sent_where_the_command_says"

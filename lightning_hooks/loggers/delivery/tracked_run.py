@@ -1,4 +1,4 @@
-"""``TrackedRun``: the run in a backend that a process begins, or continues after a checkpoint."""
+"""``TrackedRun``: a run in a backend, new or continued from a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool_file import (
+from lightning_hooks.loggers.delivery.spool import (
     discard,
     exclusive,
     is_run_id,
@@ -24,18 +24,18 @@ from lightning_hooks.loggers.delivery.spool_file import (
 __all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
 
 RESUME = "allow", "never"
-"""Whether a run that was restored from a checkpoint continues its run in the backend."""
+"""Whether a run resumed from a checkpoint continues the backend's run or begins a new run."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run in a backend, as a checkpoint describes it.
+    """A run in a backend, as described by a checkpoint.
 
     Args:
-        key: Its name here, which is known before the backend has started and given an id.
+        key: A name chosen by the hook, known before the backend gives an id.
         run_id: The backend's id, None where the backend has given none.
-        after: The last step of the checkpoint after which it goes on; None for a new run.
-        apart: Whether it was begun beside an earlier run, whose folder it must not share.
+        after: The last step of the checkpoint of a continued run; None for a new run.
+        apart: Whether the run needs a folder apart from an earlier run's folder.
     """
 
     key: str = field(default_factory=lambda: uuid4().hex[:12])
@@ -47,9 +47,9 @@ class TrackedRun:
     def restored(
         cls, entry: Mapping[str, Any] | None, resume: str, after: int | None
     ) -> TrackedRun:
-        """Return the run of a checkpoint's entry; a new one without entry, or if that is wanted.
+        """Return the run of a checkpoint's entry; without an entry, or on request, a new run.
 
-        A checkpoint may be a stranger's: only ids are taken from it, no folder and no server.
+        A checkpoint may be a stranger's: only ids are read, no folder and no server.
 
         >>> TrackedRun.restored({"key": "1f", "run_id": "a"}, "allow", 8)
         TrackedRun(key='1f', run_id='a', after=8, apart=False)
@@ -74,7 +74,7 @@ class TrackedRun:
 
 
 def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
-    """Return the entries of a checkpoint for a backend's trackers, in their order, to be extended.
+    """Return the list of a checkpoint's entries for a backend's trackers; callers append entries.
 
     >>> runs_in({"lightning_hooks": {"trackers": {"mlflow": [{"key": "1f"}]}}}, "mlflow")
     [{'key': '1f'}]
@@ -91,16 +91,16 @@ def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Left:
-    """What a killed process has not sent: its records, and the spool that holds them."""
+    """Unsent records of a killed process, and the spool with the records."""
 
     path: str
     head: Mapping[str, Any]
     records: Sequence[Record]
     later: Sequence[Record] = ()
-    """Those after the checkpoint, which are left out."""
+    """Records after the checkpoint, which are left out."""
 
     def settle(self) -> None:
-        """Remove the spool when its records are elsewhere; one with damaged lines stays."""
+        """Remove the spool after its records were copied; a spool with damaged lines stays."""
         for record in self.later:
             for upload in record.uploads:
                 upload.discard()
@@ -112,22 +112,22 @@ class Left:
 
 
 def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, Left]:
-    """Return what a killed process has not sent to the run, by the file that holds it.
+    """Return a killed process's unsent records of a run, by the path of the spool.
 
-    Records after the checkpoint are left out: the process that resumes the run logs them anew. The
-    validation that ended the checkpoint's epoch has the number of the iteration after it, and so
-    have the values of the whole epoch, which are those without a learning rate.
+    Records after the checkpoint are left out: the resumed process logs the same steps again. The
+    validation at the end of the checkpoint's epoch has the number of the next iteration, and so
+    have values of the whole epoch, recognized by the missing learning rate.
 
     Args:
         folder: The folder of the spools.
         backend: The name of the backend.
-        run: The run; there is nothing for one that begins.
+        run: The run; a new run has no unsent records.
     """
     found: dict[str, Left] = {}
     if run.after is None:
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
-        with contextlib.suppress(OSError, ValueError), exclusive(path):  # its process has ended
+        with contextlib.suppress(OSError, ValueError), exclusive(path):  # the process has ended
             head, _ = read_head(path)
             if (head.get("writer"), head.get("key")) == (backend, run.key):
                 head, records, _ = read_spool(path, rest=True)

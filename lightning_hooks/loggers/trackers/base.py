@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
+from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
-from lightning_hooks.loggers.delivery.unsent import spool_path
-from lightning_hooks.loggers.delivery.writer import fail, repeating_no_step
+from lightning_hooks.loggers.delivery.writer import Writer, fail, repeating_no_step
 from lightning_hooks.loggers.naming import in_fit
-from lightning_hooks.loggers.samples.from_steps import LogsSamples
-from lightning_hooks.loggers.tags import by_group, peak_memory
 from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flatten_params
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
@@ -27,14 +26,15 @@ from lightning_hooks.loggers.trackers.packages import (
     require,
     tolerant,
 )
-from lightning_hooks.loggers.values import by_kind
-from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
+from lightning_hooks.loggers.values import by_group, by_kind, peak_memory
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.plain_types import without_secrets
+from lightning_hooks.utils.samples import Sample, kind_of
 
-__all__ = ["TrackerHook"]
+__all__ = ["ClientTrackerHook", "TrackerHook", "with_keywords"]
 
 
-class TrackerHook(LogsSamples):
+class TrackerHook(LoggerHook):
     """The base of loggers with a ``Writer``: set ``writer_class``, override ``target``.
 
     Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``; a thread brings
@@ -69,6 +69,9 @@ class TrackerHook(LogsSamples):
         trackers refuse). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels, of
         0 to 1 if they are floats. ``module.hparams`` are the run's hyper-parameters.
     """
+
+    writer_class: type[Writer]
+    """The writer for the backend."""
 
     package: str
     """The backend's package, and the extra that installs it."""
@@ -172,6 +175,23 @@ class TrackerHook(LogsSamples):
             folder: A temporary folder for new files.
         """
         return []
+
+    # -- samples ---------------------------------------------------------------------------
+
+    @property
+    def takes(self) -> Collection[str]:
+        """The kinds of samples that the backend holds."""
+        return self.writer_class.takes
+
+    def log_sample(self, runner: Any, name: str, sample: Sample) -> None:
+        """Append an image, a table or a histogram to the spool, if the backend holds such."""
+        if (kind := kind_of(sample)) in self.takes and self._session is not None:
+            self._session.append(self.get_iter(runner), **{kind: {name: sample}})
+
+    def _log_all(self, runner: Any) -> None:
+        super()._log_all(runner)
+        for name, sample in runner.waiting_samples:  # of an evaluation outside of a fit
+            self.log_sample(runner, name, sample)
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -295,3 +315,59 @@ class TrackerHook(LogsSamples):
                 session.close(peer.timeout, failed=runner is None, files=files)
             errors = [(peer, session.wait()) for peer, session in sessions]
         return [error for peer, error in errors if peer.strict and error is not None]
+
+
+def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any] | None:
+    """Return ``init_kwargs`` with the client's arguments that were given as keywords.
+
+    Raises:
+        TypeError: for a keyword of another type.
+        ValueError: for an argument that is given in both ways.
+
+    >>> with_keywords({"mode": "offline"}, project="digits", name=None)
+    {'mode': 'offline', 'project': 'digits'}
+    >>> with_keywords({"project": "letters"}, project="digits")
+    Traceback (most recent call last):
+    ValueError: project is given twice: as a keyword, and in init_kwargs; write one of them
+    """
+    given = {name: value for name, value in keywords.items() if value is not None}
+    for name, value in given.items():
+        if name == "tags":
+            several = isinstance(value, Collection) and not isinstance(value, str)
+            if not several or not all(isinstance(tag, str) for tag in value):
+                raise TypeError(f"tags must be a list of str, such as ['baseline'], got {value!r}")
+            given[name] = list(value)
+        elif isinstance(value, bool) or not isinstance(value, int if name == "port" else str):
+            wanted = "an int" if name == "port" else "a str"
+            raise TypeError(f"{name} must be {wanted}, got {value!r}")
+    if not given:
+        return init_kwargs
+    known = check_dict("init_kwargs", init_kwargs) or {}
+    for name in given.keys() & known.keys():
+        raise ValueError(
+            f"{name} is given twice: as a keyword, and in init_kwargs; write one of them"
+        )
+    return {**known, **given}
+
+
+class ClientTrackerHook(TrackerHook):
+    """A tracker whose client is started by one function.
+
+    Args:
+        init_kwargs: Arguments of the client's function.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        options: See ``TrackerHook``.
+    """
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        self.require_client()
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import os
 import re
@@ -14,13 +15,12 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.stored_steps import in_clearml
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
+from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import PointWriter
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
 from lightning_hooks.loggers.trackers.packages import Package, environment
-from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
-from lightning_hooks.loggers.uploads.upload import Upload
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table
 
@@ -186,6 +186,17 @@ def _unseeded(task_class: Any) -> Iterator[None]:
         yield
     finally:
         task_class.set_random_seed(seed)
+
+
+def in_clearml(folder: str) -> dict[str, set[int]]:
+    """Return the steps in the folder of an offline task of ClearML's."""
+    steps: dict[str, set[int]] = {}
+    path = os.path.join(folder, "metrics.jsonl")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for event in itertools.chain.from_iterable(map(json.loads, file)):
+                steps.setdefault(event["metric"], set()).add(int(event["iter"]))
+    return steps
 
 
 @HOOKS.register_module()

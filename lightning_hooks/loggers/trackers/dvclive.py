@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +12,6 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.stored_steps import in_dvclive
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
@@ -21,7 +22,6 @@ from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_path
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
-
 
 _WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "monitor_system": False, "dvcyaml": None}
 
@@ -118,6 +118,16 @@ def _begin(options: Mapping[str, Any]) -> Any:
         # the client would create .dvc and .dvcignore, and stage them for the next commit
         return (Live if options.get("save_dvc_exp", True) else Apart)(**options)
     return Live(**options)
+
+
+def in_dvclive(folder: str) -> dict[str, set[int]]:
+    """Return the steps in a folder of DVCLive's."""
+    steps: dict[str, set[int]] = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), "**", "*.tsv"), recursive=True):
+        name = os.path.relpath(path, folder).removesuffix(".tsv").replace(os.sep, "/")
+        with open(path, encoding="utf-8") as file:
+            steps[name] = {int(row["step"]) for row in csv.DictReader(file, delimiter="\t")}
+    return steps
 
 
 @HOOKS.register_module()

@@ -15,14 +15,13 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
-from lightning_hooks.loggers.samples.forms import as_markdown, moments
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_path
 from lightning_hooks.utils.samples import Histogram, Table
 
-__all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag"]
+__all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag", "moments"]
 
 
 class TensorboardWriter(PointWriter):
@@ -112,6 +111,42 @@ def clean_tag(name: str) -> str:
     'val/AP_50'
     """
     return re.sub(r"[^-/\w.]", "_", name).lstrip("/")
+
+
+def as_markdown(table: Table) -> str:
+    r"""Return a table as TensorBoard shows texts.
+
+    >>> print(as_markdown(Table(("id", "label"), ((1, "a|b"), (2, None)))))
+    | id | label |
+    | --- | --- |
+    | 1 | a\|b |
+    | 2 |  |
+    """
+    rows = [table.columns, ["---"] * len(table.columns), *table.rows]
+    return "\n".join(f"| {' | '.join(map(_in_markdown, row))} |" for row in rows)
+
+
+def _in_markdown(cell: Any) -> str:
+    return "" if cell is None else re.sub(r"\s+", " ", str(cell).replace("|", "\\|"))
+
+
+def moments(counted: Histogram) -> dict[str, Any]:
+    """Return a histogram as TensorBoard stores it; the sums are those of the cells' middles.
+
+    >>> found = moments(Histogram(0.0, 1.0, (3, 1)))
+    >>> found["num"], found["sum"], found["bucket_limits"]
+    (4, 1.5, [0.5, 1.0])
+    """
+    counts, edges = np.array(counted.counts), np.array(counted.edges)
+    middles = (edges[:-1] + edges[1:]) / 2
+    with np.errstate(over="ignore"):  # the square of 1e300 is infinite
+        total, squares = float((counts * middles).sum()), float((counts * middles * middles).sum())
+    return {
+        **{"min": counted.low, "max": counted.high, "num": int(counts.sum())},
+        **{"sum": total, "sum_squares": squares},
+        "bucket_limits": edges[1:].tolist(),
+        "bucket_counts": counts.tolist(),
+    }
 
 
 @HOOKS.register_module()

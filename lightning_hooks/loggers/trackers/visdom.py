@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.stored_steps import in_visdom
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.samples.forms import html_rows
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
 
@@ -135,6 +135,40 @@ class VisdomWriter(Writer):
         if getattr(self.run, kind)(win=win, **what) is False:
             raise ConnectionError("the Visdom server does not answer")
         self._drawn[key] = seq
+
+
+def in_visdom(client: Any, path: str | None) -> dict[str, set[int]]:
+    """Return the steps that a Visdom client has drawn: on its server, or offline into a file."""
+    lines = _lines_in(path) if getattr(client, "offline", False) else _lines_on(client)
+    return {name: {*map(int, xs)} for name, xs in lines.items()}
+
+
+def _lines_on(client: Any) -> dict[str, list[float]]:
+    """Return the steps that the server has drawn for each name."""
+    windows = json.loads(client.get_window_data() or "{}")
+    lines = {name: each for name, each in windows.items() if each.get("type") == "plot"}
+    return {name: each["content"]["data"][0]["x"] for name, each in lines.items()}
+
+
+def _lines_in(path: str | None) -> dict[str, list[float]]:
+    """Return the steps of each name in an offline client's file."""
+    lines: dict[str, list[float]] = {}
+    if path and os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for _, message in map(json.loads, file):
+                for data in message.get("data", ()):
+                    lines.setdefault(message["win"], []).extend(data.get("x", ()))
+    return lines
+
+
+def html_rows(rows: Iterable[Iterable[Any]]) -> str:
+    """Return the rows of a table in HTML; their texts are no HTML.
+
+    >>> html_rows([("id", "<b>"), (1, None)])
+    '<tr><td>id<td>&lt;b&gt;<tr><td>1<td>'
+    """
+    cells = (("" if cell is None else html.escape(str(cell)) for cell in row) for row in rows)
+    return "".join(f"<tr>{''.join(f'<td>{cell}' for cell in row)}" for row in cells)
 
 
 @HOOKS.register_module()

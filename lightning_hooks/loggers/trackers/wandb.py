@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import glob
+import json
 import netrc
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
+from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.samples.forms import wandb_media
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.run_files import check_suffix, files_of_run
+from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
-from lightning_hooks.loggers.upload import check_suffix, files_of_run
-from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
-from lightning_hooks.loggers.uploads.wandb_artifacts import WandbArtifacts
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
@@ -27,7 +31,7 @@ from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 __all__ = ["WandbLoggerHook", "WandbWriter", "has_wandb_key"]
 
 
-class WandbWriter(WandbArtifacts):
+class WandbWriter(Writer):
     """A run in W&B.
 
     Args:
@@ -126,6 +130,37 @@ class WandbWriter(WandbArtifacts):
             self._on_axis.add(name)
         self.run.log({**row, "global_step": record.step}, commit=self._commit)
 
+    @property
+    def _checkpoint(self) -> str:
+        return f"checkpoint-{self.run.id}"
+
+    def send_files(self, files: Sequence[tuple[str, str]]) -> None:
+        """Log files as the artifact ``artifacts``."""
+        self.run.log_artifact(_artifact("artifacts", files))
+
+    def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
+        """Log a version, found by its file's name and its aliases; online, wait for it."""
+        files = [(upload.checked(), name)]
+        artifact = _artifact(self._checkpoint, files, {"file": name, "step": step})
+        logged = self.run.log_artifact(artifact, aliases=[name, *upload.aliases])
+        if not self.run.offline:
+            logged.wait()
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Delete a version on the server; an offline run keeps all."""
+        if self.run.offline:
+            self.note = (
+                "W&B deletes nothing offline: checkpoints that were deleted here stay in the run"
+            )
+            return
+        import wandb
+
+        run = self.run
+        server = wandb.Api(overrides={"base_url": run.settings.base_url})
+        path = f"{run.entity}/{run.project}/{self._checkpoint}:{name}"
+        if server.artifact_exists(path):
+            server.artifact(path).delete(delete_aliases=True)
+
     def params(self, params: Mapping[str, Any]) -> None:
         """Add to the config; existing values stay."""
         known = dict(self.run.config)
@@ -155,6 +190,62 @@ class WandbWriter(WandbArtifacts):
 
         if wandb.run is None:  # else the program uses it
             wandb.teardown()
+
+
+def _artifact(
+    name: str, files: Sequence[tuple[str, str]], metadata: dict[str, Any] | None = None
+) -> Any:
+    """Return an artifact of the type model, with copies of the files, which may be deleted."""
+    import wandb
+
+    artifact = wandb.Artifact(name=name, type="model", metadata=metadata)
+    for path, inner in files:
+        artifact.add_file(path, name=inner)
+    return artifact
+
+
+def wandb_files(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the files in which offline processes have kept a run; a server has none of them."""
+    folder = arguments.get("dir") or os.environ.get("WANDB_DIR") or "."
+    name = f"run-{arguments.get('id') or os.environ.get('WANDB_RUN_ID')}.wandb"
+    return sorted(glob.glob(os.path.join(glob.escape(folder), "wandb", "offline-run-*", name)))
+
+
+def in_wandb(files: Sequence[str]) -> dict[str, set[int]]:
+    """Return the steps in offline files of W&B's, as W&B's own command reads them."""
+    steps: dict[str, set[int]] = {}
+    for file in files:
+        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        for line in done.stdout.splitlines():
+            row = json.loads(line).get("history", {}).get("item", {})
+            step = row.get("global_step", row.get("_step"))
+            for name in row if step is not None else ():
+                steps.setdefault(name, set()).add(int(step))
+    return steps
+
+
+def wandb_media(record: Record, name_of: Callable[[str], str]) -> dict[str, Any]:
+    """Return the samples of a record as W&B's objects by name.
+
+    Args:
+        record: The record.
+        name_of: A function that returns a name as the path of a file.
+    """
+    media: dict[str, Any] = {}
+    if record.images or record.tables or record.histograms:
+        import wandb
+
+        for name, image in record.images.items():  # [H, W, C], or [H, W] in grey
+            media[name_of(name)] = wandb.Image(image.transpose(1, 2, 0).squeeze())
+        for name, table in record.tables.items():
+            columns: list[str | int] = [*table.columns]
+            rows = [*map(list, table.rows)]
+            media[name_of(name)] = wandb.Table(columns, rows, allow_mixed_types=True)
+        for name, counted in record.histograms.items():
+            counts = np.array(counted.counts), np.array(counted.edges)
+            media[name] = wandb.Histogram(np_histogram=counts)
+    return media
 
 
 _SUMMARIES = ("min", "max", "mean", "best", "last", "none")

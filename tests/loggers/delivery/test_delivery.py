@@ -24,12 +24,10 @@ from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
-from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.spool_file import read_spool
-from lightning_hooks.loggers.delivery.unsent import unsent_records
+from lightning_hooks.loggers.delivery.spool import Spool, read_spool, unsent_records
 from lightning_hooks.loggers.replay import replay
-from lightning_hooks.loggers.tags import peak_memory
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
+from lightning_hooks.loggers.values import peak_memory
 from lightning_hooks.storage import files
 from support import forks, training
 from support.device_reads import Reads
@@ -473,6 +471,7 @@ fit(Path(sys.argv[1]), TensorboardLoggerHook(interval=1), Slow(), epochs=500)
 """
 
 
+@pytest.mark.slow
 def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,13 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.delivery import unsent
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.record import Record, to_line
-from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.spool_file import count_rest, read_spool, write_ack
+from lightning_hooks.loggers.delivery.record import Record, seal, to_line
+from lightning_hooks.loggers.delivery.spool import (
+    Spool,
+    count_rest,
+    read_spool,
+    shared_folder,
+    unsent_records,
+    write_ack,
+)
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
-from lightning_hooks.loggers.delivery.unsent import unsent_records
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.utils.plain_types import without_secrets
 from support import training
@@ -142,7 +145,7 @@ def test_what_a_killed_process_left_is_taken_over_without_its_damaged_lines(tmp_
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(where=st.floats(0, 1), bit=st.integers(0, 7), cut=st.floats(0, 1), junk=st.binary())
 def test_any_damage_is_survived(
@@ -204,13 +207,13 @@ def test_the_shared_folder_belongs_to_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    ours = unsent.shared_folder()
+    ours = shared_folder()
     assert stat.S_IMODE(os.stat(ours).st_mode) == 0o700
-    assert unsent.shared_folder() == ours
+    assert shared_folder() == ours
     os.rename(ours, tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", ours)  # whoever was first
-    assert os.path.basename(unsent.shared_folder()).startswith("lightning_hooks-")
-    assert unsent.shared_folder() != ours
+    assert os.path.basename(shared_folder()).startswith("lightning_hooks-")
+    assert shared_folder() != ours
 
 
 def test_no_argument_whose_name_is_that_of_a_secret_is_kept() -> None:

@@ -13,11 +13,10 @@ import torch
 
 from lightning_hooks import EMAHook, MlflowLoggerHook, TextLoggerHook
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.spool_file import read_head
+from lightning_hooks.loggers.delivery.record import seal
+from lightning_hooks.loggers.delivery.session import replay_command
+from lightning_hooks.loggers.delivery.spool import Spool, read_head
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.unsent import replay_command
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS, writer_class
 from support import training

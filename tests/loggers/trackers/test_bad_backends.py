@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks.loggers.delivery.spool_file import read_spool
+from lightning_hooks.loggers.delivery.spool import read_spool
 from support.logs.trackers import (
     history,
     points,

@@ -107,6 +107,7 @@ def fit(work: Path, uri: str, monkeypatch: Any, outage: Outage, **kwargs: Any) -
     return sent
 
 
+@pytest.mark.slow
 def test_every_point_arrives_although_the_server_was_killed_in_the_run(
     server: Server, work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

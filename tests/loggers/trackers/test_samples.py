@@ -25,7 +25,7 @@ from lightning_hooks import (
     log_table,
 )
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.loggers.delivery.spool_file import read_spool
+from lightning_hooks.loggers.delivery.spool import read_spool
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.base import TrackerHook

@@ -66,20 +66,6 @@ pytestmark = [
 ]
 
 
-def test_all_trackers_at_once_have_the_same_numbers(work: Path) -> None:
-    sent = Sent(interval=1)
-    fit(
-        work,
-        NeptuneLoggerHook(interval=1),
-        MlflowLoggerHook(interval=1, log_model=False),
-        sent,
-        TextLoggerHook(interval=1),
-        WandbLoggerHook(interval=1),
-    )
-    assert history(read_wandb(work)) == points(work / "mlflow.db") == sent.rows
-    assert series(read_neptune(work)) == sent.rows
-
-
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_missing_package_fails_at_construction_and_names_the_extra(
     hook: type[Any], monkeypatch: pytest.MonkeyPatch

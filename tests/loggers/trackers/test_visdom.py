@@ -11,7 +11,7 @@ import pytest
 
 from lightning_hooks import Hook, VisdomLoggerHook
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool_file import read_spool
+from lightning_hooks.loggers.delivery.spool import read_spool
 from lightning_hooks.loggers.trackers.visdom import VisdomWriter
 from support import visdom_server
 from support.logs.trackers import (

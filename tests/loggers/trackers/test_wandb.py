@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks.loggers.delivery.spool_file import read_spool
+from lightning_hooks.loggers.delivery.spool import read_spool
 from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, WandbWriter, has_wandb_key
 from support.logs.trackers import (
     Crash,
@@ -32,18 +32,22 @@ pytestmark = [
 ]
 
 
-def test_wandb_run_is_read_back(work: Path) -> None:
+def test_departure_wandb_is_offline_when_nothing_is_configured_and_has_every_row(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_MODE")
     (work / "config.py").write_text("lr = 0.1")
-    sent = Sent(interval=2)
+    sent = Sent(interval=1)
     hook = WandbLoggerHook(
         init_kwargs={"project": "digits", "config": {"seed": 7}},
-        interval=2,
+        interval=1,
         define_metric_cfg={"val/val_loss": "min"},
     )
     fit(work, sent, hook)
     records = read_wandb(work)
     assert history(records) == sent.rows
-    assert list(sent.rows) == [2, 4, 5, 6, 8, 9]
+    assert list(sent.rows) == [*range(1, 10)]
+    assert {"val/val_loss", "train/loss"} <= sent.rows[5].keys()  # one row of two lines
     assert exit_code(records) == 0
     text = json.dumps(records)
     assert '"project": "digits"' in text
@@ -51,29 +55,12 @@ def test_wandb_run_is_read_back(work: Path) -> None:
     assert os.listdir() == []
 
 
-def test_departure_wandb_drops_no_row_when_validation_and_training_share_a_step(
-    work: Path,
-) -> None:
-    sent = Sent(interval=1)
-    fit(work, sent, WandbLoggerHook(interval=1, log_artifact=False))
-    rows = history(read_wandb(work))
-    assert rows == sent.rows
-    assert {"val/val_loss", "train/loss"} <= rows[5].keys()
-
-
+@pytest.mark.slow
 def test_wandb_without_step_logs_it_as_a_value(work: Path) -> None:
     sent = Sent(interval=2)
     fit(work, sent, WandbLoggerHook(interval=2, with_step=False, log_artifact=False))
     rows = list(history(read_wandb(work)).values())
     assert rows == [{**row, "global_step": step} for step, row in sent.rows.items()]
-
-
-def test_departure_wandb_is_offline_when_nothing_is_configured(
-    work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WANDB_MODE")
-    fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
-    assert len(history(read_wandb(work))) == 3
 
 
 def test_a_wandb_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +137,7 @@ def test_the_printed_command_sends_the_rest_to_the_offline_run(
     assert not (work / "spool").exists()
 
 
+@pytest.mark.slow
 def test_departure_global_step_is_the_axis_in_a_wandb_run_that_is_given(work: Path) -> None:
     import wandb
 

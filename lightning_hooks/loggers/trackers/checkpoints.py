@@ -9,9 +9,9 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
-from lightning_hooks.loggers.uploads.upload import Upload, as_label
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils.arguments import check_choice
 

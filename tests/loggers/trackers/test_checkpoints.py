@@ -26,13 +26,11 @@ from lightning_hooks import (
     WandbLoggerHook,
 )
 from lightning_hooks.loggers.delivery import sender
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.spool_file import read_head
+from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line
+from lightning_hooks.loggers.delivery.spool import Spool, read_head
+from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.replay import replay
-from lightning_hooks.loggers.uploads.upload import Upload
-from lightning_hooks.loggers.uploads.wandb_artifacts import WandbArtifacts
+from lightning_hooks.loggers.trackers.wandb import WandbWriter
 from support.logs.trackers import client_of, read_wandb, replay_as_told, run_of, warnings_in
 from support.paths import ROOT
 from support.processes import environment
@@ -178,7 +176,7 @@ def test_wandb_deletes_a_version_on_a_server(monkeypatch: pytest.MonkeyPatch) ->
         settings = type("Settings", (), {"base_url": "https://wandb.here"})
 
     monkeypatch.setattr(wandb, "Api", Server)
-    writer = WandbArtifacts(Run())
+    writer = WandbWriter(Run(), owned=True)
     writer.checkpoints(Record(0, 1.0, 1, checkpoints={"epoch_1.pth": None, "epoch_9.pth": None}))
     assert deleted == [("me/digits/checkpoint-1f:epoch_1.pth", True)]
     assert writer.note == ""
@@ -406,7 +404,7 @@ def test_what_a_killed_process_has_not_sent_is_replayed(work: Path) -> None:
 RANKS = """
 import sys
 import lightning_hooks as h
-from lightning_hooks.loggers.uploads.upload import Upload
+from lightning_hooks.loggers.delivery.upload import Upload
 from support.training import TinyModule, make_loader, make_trainer, two_ranks
 
 work, staged = sys.argv[1], Upload.staged
