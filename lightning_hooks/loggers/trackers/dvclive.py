@@ -43,13 +43,12 @@ class DvcliveWriter(PointWriter):
         options: Mapping[str, Any] | None = None,
         after: int | None = None,
     ) -> DvcliveWriter:
-        """Begin a folder, or take an open one.
+        """Begin a folder, or use an open ``Live``.
 
         Args:
             run: An open ``Live``.
             options: Arguments of ``Live``.
-            after: The last step at the checkpoint after which the run goes on; the content of the
-                folder is kept then.
+            after: The last step of the checkpoint of a continued run; keeps the folder's content.
         """
         if run is not None:
             return cls(run, owned=False)
@@ -67,7 +66,7 @@ class DvcliveWriter(PointWriter):
 
     @classmethod
     def arguments_for(cls, *, dir: str = "dvclive") -> dict[str, Any]:
-        """Return the folder, whose content is kept."""
+        """Return the folder; existing content is kept."""
         return {"options": {**_WITHOUT_GIT, "dir": dir}, "after": 0}
 
     def stored_name(self, name: str) -> str:
@@ -93,17 +92,17 @@ class DvcliveWriter(PointWriter):
         self.run.make_summary()
 
     def close(self, failed: bool = False) -> None:
-        """End the run if it is owned."""
+        """End the run if owned."""
         if self._owned:
             with environment(DVC_NO_ANALYTICS="1"):
                 self.run.end()
             repository = getattr(self.run, "_dvc_repo", None)
-            if repository is not None:  # its databases are open, and the client leaves them so
+            if repository is not None:  # the client leaves the databases open
                 repository.close()
 
 
 def _begin(options: Mapping[str, Any]) -> Any:
-    """Return a ``Live`` that makes a DVC repository of a git one only to save an experiment."""
+    """Return a ``Live`` that creates a DVC repository only to save an experiment."""
     from dvc.exceptions import NotDvcRepoError
     from dvc.repo import Repo
     from dvclive.live import Live
@@ -134,14 +133,14 @@ def in_dvclive(folder: str) -> dict[str, set[int]]:
 class DvcliveLoggerHook(TrackerHook):
     """Logs with DVCLive, to ``{work_dir}/dvclive``, without git.
 
-    The keys are those of ``get_loggable_tags``. Counted in epochs it logs once an epoch: the
-    average of its training steps, and the validation; the step is the epoch.
+    The keys are the keys of ``get_loggable_tags``. Counted in epochs, the hook logs once an
+    epoch: the average of the training steps, and the validation; the step is the epoch.
 
     Args:
-        model_file: The file in which the model is saved after each epoch.
+        model_file: A file for the model, saved after each epoch.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        dvclive: A ``Live`` that is used and left open; the same as ``run``.
-        run: A ``Live``, or DVCLive's logger for Lightning, which is used and left open.
+        dvclive: A ``Live`` to use and leave open; the same as ``run``.
+        run: A ``Live``, or DVCLive's logger for Lightning, to use and leave open.
         resume: See ``TrackerHook``; or a bool, the argument of ``Live``.
         timeout, strict, all_groups, timings, sync: See ``TrackerHook``.
         **live_options: Arguments of ``Live``.
@@ -153,12 +152,12 @@ class DvcliveLoggerHook(TrackerHook):
     Source: mmcv's ``DvcliveLoggerHook``.
 
     Note:
-        Departures from mmcv: the client no longer has the methods that mmcv calls (``set_step``,
-        ``log``); this is DVCLive 3. Counted in epochs, the epoch's average is logged (mmcv logs
+        Departures from mmcv: the hook uses DVCLive 3, without the methods called by mmcv
+        (``set_step``, ``log``). Counted in epochs, the epoch's average is logged (mmcv logs
         the rest of another logger, mostly nothing). A DVC repository, an experiment, ``dvc.yaml``
-        or a report is made only with an argument for it. A resumed run keeps the content of the
-        folder. Of a number and a group of one name, such as ``lr`` and ``lr/body``, the second gets
-        a ``_``, with a warning (DVCLive fails, or loses one of them).
+        or a report is made only on request by an argument. A resumed run keeps the content of
+        the folder. If a number and a group share a name, such as ``lr`` and ``lr/body``, the second
+        gets a ``_``, with a warning (DVCLive fails, or loses a value).
     """
 
     package = "dvclive"
@@ -206,19 +205,19 @@ class DvcliveLoggerHook(TrackerHook):
 
     @property
     def dvclive(self) -> Any:
-        """The ``Live``, None until it is open."""
+        """The ``Live``; None before the start."""
         return self.client_run
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client and its arguments."""
+        """Return the function that starts the client, and the user's arguments."""
         return self.dvclive_package.Live, self.live_options
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the client, and the modules with which it looks for a repository."""
+        """Return the modules of the client and of the search for a repository."""
         return "dvclive", "dvc.repo", "dvc.scm"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return a folder in the work dir, with nothing that needs git."""
+        """Return a folder in the work dir, without git."""
         resume = runner.iter > 0 and not self._tracked.apart
         options = {**_WITHOUT_GIT, "resume": resume, **self.live_options}
         if is_local(runner.work_dir):

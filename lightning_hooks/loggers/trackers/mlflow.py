@@ -40,8 +40,8 @@ __all__ = [
     "metric_key",
 ]
 
-# a dead server costs ten seconds then, not the client's own four minutes; and none of the
-# training's random numbers, from which a jitter would be drawn
+# a dead server costs ten seconds, not the client's default of four minutes; without jitter the
+# client draws none of the training's random numbers
 SHORT_WAITS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
@@ -49,10 +49,10 @@ SHORT_WAITS = {
 }
 
 _FOLDER = "checkpoints"
-_SECONDS_PER_BYTE = 1e-6  # in which a server answers that has stored a file
+_SECONDS_PER_BYTE = 1e-6  # for a server to store a file
 
 MLFLOW_TAG = "lightning_hooks.run"
-"""The tag by which a run is found whose id is not known."""
+"""The tag to find a run without an id."""
 
 RUN_NAME = "mlflow.runName"
 SQLITE = "sqlite:///"
@@ -68,7 +68,7 @@ class MlflowWriter(Writer):
     Args:
         client: An ``MlflowClient``.
         run_id: The run.
-        owned: Whether the run was created here.
+        owned: Whether the writer has created the run.
     """
 
     name = "mlflow"
@@ -94,17 +94,17 @@ class MlflowWriter(Writer):
         label: str | None = None,
         after: int | None = None,
     ) -> MlflowWriter:
-        """Create a run, or take an existing one.
+        """Create a run, or use an existing run.
 
         Args:
             run: The store and the id of an open run.
             uri: The store.
-            experiment: The experiment, created if it does not exist; MLflow's default if None.
+            experiment: The experiment, created if missing; MLflow's default if None.
             artifacts: The location of files of a new experiment.
             tags: Tags of the run.
             run_id: A run to continue.
-            label: A tag of the run, by which it is found where its id is not known.
-            after: The iterations done at the checkpoint after which the run goes on.
+            label: A tag of the run, to find the run without an id.
+            after: The iterations of the checkpoint of a continued run.
         """
         from mlflow import MlflowClient
 
@@ -160,7 +160,7 @@ class MlflowWriter(Writer):
         return found if run_id is None else {**found, "run_id": run_id, "label": run_id, "after": 0}
 
     def go_on(self, after: int) -> None:
-        """Find what the run has after a checkpoint: it is not stored twice."""
+        """Find stored points after a checkpoint, which are not stored twice."""
         if self._owned:
             self.client.update_run(self.run, status="RUNNING")
         self.keep_stored(in_mlflow(self.client, self.run), after)
@@ -171,7 +171,7 @@ class MlflowWriter(Writer):
         return self._metric_keys.of(name)
 
     def write(self, records: Sequence[Record]) -> None:
-        """Store numbers in few batches: a server takes as long for one as for a thousand."""
+        """Store numbers in few batches: one number takes a server as long as a thousand."""
         from mlflow.entities import Metric
 
         metrics = [
@@ -197,7 +197,7 @@ class MlflowWriter(Writer):
                 self.client.log_artifact(self.run, path, os.path.dirname(name) or None)
 
     def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
-        """Store a file in ``checkpoints``; the tags ``checkpoint.best`` ... have its path."""
+        """Store a file in ``checkpoints``; the tags ``checkpoint.best`` ... name the path."""
         seconds = str(5 + int(upload.size * _SECONDS_PER_BYTE))
         with environment(**{**SHORT_WAITS, "MLFLOW_HTTP_REQUEST_TIMEOUT": seconds}):
             self.client.log_artifact(self.run, upload.checked(), _FOLDER)
@@ -234,7 +234,7 @@ class MlflowWriter(Writer):
             self.client.log_batch(self.run, params=batch)
 
     def close(self, failed: bool = False) -> None:
-        """Set the run's status if it is owned."""
+        """Set the run's status if owned."""
         if self._owned:
             with environment(**SHORT_WAITS):
                 self.client.set_terminated(self.run, status="FAILED" if failed else "FINISHED")
@@ -245,7 +245,7 @@ class MlflowWriter(Writer):
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
-        """Whether a server does not want what was sent; a proxy's or a token's error may pass."""
+        """Whether the server refuses the input; errors of a proxy or token may pass."""
         from mlflow.exceptions import MlflowException
 
         if isinstance(error, MlflowException):
@@ -260,15 +260,14 @@ def _batches(values: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def make_database(uri: str | None) -> str:
-    """Create the SQLite file of a store, whole or not at all; return a message if one was mended.
+    """Create the SQLite file of a store, whole or not at all; return a message after a repair.
 
-    MLflow makes a hundred tables, one after the other: of a process that is killed meanwhile, or of
-    two that do it at once, remains a file that can never be opened. Here the tables are made in
-    another file, under a lock, which is then renamed. A half-made file, which has no run, is kept
-    under another name.
+    MLflow makes a hundred tables one by one: a kill, or two simultaneous processes, can leave a
+    file that never opens again. This function makes the tables in another file, under a lock, and
+    renames the file. A half-made file without runs is kept under another name.
 
     Args:
-        uri: The store; one that is no SQLite file is left alone.
+        uri: The store; nothing happens unless the store is an SQLite file.
     """
     if uri is None or not uri.startswith(SQLITE) or "?" in uri:
         return ""
@@ -286,7 +285,7 @@ def make_database(uri: str | None) -> str:
             with _MAKING_TABLES, atomic_path(path, "mlflow") as temporary:
                 _remove(temporary, f"{temporary}-journal")  # of a process that was killed
                 _make_tables(f"{SQLITE}{temporary}")
-        _remove(lock.lock_file)  # a process that waits for it finds a whole file
+        _remove(lock.lock_file)  # a waiting process finds a whole file
     return note
 
 
@@ -307,7 +306,7 @@ def _make_tables(uri: str) -> None:
 
 
 def _is_whole(path: str) -> bool:
-    """Whether a file has all tables, or runs, or is no database: then it is MLflow's matter."""
+    """Whether to leave a file to MLflow: with all tables, with runs, or no database at all."""
     if not os.path.exists(path):
         return False
     from mlflow.store.db import utils
@@ -328,7 +327,7 @@ def _is_whole(path: str) -> bool:
 
 
 def find_experiment(client: Any, name: str | None, artifacts: str | None) -> str:
-    """Return the id of an experiment, created if there is none; MLflow's default without name."""
+    """Return the id of an experiment, created if missing; without a name MLflow's default."""
     from mlflow.exceptions import MlflowException
 
     if name is None:
@@ -337,7 +336,7 @@ def find_experiment(client: Any, name: str | None, artifacts: str | None) -> str
     if existing is None:
         try:
             return str(client.create_experiment(name, artifact_location=artifacts))
-        except MlflowException:  # another process has created it meanwhile
+        except MlflowException:  # another process has created the experiment
             existing = client.get_experiment_by_name(name)
             if existing is None:
                 raise
@@ -345,7 +344,7 @@ def find_experiment(client: Any, name: str | None, artifacts: str | None) -> str
 
 
 def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
-    """Return the id of a run to continue, None if the store has none."""
+    """Return the id of a run to continue, None if missing in the store."""
     from mlflow.exceptions import MlflowException
 
     if run_id is not None:
@@ -374,7 +373,7 @@ def mlflow_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tupl
 
     Args:
         record: The record.
-        name_of: A function that returns MLflow's name for one.
+        name_of: A function that returns MLflow's form of a name.
     """
     for name, image in record.images.items():
         path = f"images/{name_of(name)}/{record.step}.png"
@@ -388,24 +387,24 @@ def mlflow_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tupl
 class MlflowLoggerHook(UploadsCheckpoints):
     """Logs to MLflow: in ``{work_dir}/mlflow.db``, unless a tracking URI is configured.
 
-    The keys are those of ``get_loggable_tags``. ``mlflow ui --backend-store-uri
+    The keys are the keys of ``get_loggable_tags``. ``mlflow ui --backend-store-uri
     sqlite:///{work_dir}/mlflow.db`` shows the run. Artifacts are in ``{work_dir}/mlartifacts``.
 
     Args:
-        exp_name: The experiment, created if it does not exist. By default the configured one, or
-            one with the name of the work dir.
+        exp_name: The experiment, created if missing. By default the configured experiment, or
+            the name of the work dir.
         tags: Tags of the run.
         params: Parameters of the run, beside the module's hyper-parameters.
         log_model: Whether the model is logged as the artifact ``models`` at the end, with a
-            signature if ``module.example_input_array`` is a tensor. It is a pickle, which runs code
-            when it is loaded: load that of a run that you trust.
+            signature if ``module.example_input_array`` is a tensor. The model is a pickle, which
+            runs code when loaded: load only models of trusted runs.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        tracking_uri: The server or the store, in the place of the configured one.
+        tracking_uri: The server or store; overrides the configured store.
         run_name: The run's name.
-        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are files in the artifact
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send to the artifact
             folder ``checkpoints``; the tag ``checkpoint.best`` has the path of the best.
-        options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``; it is
-            used and left open.
+        options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``, to
+            use and leave open.
 
     Raises:
         ImportError: if mlflow is not installed.
@@ -415,9 +414,8 @@ class MlflowLoggerHook(UploadsCheckpoints):
 
     Note:
         Departures from mmcv: MLflow's global state is read, not changed. The run is closed at
-        the end, as a failed one after an error; an active run of the program's own is used and
-        left open. The model is logged without mmcv's wrapper. Characters that MLflow refuses in
-        a key become ``_``.
+        the end, after an error as failed; an active run of the program is used and left open. The
+        model is logged without mmcv's wrapper. Invalid characters in a key become ``_``.
     """
 
     package = "mlflow"
@@ -457,11 +455,11 @@ class MlflowLoggerHook(UploadsCheckpoints):
         self.log_model = log_model
 
     def import_mlflow(self) -> None:
-        """Check that mlflow is installed; ``self.mlflow`` imports it when it is first read."""
+        """Check that mlflow is installed; reading ``self.mlflow`` imports the package."""
         super().require_client()
 
     def require_client(self) -> None:
-        """Call mmcv's method, which old subclasses override."""
+        """Call mmcv's method, overridden by old subclasses."""
         self.import_mlflow()
 
     def active_run(self) -> Any:
@@ -472,19 +470,19 @@ class MlflowLoggerHook(UploadsCheckpoints):
         return active and (uri, active.info.run_id)
 
     def passed_run(self) -> Any:
-        """Return the store and the id of the run that was passed."""
+        """Return the store and the id of the argument ``run``."""
         run = self._client_run
         if is_lightning_logger(run):
             return run.experiment.tracking_uri, run.run_id
         return self.mlflow.get_tracking_uri(), run.info.run_id
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the client's modules, with those of the store if it is a local file."""
+        """Return the client's modules; for a local file with the modules of the store."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
         return "mlflow", *(store if self._uses_file(runner) else ())
 
     def _uses_file(self, runner: Any) -> bool:
-        """Whether the store is an sqlite file, since no other one is configured."""
+        """Whether the store is an SQLite file, because no store is configured."""
         if self.tracking_uri is not None:
             return False
         is_set = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
@@ -513,7 +511,7 @@ class MlflowLoggerHook(UploadsCheckpoints):
         }
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, and the tag by which it is found without."""
+        """Return the run's id, and the tag to find the run without an id."""
         return {"run_id": run.run_id, "label": run.key, "after": run.after}
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
@@ -542,7 +540,7 @@ class MlflowLoggerHook(UploadsCheckpoints):
 def signature_of(module: Any) -> Any:
     """Return MLflow's signature of a module's inputs, None without an example tensor.
 
-    The module is not called: on one rank of several that could wait for the others.
+    The module is not called: a call on one of several ranks could wait for the other ranks.
     """
     example = getattr(module, "example_input_array", None)
     if not isinstance(example, torch.Tensor):
@@ -554,7 +552,7 @@ def signature_of(module: Any) -> Any:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Drop MLflow's advice to write another format, which is an argument of its own function."""
+    """Drop MLflow's advice about the argument ``serialization_format``."""
     logger = logging.getLogger("mlflow.pytorch")
 
     def is_other(record: logging.LogRecord) -> bool:

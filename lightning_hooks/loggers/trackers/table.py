@@ -1,4 +1,4 @@
-"""The table of trackers, and the options by which a replay names a tracker's run."""
+"""The table of trackers, and the options of ``lightning-hooks replay`` for a tracker's run."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Tracker:
-    """A tracker in the table, under the name of its package, which is its extra too.
+    """An entry of the table, under the name of the tracker's package, module and extra.
 
     Args:
-        writer: The name of its writer, in the module of ``lightning_hooks.loggers.trackers`` with
-            the name of the tracker.
-        options: The keys of ``OPTIONS`` that it has.
+        writer: The name of the writer's class.
+        options: Keys of ``OPTIONS``.
     """
 
     writer: str
@@ -58,6 +57,6 @@ TRACKERS: Mapping[str, Tracker] = {
 
 
 def writer_class(name: str) -> type[Writer]:
-    """Return the writer of a tracker, which is a key of ``TRACKERS``."""
+    """Return the class of a tracker's writer, by a key of ``TRACKERS``."""
     module = importlib.import_module(f"lightning_hooks.loggers.trackers.{name}")
     return getattr(module, TRACKERS[name].writer)  # type: ignore[no-any-return]

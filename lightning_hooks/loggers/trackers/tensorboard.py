@@ -44,7 +44,7 @@ class TensorboardWriter(PointWriter):
         Args:
             run: A ``SummaryWriter``.
             log_dir: The folder, or a URL.
-            purge_step: The first step whose earlier points TensorBoard leaves out.
+            purge_step: The first step to log again; TensorBoard drops earlier points from there on.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -93,19 +93,19 @@ class TensorboardWriter(PointWriter):
         self.run.flush()
 
     def close(self, failed: bool = False) -> None:
-        """Close the file if it is owned."""
+        """Close the file if owned."""
         if self._owned:
             self.run.close()
 
 
 def _await_new_second(log_dir: str) -> None:
-    """Wait for a second without an event file: TensorBoard reads one second's in any order."""
+    """Wait for a second without an event file: files of the same second have no fixed order."""
     while any(Path(log_dir).glob(f"events.out.tfevents.{int(time.time()):010d}.*")):
         time.sleep(0.02)
 
 
 def clean_tag(name: str) -> str:
-    """Return a tag as TensorBoard writes it.
+    """Return a tag with the characters allowed by TensorBoard.
 
     >>> clean_tag("val/AP@50")
     'val/AP_50'
@@ -131,7 +131,7 @@ def _in_markdown(cell: Any) -> str:
 
 
 def moments(counted: Histogram) -> dict[str, Any]:
-    """Return a histogram as TensorBoard stores it; the sums are those of the cells' middles.
+    """Return a histogram in TensorBoard's form; the sums are sums over the cells' middles.
 
     >>> found = moments(Histogram(0.0, 1.0, (3, 1)))
     >>> found["num"], found["sum"], found["bucket_limits"]
@@ -153,25 +153,25 @@ def moments(counted: Histogram) -> dict[str, Any]:
 class TensorboardLoggerHook(TrackerHook):
     """Logs to TensorBoard, in ``{work_dir}/tf_logs``.
 
-    The keys are those of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
+    The keys are the keys of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
     images. The module's hyper-parameters are in the tab HPARAMS.
 
     Args:
         log_dir: Another folder, or a URL.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         options: See ``TrackerHook``; ``run`` is a ``SummaryWriter`` or a Lightning
-            ``TensorBoardLogger``; it is used and left open.
+            ``TensorBoardLogger``, to use and leave open.
 
     Raises:
         ImportError: if tensorboard is not installed.
-        TypeError: if ``run`` is no such writer, or ``log_dir`` is no path.
+        TypeError: for another ``run``, or a ``log_dir`` that is no path.
 
     Source: mmcv's ``TensorboardLoggerHook``.
 
     Note:
-        Departures from mmcv: a run does not change ``log_dir``, so that a second run in another
-        work dir has its own. tensorboardX is not used. In a resumed run TensorBoard leaves out the
-        points after its checkpoint (in mmcv they stay beside the new ones).
+        Departures from mmcv: a run does not change ``log_dir``, so a second run in another work
+        dir has another folder. tensorboardX is not used. In a resumed run TensorBoard drops old
+        points after the checkpoint (in mmcv old and new points stay).
     """
 
     package = "tensorboard"
@@ -194,7 +194,7 @@ class TensorboardLoggerHook(TrackerHook):
 
     @property
     def writer(self) -> Any:
-        """The ``SummaryWriter``, None until it is open."""
+        """The ``SummaryWriter``; None before the start."""
         return self.client_run
 
     def modules(self, runner: Any) -> Sequence[str]:

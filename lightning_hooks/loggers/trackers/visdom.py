@@ -33,8 +33,10 @@ class VisdomWriter(Writer):
     def __init__(self, run: Any) -> None:
         super().__init__(run)
         self._drawn: dict[str, int] = {}  # name: number of the last record
-        self._saved: dict[str, int] = {}  # the same of what the server has in its files
-        self._is_certain = True  # what the server has: no call has failed since it saved
+        self._saved: dict[str, int] = {}  # the same, saved in the server's files
+        self._is_certain = (
+            True  # whether the server's content is known: no failed call since the save
+        )
         self._is_offline = bool(getattr(run, "offline", False))
 
     @classmethod
@@ -46,7 +48,7 @@ class VisdomWriter(Writer):
         Args:
             run: A connected client.
             init: Arguments of ``visdom.Visdom``.
-            after: The last step of the checkpoint after which the run goes on.
+            after: The last step of the checkpoint of a continued run.
         """
         path = (init or {}).get("log_to_filename")
         if run is None:
@@ -88,8 +90,8 @@ class VisdomWriter(Writer):
         return {"init": init, "after": 0}
 
     def write(self, records: Sequence[Record]) -> None:
-        """Draw records, and make the server save them: a restart would lose them until then."""
-        if not self._is_certain:  # it may have restarted, or have taken what it did not confirm
+        """Draw records, and make the server save the environment, to survive a restart."""
+        if not self._is_certain:  # the server may have restarted, or have unconfirmed points
             self.stored, self._drawn = in_visdom(self.run, None), dict(self._saved)
             records = [*map(self.new_points, records)]
         self._is_certain = False
@@ -128,7 +130,7 @@ class VisdomWriter(Writer):
                 self._draw("text", "parameters ", "parameters", record.seq, text=text)
 
     def _draw(self, kind: str, key: str, win: str, seq: int, **what: Any) -> None:
-        """Draw a record unless it is drawn already."""
+        """Draw a record unless drawn before."""
         if seq <= self._drawn.get(key, -1):
             return
         # without raise_exceptions the client returns False if no server answers
@@ -138,13 +140,13 @@ class VisdomWriter(Writer):
 
 
 def in_visdom(client: Any, path: str | None) -> dict[str, set[int]]:
-    """Return the steps that a Visdom client has drawn: on its server, or offline into a file."""
+    """Return the steps drawn by a client, on a server or offline into a file."""
     lines = _lines_in(path) if getattr(client, "offline", False) else _lines_on(client)
     return {name: {*map(int, xs)} for name, xs in lines.items()}
 
 
 def _lines_on(client: Any) -> dict[str, list[float]]:
-    """Return the steps that the server has drawn for each name."""
+    """Return the steps on the server for each name."""
     windows = json.loads(client.get_window_data() or "{}")
     lines = {name: each for name, each in windows.items() if each.get("type") == "plot"}
     return {name: each["content"]["data"][0]["x"] for name, each in lines.items()}
@@ -162,7 +164,7 @@ def _lines_in(path: str | None) -> dict[str, list[float]]:
 
 
 def html_rows(rows: Iterable[Iterable[Any]]) -> str:
-    """Return the rows of a table in HTML; their texts are no HTML.
+    """Return the rows of a table in HTML, with escaped texts.
 
     >>> html_rows([("id", "<b>"), (1, None)])
     '<tr><td>id<td>&lt;b&gt;<tr><td>1<td>'
@@ -177,12 +179,12 @@ class VisdomLoggerHook(ClientTrackerHook):
 
     The windows have the names of ``get_loggable_tags``; the x-axis is the iteration. ``[C, H, W]``
     tensors are images, the module's hyper-parameters a table. Without a server in ``init_kwargs``
-    the drawings are lines of JSON in a file, which ``Visdom().replay_log(file)`` draws.
+    the drawings are lines of JSON in a file; ``Visdom().replay_log(file)`` draws the file.
 
     Args:
         init_kwargs: Arguments of ``visdom.Visdom``.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        server: The server's URL without its port, as of ``visdom.Visdom``.
+        server: The server's URL without the port, as of ``visdom.Visdom``.
         port: The server's port.
         env: The environment of the windows.
         options: See ``TrackerHook``; ``run`` is a ``Visdom`` client to be used.
@@ -190,10 +192,10 @@ class VisdomLoggerHook(ClientTrackerHook):
     Raises:
         ImportError: if visdom is not installed.
         TypeError: if ``run`` is no client of Visdom's, or an argument has another type.
-        ValueError: for an argument that is in ``init_kwargs`` too.
+        ValueError: for an argument repeated in ``init_kwargs``.
 
     Note:
-        mmcv has no such logger; it is modelled on the writers that cvpods users build.
+        mmcv has no such logger; the model is a writer of cvpods' users.
     """
 
     package = "visdom"
@@ -218,7 +220,7 @@ class VisdomLoggerHook(ClientTrackerHook):
         super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client and its arguments."""
+        """Return the function that starts the client, and the user's arguments."""
         return self.visdom.Visdom, self.init_kwargs
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:

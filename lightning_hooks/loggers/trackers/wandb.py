@@ -36,9 +36,9 @@ class WandbWriter(Writer):
 
     Args:
         run: The client's run.
-        owned: Whether the run was started here, so that its steps are numbered here.
+        owned: Whether the writer has started the run and numbers the steps.
         with_step: Whether the iteration is W&B's step.
-        commit: Whether a log without step ends one of W&B's.
+        commit: Whether a log without a step ends a step of W&B.
     """
 
     name = "wandb"
@@ -64,16 +64,16 @@ class WandbWriter(Writer):
         run_id: str | None = None,
         after: int | None = None,
     ) -> WandbWriter:
-        """Start a run, or take an open one.
+        """Start a run, or use an open run.
 
         Args:
             run: An open run.
             init: Arguments of ``wandb.init``; the settings as a dict.
             with_step: Whether the iteration is W&B's step.
-            commit: Whether a log without step ends one of W&B's.
+            commit: Whether a log without a step ends a step of W&B.
             summaries: ``min``, ``max``, ``mean``, ``best``, ``last`` or ``none`` by metric.
             run_id: The run to begin or to continue.
-            after: The iterations done at the checkpoint after which the run goes on.
+            after: The iterations of the checkpoint of a continued run.
         """
         import wandb
 
@@ -119,7 +119,7 @@ class WandbWriter(Writer):
         return found if run_id is None else {**found, "run_id": run_id, "after": 0}
 
     def log(self, record: Record) -> None:
-        """Log a row, or the next values of one."""
+        """Log a row, or further values of a row."""
         row: dict[str, Any] = {**record.scalars, **record.texts}
         row.update(wandb_media(record, self._file_names.of))  # files have these names
         if self._with_step:
@@ -139,7 +139,7 @@ class WandbWriter(Writer):
         self.run.log_artifact(_artifact("artifacts", files))
 
     def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
-        """Log a version, found by its file's name and its aliases; online, wait for it."""
+        """Log a version with the file's name and the aliases; online, wait for the upload."""
         files = [(upload.checked(), name)]
         artifact = _artifact(self._checkpoint, files, {"file": name, "step": step})
         logged = self.run.log_artifact(artifact, aliases=[name, *upload.aliases])
@@ -167,7 +167,7 @@ class WandbWriter(Writer):
         self.run.config.update({k: v for k, v in params.items() if k not in known})
 
     def close(self, failed: bool = False) -> None:
-        """Finish the run if it is owned."""
+        """Finish the run if owned."""
         if self._owned:
             self.run.finish(exit_code=1 if failed else 0)
 
@@ -177,7 +177,7 @@ class WandbWriter(Writer):
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
-        """Whether it is wrong use or a wrong key; errors of the network may pass."""
+        """Whether the error is wrong use or a wrong key; errors of the network may pass."""
         import wandb
 
         wrong = (wandb.errors.UsageError, wandb.errors.AuthenticationError)
@@ -185,7 +185,7 @@ class WandbWriter(Writer):
 
     @staticmethod
     def on_abandoned() -> None:
-        """End W&B's service: at its end the process would wait for its attempts."""
+        """End W&B's service; otherwise the end of the process would wait for the service."""
         import wandb
 
         if wandb.run is None:  # else the program uses it
@@ -195,7 +195,7 @@ class WandbWriter(Writer):
 def _artifact(
     name: str, files: Sequence[tuple[str, str]], metadata: dict[str, Any] | None = None
 ) -> Any:
-    """Return an artifact of the type model, with copies of the files, which may be deleted."""
+    """Return an artifact of the type model, with copies of the files."""
     import wandb
 
     artifact = wandb.Artifact(name=name, type="model", metadata=metadata)
@@ -205,14 +205,14 @@ def _artifact(
 
 
 def wandb_files(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the files in which offline processes have kept a run; a server has none of them."""
+    """Return the offline files of a run."""
     folder = arguments.get("dir") or os.environ.get("WANDB_DIR") or "."
     name = f"run-{arguments.get('id') or os.environ.get('WANDB_RUN_ID')}.wandb"
     return sorted(glob.glob(os.path.join(glob.escape(folder), "wandb", "offline-run-*", name)))
 
 
 def in_wandb(files: Sequence[str]) -> dict[str, set[int]]:
-    """Return the steps in offline files of W&B's, as W&B's own command reads them."""
+    """Return the steps in W&B's offline files, read by W&B's own command."""
     steps: dict[str, set[int]] = {}
     for file in files:
         command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", file]
@@ -230,7 +230,7 @@ def wandb_media(record: Record, name_of: Callable[[str], str]) -> dict[str, Any]
 
     Args:
         record: The record.
-        name_of: A function that returns a name as the path of a file.
+        name_of: A function that returns a valid path of a file for a name.
     """
     media: dict[str, Any] = {}
     if record.images or record.tables or record.histograms:
@@ -256,17 +256,17 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
     """Logs to W&B: offline in the work dir, unless there is a key or ``WANDB_MODE``.
 
-    The keys are those of ``get_loggable_tags``; the module's hyper-parameters are in the config.
+    The keys are the keys of ``get_loggable_tags``; the module's hyper-parameters are in the config.
     ``wandb sync`` uploads an offline run later.
 
     Args:
-        init_kwargs: Arguments of ``wandb.init``, which is called in the hook's thread.
+        init_kwargs: Arguments of ``wandb.init``, called in the hook's thread.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         commit: With ``with_step=False``, whether each log ends a step of W&B's.
-        with_step: Whether the iteration is W&B's step; otherwise it is logged as
-            ``global_step``.
+        with_step: Whether the iteration is W&B's step; otherwise the iteration is
+            logged as ``global_step``.
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
-        out_suffix: Endings of the names of these files.
+        out_suffix: Endings of the files' names.
         define_metric_cfg: A summary (min, max, mean, best, last or none) by metric.
         project: The project, as of ``wandb.init``.
         name: The run's name.
@@ -275,21 +275,21 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         tags: The run's tags.
         notes: The run's notes.
         mode: ``"online"``, ``"offline"`` or ``"disabled"``.
-        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are versions of the artifact
-            ``checkpoint-{id}``, with the aliases ``best``, ``last`` and the name of the file.
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send as versions of the
+            artifact ``checkpoint-{id}``, with aliases ``best``, ``last`` and the file's name.
         options: See ``TrackerHook``; ``run``, W&B's or a Lightning ``WandbLogger``, is left open.
 
     Raises:
         ImportError: if wandb is not installed.
-        ValueError: for an unknown summary, or an argument that is in ``init_kwargs`` too.
+        ValueError: for an unknown summary, or an argument repeated in ``init_kwargs``.
         TypeError: if ``run`` is no run of W&B's, or an argument has another type.
 
     Source: mmcv's ``WandbLoggerHook``.
 
     Note:
         Departures from mmcv: the run is offline, in the work dir, when nothing is configured.
-        With ``with_step`` a step is committed by the next one, so that validation and training
-        of one iteration are one row (mmcv commits at once, and W&B drops the second). In an
+        With ``with_step`` a step is committed by the next step, so validation and training of an
+        iteration share a row (mmcv commits immediately, and W&B drops the second). In an
         open run, the program's or a ``WandbLogger``'s, the iteration is ``global_step``, our axis.
     """
 
@@ -335,27 +335,27 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
             check_choice(f"define_metric_cfg[{metric!r}]", summary, _SUMMARIES)
 
     def import_wandb(self) -> None:
-        """Check that wandb is installed; ``self.wandb`` imports it when it is first read."""
+        """Check that wandb is installed; reading ``self.wandb`` imports the package."""
         super().require_client()
 
     def require_client(self) -> None:
-        """Call mmcv's method, which old subclasses override."""
+        """Call mmcv's method, overridden by old subclasses."""
         self.import_wandb()
 
     def active_run(self) -> Any:
-        """Return the run that the program has started."""
+        """Return a run started by the program."""
         return self.wandb.run
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client and its arguments."""
+        """Return the function that starts the client, and the user's arguments."""
         return self.wandb.init, self.init_kwargs
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the modules that ``wandb.init`` imports."""
+        """Return the modules imported by ``wandb.init``."""
         return "wandb", "wandb.apis.public"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return a run in the work dir; online only if that is configured."""
+        """Return a run in the work dir, online only if configured."""
         # flushed every second, which a kill may lose; W&B's default is every 15 seconds
         settings = {"x_transaction_log_flush_interval": 1, "init_timeout": 20, "console": "off"}
         if "finish_timeout" in getattr(self.wandb.Settings, "model_fields", {}):
@@ -376,7 +376,7 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         }
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, which is chosen here unless the user has chosen one."""
+        """Return the run's id, unless chosen by the user."""
         if "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ:
             return {"after": run.after}
         return {"run_id": run.run_id or run.key, "after": run.after}
