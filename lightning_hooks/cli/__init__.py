@@ -1,4 +1,4 @@
-"""``lightning-hooks``: the command line, with ``check``, ``plot``, ``compare`` and others."""
+"""The command ``lightning-hooks``: ``check``, ``convert``, ``hooks``, ``plot`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command and its arguments; those of the process by default.
 
     Raises:
-        SystemExit: always; with 1 if ``check`` finds what cannot run or ``compare`` a difference,
-            with 2 and one line for wrong input, else with 0.
+        SystemExit: always; with 1 if ``check`` finds that a project does not start or ``replay``
+            that a backend fails, with 2 and one line for wrong input, else with 0.
     """
     for package in ("rich", "shtab"):
         if importlib.util.find_spec(package) is None:

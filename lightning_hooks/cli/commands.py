@@ -15,7 +15,7 @@ from typing import Any
 
 from lightning_hooks.cli.printable import printable
 
-__all__ = ["check", "compare", "convert", "hooks", "plot", "replay", "schema"]
+__all__ = ["check", "convert", "hooks", "plot", "replay"]
 
 NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
 """Errors of ``replay`` that are no failure of the backend."""
@@ -59,20 +59,6 @@ def plot(given: Namespace) -> int:
     return 0
 
 
-def compare(given: Namespace) -> int:
-    """Compare what two runs have logged; the exit code is 1 if it differs, as diff's."""
-    from lightning_hooks.cli.compare import compare, table_of
-
-    runs = _runs([given.first, given.second])
-    result = compare(*runs)
-    if given.json:
-        print(json.dumps(result.as_dict(), indent=2))
-    else:
-        _console().print(table_of(result, [run.name for run in runs]))
-        print(f"first difference: {result.parting}" if result.parting else "all values equal")
-    return int(result.parting is not None)
-
-
 def _runs(paths: Sequence[str]) -> list[Any]:
     """Read the logs of runs; lines that are damaged are counted."""
     from lightning_hooks.cli.run_log import read_run
@@ -106,19 +92,6 @@ def hooks(given: Namespace) -> int:
     else:  # for grep and the like: a line for each, of any length
         for row in rows:
             print(f"{row['name']}\t{row['origin']}\t{row['what']}")
-    return 0
-
-
-def schema(given: Namespace) -> int:
-    """Print the JSON schema of configs with hooks, by which an editor completes and checks them."""
-    import importlib
-
-    from lightning_hooks.config.schema import json_schema
-
-    with _project():
-        for name in given.modules:
-            importlib.import_module(name)
-        print(json.dumps(json_schema(), indent=1))
     return 0
 
 

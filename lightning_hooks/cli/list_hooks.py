@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.config.docstrings import summary
 from lightning_hooks.config.hook_dicts import EVALUATIONS
 from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS
 
@@ -23,10 +24,22 @@ def all_hooks() -> list[dict[str, str]]:
         {
             "name": name,
             "origin": "mmcv" if name in MMCV_HOOKS or name in EVALUATIONS else "beyond mmcv",
-            "what": summary(cls),
+            "what": _summary(cls),
         }
         for name, cls in sorted(classes.items())
     ]
+
+
+def _summary(cls: type) -> str:
+    """Return the first sentence of a class's docstring without reStructuredText markup.
+
+    >>> from lightning_hooks import StepLrUpdaterHook
+    >>> _summary(StepLrUpdaterHook)
+    'Decays the rate at milestones.'
+    """
+    sentence = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
+    sentence = re.sub(r": :\w+:`[^`]*`\.$", ".", sentence)  # the name of a formula at the end
+    return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", sentence).replace("`", "")
 
 
 def table_of(rows: Sequence[dict[str, str]]) -> Any:

@@ -75,7 +75,9 @@ def runs_in_terminal(
         for (number, mode), line in lines.items():
             label = f"{runs[number].name} {mode}" if len(lines) > 1 else None
             marker = "o" if mode == "val" else "braille"
-            plotext.plot(line.at, line.values, marker=marker, label=label)
+            points = [point for point in zip(*line, strict=True) if math.isfinite(point[1])]
+            if points:  # plotext fails on a legend whose line begins with NaN
+                plotext.plot(*zip(*points, strict=True), marker=marker, label=label)
         plotext.title(key)
         plotext.xlabel(_unit(runs))
         panels.append(plotext.uncolorize(plotext.build()))

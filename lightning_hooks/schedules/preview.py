@@ -109,7 +109,7 @@ def sample(
         AttributeError: for a hook that needs more than counters and an optimizer.
         ValueError: if a length is not positive, or the hook refuses the run.
 
-    >>> from lightning_hooks.hooks.updaters.lr_decay import StepLrUpdaterHook
+    >>> from lightning_hooks.hooks.updaters.decay import StepLrUpdaterHook
     >>> sample(StepLrUpdaterHook(step=1, gamma=0.5), max_epochs=3, iters_per_epoch=2, base_lr=1.0)
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """

@@ -13,9 +13,7 @@ __all__ = ["PACKAGES", "TABLE"]
 
 OURS = "lightning_hooks"
 STANDIN = "lightning_hooks.standin"
-_LR = "CosineAnnealing CosineRestart FlatCosineAnnealing LinearAnnealing Step"
 _LOGGERS = "ClearML Dvclive Mlflow Neptune Tensorboard Wandb"
-_MOMENTUM = "CosineAnnealing LinearAnnealing Step"
 
 
 def _each(names: str, ending: str) -> str:
@@ -35,24 +33,26 @@ TABLE: dict[str, dict[str, str]] = {
         f"{STANDIN}._hooks.evaluation": "EvalHook DistEvalHook",
         "math": "inf",
     },
-    "mmcv.runner.hooks.iter_timer": {f"{STANDIN}._hooks.iter_timer": "IterTimerHook"},
+    "mmcv.runner.hooks.iter_timer": {f"{STANDIN}._hooks.adjusted": "IterTimerHook"},
     "mmcv.runner.hooks.lr_updater": {
         OURS: f"LrUpdaterHook {_each('Exp Fixed Inv Poly', 'LrUpdaterHook')}",
-        f"{STANDIN}._hooks.policies": _each(_LR, "LrUpdaterHook"),
-        f"{STANDIN}._hooks.cyclic": "CyclicLrUpdaterHook OneCycleLrUpdaterHook format_param "
-        "get_position_from_periods",
+        f"{STANDIN}._hooks.adjusted": _each(
+            "CosineAnnealing CosineRestart Cyclic FlatCosineAnnealing LinearAnnealing OneCycle "
+            "Step",
+            "LrUpdaterHook",
+        )
+        + " format_param get_position_from_periods",
         f"{OURS}.schedules.anneal": "annealing_cos annealing_linear",
         "math": "pi",
     },
     "mmcv.runner.hooks.memory": {OURS: "EmptyCacheHook"},
     "mmcv.runner.hooks.momentum_updater": {
-        f"{STANDIN}._hooks.policies": "MomentumUpdaterHook "
-        + _each(_MOMENTUM, "MomentumUpdaterHook"),
-        f"{STANDIN}._hooks.cyclic": "CyclicMomentumUpdaterHook OneCycleMomentumUpdaterHook",
+        f"{STANDIN}._hooks.adjusted": "MomentumUpdaterHook "
+        + _each("CosineAnnealing Cyclic LinearAnnealing OneCycle Step", "MomentumUpdaterHook")
     },
     "mmcv.runner.hooks.optimizer": {
         OURS: "OptimizerHook Fp16OptimizerHook",
-        f"{STANDIN}._hooks.optimizer": "GradientCumulativeOptimizerHook "
+        f"{STANDIN}._hooks.adjusted": "GradientCumulativeOptimizerHook "
         "GradientCumulativeFp16OptimizerHook",
     },
     "mmcv.runner.hooks.profiler": {OURS: "ProfilerHook"},
@@ -65,12 +65,11 @@ TABLE: dict[str, dict[str, str]] = {
         }
         for name in _LOGGERS.split()
     },
-    **{
-        f"mmcv.runner.hooks.logger.{name.lower()}": {
-            f"{STANDIN}._hooks.loggers.{name.lower()}": f"{name}LoggerHook"
-        }
-        for name in ("Pavi", "Segmind", "Text")
+    "mmcv.runner.hooks.logger.pavi": {f"{STANDIN}._hooks.loggers.discontinued": "PaviLoggerHook"},
+    "mmcv.runner.hooks.logger.segmind": {
+        f"{STANDIN}._hooks.loggers.discontinued": "SegmindLoggerHook"
     },
+    "mmcv.runner.hooks.logger.text": {f"{STANDIN}._hooks.loggers.text": "TextLoggerHook"},
     "mmcv.runner.base_module": {
         f"{STANDIN}.cnn.base_module": "BaseModule ModuleDict ModuleList Sequential"
     },
@@ -94,8 +93,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "mmcv.runner.epoch_based_runner": {f"{STANDIN}.runner": "EpochBasedRunner Runner"},
     "mmcv.runner.fp16_utils": {
-        f"{STANDIN}.runner.fp16": "LossScaler auto_fp16 cast_tensor_type force_fp32 "
-        "patch_forward_method patch_norm_fp32 wrap_fp16_model",
+        f"{STANDIN}.runner.fp16": "auto_fp16 cast_tensor_type force_fp32 wrap_fp16_model",
         f"{STANDIN}.utils.dist": "allreduce_grads",
     },
     "mmcv.runner.iter_based_runner": {f"{STANDIN}.runner": "IterBasedRunner IterLoader"},
@@ -221,7 +219,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     # -- mmcv.ops: the rest of it is in LITE ------------------------------------------------------
     "mmcv.ops.info": {f"{STANDIN}.ops.extension": "get_onnxruntime_op_path"},
-    "mmcv.ops.upfirdn2d": {f"{STANDIN}.ops.stylegan": "upfirdn2d"},
+    "mmcv.ops.upfirdn2d": {f"{STANDIN}.ops.extension": "upfirdn2d"},
     # -- mmcv.device -----------------------------------------------------------------------------
     "mmcv.device": {f"{STANDIN}.parallel.data_container": "scatter scatter_kwargs"},
     "mmcv.device.utils": {f"{STANDIN}.utils.env": "get_device"},

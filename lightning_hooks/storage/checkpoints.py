@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from lightning_hooks.storage import files, manifest, torch_files
+import torch
+
+from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
@@ -54,10 +56,14 @@ def save(
         if files.is_local(path):
             manifest.begin(target.directory, target.run)
             temporary = writing.enter_context(files.locked_path(path, target.run))
-            size, crc32 = torch_files.write_synced(checkpoint, temporary)
+            torch.save(checkpoint, temporary)
+            files.sync(temporary)  # now: renaming holds up other writers of the list
+            size, crc32 = os.path.getsize(temporary), checksum(temporary)
         else:
             file = writing.enter_context(files.atomic_write(path))
-            size, crc32 = torch_files.write_to(checkpoint, file)
+            torch.save(checkpoint, file)
+            size, crc32 = file.tell(), None
+            file.close()
         return record(target, checkpoint["meta"], choose_old, size, crc32, writing.close)
 
 

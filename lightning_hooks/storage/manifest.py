@@ -137,7 +137,7 @@ class Manifest:
         same = [e for e in self.entries if e.name == newest.name and e is not newest]
         wanted = [e for e in same if e.run == run and e.series != series]  # by another hook
         self._delete([*old, *missing, *(e for e in same if e not in wanted)])
-        changed = any(e.crc32 != newest.crc32 for e in wanted)
+        changed = any((e.size, e.crc32) != (newest.size, newest.crc32) for e in wanted)
         if changed and resumed_at is None:  # it is another file now
             self.entries = [
                 dataclasses.replace(newest, series=e.series) if e in wanted else e
@@ -150,7 +150,7 @@ class Manifest:
         """Have the entries of each name describe the file that has it.
 
         A kill between the two steps of :func:`add` leaves an entry of a file that did not get its
-        name, while an older one, or the same hook's from before the validation, still has it.
+        name, while an older one still has it.
         """
         own = [entry for entry in self.entries if entry.run == run]
         doubtful = [e for e in own if any(e.name == o.name and e.crc32 != o.crc32 for o in own)]

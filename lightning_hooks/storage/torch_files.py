@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any
+from typing import Any
 
 import fsspec
 import numpy as np
 import torch
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import (
-    ChecksumWriter,
-    archive_checksum,
-    checksum_of,
-    flaw_of_archive,
-)
+from lightning_hooks.storage.checksum import ARCHIVE_HEAD, flaw_of_archive
 from lightning_hooks.utils import dtensors
 
 __all__ = [
@@ -30,8 +23,6 @@ __all__ = [
     "save_state_dict",
     "save_torch",
     "to_cpu",
-    "write_synced",
-    "write_to",
 ]
 
 
@@ -47,43 +38,6 @@ def save_torch(obj: Any, path: str) -> None:
         return
     with files.atomic_write(path) as file:
         torch.save(obj, file)
-
-
-SYNC_INTERVAL = 0.05
-"""Seconds from one sync of a growing file to the next: some dozen MiB."""
-
-
-def write_synced(obj: Any, path: str) -> tuple[int, str]:
-    """Write a local file with ``torch.save``, sync it, and return its size and CRC-32."""
-    open(path, "wb").close()  # for the other thread to find
-    written = threading.Event()
-    with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
-        syncing = pool.submit(_sync_while_written, path, written)
-        try:
-            torch.save(obj, path)  # by name: it need not go through Python's buffers
-        finally:
-            written.set()
-        # torch stores a CRC-32 with each record unless that is switched off
-        has_crc32 = torch.serialization.get_crc32_options()
-        with open(path, "rb") as file:
-            crc32 = archive_checksum(file) if has_crc32 else checksum_of(file)
-        syncing.result()
-    return os.path.getsize(path), crc32
-
-
-def write_to(obj: Any, file: IO[bytes]) -> tuple[int, str]:
-    """Write to an open file with ``torch.save``, close it, and return its size and CRC-32."""
-    checked = ChecksumWriter(file)
-    torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
-    file.close()
-    return checked.size, checked.crc32
-
-
-def _sync_while_written(path: str, written: threading.Event) -> None:
-    """Sync a file again and again while it is written, and once when it is complete."""
-    while not written.wait(SYNC_INTERVAL):
-        files.sync(path)
-    files.sync(path)
 
 
 def save_state_dict(state: Mapping[str, Any], path: str) -> None:
@@ -138,7 +92,7 @@ def flaw(path: str) -> str | None:
         head = file.read(32)
         if not head:
             return "is an empty file"
-        if head.startswith(b"PK\x03\x04"):
+        if head.startswith(ARCHIVE_HEAD):
             return flaw_of_archive(file)
         return None if LEGACY_HEAD in head else f"is no checkpoint: it begins with {head!r}"
 

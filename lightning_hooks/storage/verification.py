@@ -133,7 +133,10 @@ def _flaw(path: str) -> str | None:
     """Describe how a file differs from its entry, else from its own checksums; None without any."""
     directory, name = _listed_at(path)
     entries = [entry for entry in manifest.read(directory) if entry.name == name]
-    found = {manifest.flaw(directory, entry): entry.crc32 for entry in entries}
+    found = {
+        manifest.flaw(directory, entry, in_full=entry.crc32 is not None): entry.crc32
+        for entry in entries
+    }
     if not found or ("" in found and found[""] is None):  # the list has no checksum of it
         return torch_files.flaw(path)
     return "" if "" in found else [*found][-1]

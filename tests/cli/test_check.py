@@ -82,15 +82,6 @@ CASES = {
     "other": ("from pet.solver import x", 1, "pet is not installed", "x needs pet itself", "part"),
     "old": ("print 'hello'", 1, "no valid Python", "Python 3", "part"),
     # hooks
-    "fast_reid": (
-        "class HookBase:\n    def before_step(self): ...\n    def after_step(self): ...\n"
-        "    def before_epoch(self): ...\n    def after_epoch(self): ...\n"
-        "class A(HookBase): ...",
-        6,
-        "is a hook of fast-reid",
-        "from lightning_hooks.dialects.detectron2 import HookBase, and in after_step",
-        "part",
-    ),
     "nowhere": (
         f"{HOOK}class A(Hook):\n    def after_run(self, runner): runner.nowhere",
         3,
@@ -249,7 +240,7 @@ def test_dialects_are_told(name: str, dialect: str, checked: Report) -> None:
 LIBRARIES = {
     "detectron2": (
         """
-        from detectron2.engine import AMPTrainer, HookBase, hooks
+        from detectron2.engine import HookBase, hooks
         from detectron2.utils.events import CommonMetricPrinter, has_event_storage
         from detectron2.engine.hooks import TorchMemoryStats, TorchProfiler
 
@@ -274,7 +265,7 @@ LIBRARIES = {
                 self.trainer.storage.put_scaler("a", 1)
         """,
         {
-            1: "from lightning_hooks.dialects.detectron2 import AMPTrainer, HookBase, hooks",
+            1: "from lightning_hooks.dialects.detectron2 import HookBase, hooks",
             2: "detectron2 import CommonMetricPrinter, has_event_storage",
             3: "detectron2 import TorchMemoryStats, TorchProfiler",
             22: "attributes={'grad_scaler': ...}",

@@ -1,4 +1,4 @@
-"""``lightning-hooks plot RUN`` and ``compare A B``: what finished runs have logged."""
+"""``lightning-hooks plot RUN``: what finished runs have logged."""
 
 from __future__ import annotations
 
@@ -91,25 +91,6 @@ def test_runs_share_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "svg" in (tmp_path / "both.svg").read_text()
 
 
-def test_equal_runs_compare_as_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = written(tmp_path / "one", *BY_EPOCH)
-    two = written(tmp_path / "two", *(line.replace("0.3}", "0.4}") for line in BY_EPOCH))
-    assert run("compare", one, two) == 0
-    assert "all values equal" in capsys.readouterr().out
-
-
-def test_a_narrow_terminal_cuts_no_number_that_is_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    small = [line.replace('"loss": 0.6', '"loss": 0.000012345') for line in BY_EPOCH]
-    one = written(tmp_path / "a_run_with_a_long_name", *small)
-    run("compare", one, one)
-    shown = capsys.readouterr().out
-    assert "…" not in shown
-    assert "1.234" in shown
-
-
 def test_a_picture_without_an_ending_is_a_png(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,22 +98,6 @@ def test_a_picture_without_an_ending_is_a_png(
     assert run("plot", one, "--out", tmp_path / "both") == 0
     assert f"drawn in {tmp_path / 'both.png'}" in capsys.readouterr().out
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_compare_names_the_first_value_that_differs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = written(tmp_path / "one", *BY_EPOCH)
-    changed = [line.replace('"loss": 0.6', '"loss": 0.7') for line in BY_EPOCH[:-1]]
-    two = written(tmp_path / "two", *changed)
-    assert run("compare", one, two) == 1
-    shown = capsys.readouterr().out
-    assert "first difference: loss (train) at iteration 6: 0.6 and 0.7" in shown
-    assert run("compare", one, two, "--json") == 1
-    found = json.loads(capsys.readouterr().out)
-    assert {"key": "acc", "mode": "val", "first": [0.75, 0.5, 0.75], "second": [0.5, 0.5, 0.5]} in (
-        found["quantities"]
-    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +133,7 @@ def test_damaged_lines_cost_themselves_alone(
     log = read_run(folder)
     assert log.damaged == 2
     assert len(log.rows) == len(BY_EPOCH)
-    assert run("compare", folder, folder) == 0
+    assert run("plot", folder, "--out", tmp_path / "a.png") == 0
     assert "2 damaged lines" in capsys.readouterr().err
 
 

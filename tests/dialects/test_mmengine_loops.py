@@ -216,16 +216,6 @@ def test_a_run_without_validation_has_no_loop_of_it(tmp_path: Path, val: int, le
     assert hook.has_loop == (val > 0)
 
 
-def test_what_a_loop_does_not_have_is_named(tmp_path: Path) -> None:
-    class Asks(Hook):
-        def after_val_epoch(self, runner: Any, metrics: Any = None) -> None:
-            assert not hasattr(runner.train_loop, "evaluator")
-            runner.val_loop.fp16  # noqa: B018
-
-    with pytest.raises(AttributeError, match=r"ValLoop has no 'fp16' here, only .*run_iter"):
-        fit(tmp_path, Asks())
-
-
 @pytest.mark.parametrize("loop", ["train_loop", "val_loop"])
 @pytest.mark.parametrize("name", ["_epoch", "_iter", "val_begin", "dynamic_intervals", "fp16"])
 def test_what_a_hook_assigns_without_effect_is_named(
@@ -249,16 +239,13 @@ def test_what_the_runner_computes_cannot_be_assigned_as_in_mmengine(
         def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
             setattr(runner, name, 1)
 
-    message = f"the run, as hooks of mmengine see it, computes '{name}' from the Trainer"
-    with pytest.raises(AttributeError, match=message) as caught:
+    with pytest.raises(AttributeError, match=name) as caught:
         fit(tmp_path, Sets(), **({} if by_epoch else {**BY_ITER, "max_steps": 2}))
-    if name.startswith("max"):
-        assert f"; write runner.train_loop._{name} = 1" in str(caught.value)
     assert caught.value.__notes__ == ["in hook Sets.before_train_iter (epoch 0, iter 0)"]
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])
-def test_what_the_error_suggests_ends_the_run(tmp_path: Path, by_epoch: bool) -> None:
+def test_a_private_length_of_the_loop_ends_the_run(tmp_path: Path, by_epoch: bool) -> None:
     class Sets(Hook):
         def before_train(self, runner: Any) -> None:
             name = "_max_epochs" if by_epoch else "_max_iters"
@@ -284,23 +271,17 @@ def test_what_mmengines_runner_stores_can_be_assigned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_epoch", [True, False])
 @pytest.mark.parametrize(
-    ("loop", "name", "write"),
-    [
-        ("train_loop", "max_epochs", "; write _max_epochs = 1"),
-        ("train_loop", "max_iters", "; write _max_iters = 1"),
-        ("val_loop", "evaluator", ""),
-        ("val_loop", "dataloader", ""),
-    ],
+    ("loop", "name"),
+    [("train_loop", "max_epochs"), ("train_loop", "max_iters"), ("val_loop", "dataloader")],
 )
 def test_what_a_loop_has_from_lightning_cannot_be_assigned(
-    tmp_path: Path, loop: str, name: str, write: str, by_epoch: bool
+    tmp_path: Path, loop: str, name: str, by_epoch: bool
 ) -> None:
     class Sets(Hook):
         def before_train_epoch(self, runner: Any) -> None:
             setattr(getattr(runner, loop), name, 1)
 
-    message = f"{loop}.{name} = 1: Lightning's own loop runs the batches{write}"
-    with pytest.raises(AttributeError, match=f"^{message}\n"):
+    with pytest.raises(AttributeError, match=name):
         fit(tmp_path, Sets(), **({} if by_epoch else {**BY_ITER, "max_steps": 2}))
 
 

@@ -119,8 +119,7 @@ def test_an_attribute_that_is_computed_cannot_be_assigned(
         (args[0] if args else self.trainer).epoch = 5
 
     hook = type("MyHook", (BASES[library],), {point: assigns})()
-    message = f"of {library} see it, computes 'epoch' from the Trainer: it cannot be assigned, as 5"
-    with pytest.raises(AttributeError, match=message) as caught:
+    with pytest.raises(AttributeError, match="epoch") as caught:
         fit(tmp_path, hook, module=NoValidation, batches=1, by_epoch=by_epoch)
     assert caught.value.__notes__ == [f"in hook MyHook.{point} (epoch 0, iter 0)"]
 

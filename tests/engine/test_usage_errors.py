@@ -27,7 +27,7 @@ from lightning_hooks import (
     schedules,
 )
 from lightning_hooks.config.trainer_args import DEFAULTS
-from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
+from lightning_hooks.dialects import pointrix
 from support import training
 from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
@@ -130,17 +130,6 @@ def test_an_old_hook_in_the_callbacks_beside_one_of_ours(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         fit(tmp_path, IterTimerHook(), given)
-
-
-@pytest.mark.parametrize(
-    "base",
-    [detectron2.HookBase, cvpods.HookBase, mmengine.Hook, pet.TrainHook, pointrix.Hook],
-    ids=lambda base: base.__module__.rpartition(".")[2],
-)
-def test_a_hook_of_another_dialect_in_the_callbacks(base: type, tmp_path: Path) -> None:
-    mine = type("Mine", (base,), {})
-    with pytest.raises(TypeError, match=r"write Trainer\(callbacks=\[HookAdapter\(\[Mine\("):
-        fit(tmp_path, mine())
 
 
 @pytest.mark.parametrize(
@@ -399,8 +388,3 @@ def test_what_lightning_says_is_in_the_readme(
             TinyModule(), make_loader(1)
         )
     assert f"| `{words.replace('OldHook', 'MyHook').replace('`', '')}` |" in README
-
-
-def test_two_equal_averages_in_an_adapter(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="EMAHook and EMAHook each keep an average"):
-        fit(tmp_path, HookAdapter([EMAHook(), EMAHook()]))

@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The epoch-end checkpoint|Resume iterations|.*cumulative"),
     pytest.mark.filterwarnings("ignore:.*BatchNorm"),
     pytest.mark.filterwarnings("ignore:.*UpdaterHook of "),  # schedules longer than the short runs
-    pytest.mark.filterwarnings("ignore:.* each keep an average of the weights"),
 ]
 
 

@@ -14,7 +14,7 @@ import fsspec
 import pytest
 
 from lightning_hooks import CheckpointHook, newest_valid
-from lightning_hooks.storage import entry, manifest
+from lightning_hooks.storage import manifest
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.entry import Entry, flaw, remove
 from support import training
@@ -109,12 +109,7 @@ def listed(name: str, path: Path | None = None) -> Entry:
     return Entry(name, size, crc32, 1, 1, "", "0123456789ab", "s")
 
 
-@pytest.mark.parametrize("by_descriptor", [True, False], ids=["descriptors", "paths"])
-def test_what_is_ours_goes_and_a_link_to_it_stays(
-    mine: Path, by_descriptor: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the system cannot open folders."""
-    monkeypatch.setattr(entry, "_BY_DESCRIPTOR", by_descriptor)
+def test_what_is_ours_goes_and_a_link_to_it_stays(mine: Path) -> None:
     mine = mine.resolve()
     for name in ("linked.txt", "link/file"):
         assert "is behind a symbolic link" in remove(str(mine), listed(name, mine / name))
@@ -134,25 +129,6 @@ def test_what_is_ours_goes_and_a_link_to_it_stays(
     os.mkfifo(mine / "pipe")
     assert "no regular file" in remove(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
     assert "no regular file" in flaw(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
-
-
-def test_a_link_that_is_planted_meanwhile_is_not_followed(
-    mine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the look at a folder and the deletion of a file in it."""
-    mine = mine.resolve()
-    precious = listed("mine/precious.txt", mine / "mine" / "precious.txt")
-    compare = entry.has_checksum
-
-    def plant(*args: Any) -> bool:
-        (mine / "mine").rename(mine / "moved")
-        (mine / "mine").symlink_to(mine.parent / "victim" / "vdir")
-        return compare(*args)
-
-    monkeypatch.setattr(entry, "has_checksum", plant)
-    assert remove(str(mine), precious) == ""
-    assert (mine.parent / "victim" / "vdir" / "precious.txt").read_text() == "mine"
-    assert not (mine / "moved" / "precious.txt").exists(), "the one that was looked at"
 
 
 def test_in_a_remote_directory_the_size_decides() -> None:

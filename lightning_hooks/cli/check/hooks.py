@@ -15,7 +15,7 @@ from lightning_hooks.cli.check.absent import is_installed
 from lightning_hooks.cli.check.report import TORCH, Finding, HookReport, short
 from lightning_hooks.cli.check.source import Name, read
 from lightning_hooks.dialects import DIALECTS, detect
-from lightning_hooks.dialects.detect import MMCV, is_of_fast_reid
+from lightning_hooks.dialects.detect import MMCV
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.runner.epoch_runner import EpochRunner
 from lightning_hooks.engine.runner.iter_runner import IterRunner
@@ -127,11 +127,6 @@ class Hooks:
         if not EVERY_POINT & {*dir(cls)}:
             what = "has neither a hook as its base nor a point, so it is never called"
             yield 0, what, f"class {name}(Hook), with the points that it needs", "part"
-        if not inspect.isabstract(cls) and is_of_fast_reid(object.__new__(cls)):
-            what = "is a hook of fast-reid, whose before_epoch and after_epoch no dialect calls"
-            module = "lightning_hooks.dialects.detectron2"
-            write = f"from {module} import HookBase, and in after_step what an epoch's border does"
-            yield 0, what, write, "part"
         for base, module in SERVICES_GONE.items():
             if base in bases and not is_installed(module):
                 what = f"{base} calls {module}, which is not installed"

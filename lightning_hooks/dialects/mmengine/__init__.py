@@ -44,7 +44,6 @@ from lightning_hooks.dialects.mmengine.facade import RunnerFacade
 from lightning_hooks.dialects.mmengine.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub as MessageHub
 from lightning_hooks.engine.registry import HOOKS as HOOKS
-from lightning_hooks.engine.usage_errors import HostedOnly
 
 __all__ = ["DIALECT", "HOOKS", "HistoryBuffer", "Hook", "MessageHub"]
 
@@ -106,7 +105,7 @@ DIALECT = Dialect(
 )
 
 
-class Hook(HostedOnly):
+class Hook:
     """The base of mmengine's hooks: override the points that you need.
 
     The points of all modes call ``_before_epoch(runner, mode)``, ``_after_epoch``, ``_before_iter(

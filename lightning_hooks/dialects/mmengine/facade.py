@@ -47,18 +47,13 @@ class RunnerFacade(Facade):
         """The results of the last validation or test."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, except those that are computed, in mmengine's runner too."""
+        """Set an attribute; those that mmengine's Runner computes raise AttributeError."""
         if name in _GIVEN:
             setattr(self._runner, name, value)
         elif name in _COMPUTED:
-            raise AttributeError(self._cannot_be_assigned(name, value))
+            raise AttributeError(f"{name!r} has no setter, as in mmengine's Runner")
         else:
             super().__setattr__(name, value)
-
-    def _cannot_be_assigned(self, name: str, value: Any) -> str:
-        message = super()._cannot_be_assigned(name, value)
-        has_own = name in ("max_epochs", "max_iters")
-        return f"{message}; write runner.train_loop._{name} = {value!r}" if has_own else message
 
     # -- attributes ------------------------------------------------------------------------
 

@@ -30,31 +30,14 @@ class _Loop:
         return getattr(sys.modules.get("mmengine.runner"), self._library_name, type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; what Lightning gives cannot be assigned.
-
-        Raises:
-            AttributeError: for such a one.
-        """
-        own = getattr(type(self), name, None)
-        assigned = f"{type(self).__name__[:-4].lower()}_loop.{name} = {value!r}"
-        if isinstance(own, property) and own.fset is None:
-            write = f"; write _{name} = {value!r}" if hasattr(type(self), f"_{name}") else ""
-            raise AttributeError(f"{assigned}: Lightning's own loop runs the batches{write}")
+        """Set an attribute; warn if mmengine's loop is steered by it and Lightning's is not."""
+        object.__setattr__(self, name, value)
         if name in _WITHOUT_EFFECT:
             self._runner.logger.warning(
-                "%s, which a hook assigns, changes nothing here: Lightning counts, and validates "
-                "as the arguments of its Trainer are",
-                assigned,
+                "%s_loop.%s = %r, which a hook assigns, changes nothing here: Lightning counts, "
+                "and validates as the arguments of its Trainer are",
+                *(type(self).__name__[:-4].lower(), name, value),
             )
-        object.__setattr__(self, name, value)
-
-    def __getattr__(self, name: str) -> Any:
-        kind = type(self).__name__
-        public = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
-        raise AttributeError(
-            f"mmengine's {kind} has no {name!r} here, only {public}: Lightning's own loop runs the "
-            "batches"
-        )
 
 
 _WITHOUT_EFFECT = (

@@ -7,12 +7,11 @@ import os
 from typing import Any
 
 from lightning_hooks.dialects.pointrix.registry import HOOK_REGISTRY
-from lightning_hooks.engine.usage_errors import HostedOnly
 
 __all__ = ["CheckPointHook", "Hook", "LogHook", "ProgressHook"]
 
 
-class Hook(HostedOnly):
+class Hook:
     """The base of pointrix's hooks: override the points that you need."""
 
     hook_dialect = "pointrix"

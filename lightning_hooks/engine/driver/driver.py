@@ -43,7 +43,6 @@ from lightning_hooks.engine.driver.lifecycle import DriverLifecycle
 from lightning_hooks.engine.driver.step_capture import feed_log_buffer
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
 from lightning_hooks.engine.lightning_api.events import (
-    quicken_events,
     restore_events,
     skip_events,
     skip_unused_events,
@@ -68,7 +67,6 @@ class Driver(DriverLifecycle):
         """Restore the name and the random state of a resumed run; watch the training data."""
         self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
-        self._resumed.prepare_pending(trainer)
         self._train_data.watch(trainer, self._cycle.hooks_may_change_data())
 
     # -- the run ---------------------------------------------------------------------------
@@ -85,7 +83,6 @@ class Driver(DriverLifecycle):
         self._cycle.in_epoch = self._resumed.restore_counters(
             runner, keep_timestamp="timestamp" in attributes
         )
-        self._resumed.begin_pending(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self._ownership.start()
         self._in_run, self._has_begun = True, False
@@ -104,7 +101,6 @@ class Driver(DriverLifecycle):
         for hook in self._hosted[hosted:]:  # a hook has registered them in its before_run
             hook.on_train_start(trainer, pl_module)
         skip_unused_events([self, *participants_of(trainer)])
-        quicken_events(trainer)
         self._step.patch()
         self._watch_epoch_end()
         self._calls.check_ranks()

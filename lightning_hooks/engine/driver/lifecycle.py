@@ -28,7 +28,7 @@ from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.lightning_api.events import events_as_before, restore_events
+from lightning_hooks.engine.lightning_api.events import restore_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner.runner import Runner
@@ -206,7 +206,6 @@ class DriverLifecycle(Callback):
         if self._own_io is not None:
             trainer.strategy.checkpoint_io, self._own_io = self._own_io, None
         self._in_run = False
-        self._resumed.end_pending()
         self._train_data.end_epoch(trainer)
         self._train_data.unwatch(trainer)
         if self._had_fit:
@@ -219,7 +218,6 @@ class DriverLifecycle(Callback):
             self._model.unguard()
             self._ownership.release()
         restore_events([self, *participants_of(trainer)])
-        events_as_before(trainer)
 
     # -- checkpoints -----------------------------------------------------------------------
 

@@ -15,12 +15,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
 from lightning_hooks.engine.runner import mmcv_checkpoint
-from lightning_hooks.hooks.averaging.conflicts import check_strategy, warn_of_later_fit
+from lightning_hooks.hooks.averaging.checks import check_strategy
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -183,7 +184,10 @@ class AveragingHook(Hook):
                 self._prepare(trainer)
                 average.swap_in()
             elif module in [earlier() for earlier in self._earlier]:
-                warn_of_later_fit(self)
+                rank_zero_warn(
+                    f"{class_name(self)} averages the model of a later fit now: this model is "
+                    "evaluated with its raw weights. Give each Trainer its own hook"
+                )
 
     def _evaluates_in(self, trainer: L.Trainer) -> bool:
         if self._is_evaluated is not None:  # as it was in the checkpoint that is evaluated

@@ -8,7 +8,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.averaging.conflicts import check_length
+from lightning_hooks.hooks.averaging.checks import warn_of_young_average
 from lightning_hooks.hooks.averaging.per_step import StepAverageHook, check_momentum
 from lightning_hooks.schedules.averages import ema_momentum, over_interval
 from lightning_hooks.utils.arguments import check_int
@@ -80,6 +80,6 @@ class EMAHook(StepAverageHook):
         return ema_momentum(self.steps, momentum, self.warm_up)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn of a run that is too short for the average."""
+        """Check rivals; warn of a run too short for the average."""
         super().on_train_start(trainer, pl_module)
-        check_length(self, Driver.of(trainer).runner)
+        warn_of_young_average(self, Driver.of(trainer).runner)

@@ -12,12 +12,7 @@ from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook_states import Identity
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
-from lightning_hooks.hooks.averaging.conflicts import (
-    check_averages,
-    check_device,
-    check_momentum_is_no_decay,
-    check_start,
-)
+from lightning_hooks.hooks.averaging.checks import check_device, check_rivals
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.own_statistics import estimator
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage, find_averages
@@ -191,12 +186,9 @@ class StepAverageHook(AveragingHook):
         self._applied, self._counted = AppliedSteps(trainer), 0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn of other averages, and of arguments that are likely mistaken."""
-        check_momentum_is_no_decay(self)
-        check_start(self, Driver.of(trainer).runner)
-        averages = averages_of(trainer)
-        if averages[0] is self:
-            check_averages(averages, trainer)
+        """Check that nothing else swaps the weights of the module."""
+        if averages_of(trainer)[0] is self:
+            check_rivals(self, trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin at epoch ``begin_epoch``; average parameters that were added in the one before."""

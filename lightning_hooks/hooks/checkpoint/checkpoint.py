@@ -35,8 +35,8 @@ class CheckpointHook(SharedNames):
 
     A checkpoint that is due at one of mmcv's points is written where a resume from it loses
     nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. Where a
-    validation follows, it is written before that too: a process that dies in it has lost nothing,
-    and a run resumed from that file begins with the validation.
+    validation follows, the file is written after it: a process that dies in the validation resumes
+    from the file before.
 
     A file gets its name when it is complete and on the disk; then ``latest.pth`` is pointed at it,
     and older files are deleted: only those that this hook has written, in this run or the one
@@ -124,7 +124,6 @@ class CheckpointHook(SharedNames):
     keeps = "last"
     key_arguments = ("out_dir", "filename_tmpl")
     _saved_at: int | None = None
-    _logged: int | None = None
     _has_run = False
 
     def __init__(
@@ -193,12 +192,11 @@ class CheckpointHook(SharedNames):
     def before_run(self, runner: Any) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
-        self._due = self._saved_at = self._logged = None
+        self._due = self._saved_at = None
         self._has_run = True
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._directory = self._prepare_directory(runner, make=True)
-        self._watch_batches(runner)
         self._links_latest = self.create_symlink is not False and files.is_local(self._directory)
         if runner.writes_files:
             runner.logger.info("Checkpoints will be saved to %s", self._directory)
@@ -218,12 +216,11 @@ class CheckpointHook(SharedNames):
 
     def after_train_epoch(self, runner: Any) -> None:
         """Mark a file as due, if epochs are counted."""
-        if self.by_epoch and self._epoch_is_due(runner):
-            self._mark_due(runner, runner.epoch + 1)
-
-    def _epoch_is_due(self, runner: Any) -> bool:
+        if not self.by_epoch:
+            return
         due = self.every_n_epochs(runner, self.interval)
-        return due or (self.save_last and self.is_last_epoch(runner))
+        if due or (self.save_last and self.is_last_epoch(runner)):
+            self._mark_due(runner, runner.epoch + 1)
 
     def after_train_iter(self, runner: Any) -> None:
         """Mark a file as due, if iterations are counted."""
@@ -262,18 +259,8 @@ class CheckpointHook(SharedNames):
             runner = Driver.of(trainer).runner
             self._clean_up(runner, resumed_at=progress.batches_processed(trainer))
 
-    def _number_due(self, runner: Any, *, ends_epoch: bool) -> int | None:
-        if self.by_epoch:
-            return int(runner.epoch) + 1 if ends_epoch and self._epoch_is_due(runner) else None
-        done = int(runner.iter)  # it counts the batch by now
-        due = self.interval > 0 and done % self.interval == 0
-        return done if due or (self.save_last and done == runner._max_iters) else None
-
     def _write(self, trainer: L.Trainer) -> None:
         number, self._due = self._due, None
-        self._write_number(trainer, number)
-
-    def _write_number(self, trainer: L.Trainer, number: int) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         runner, choose_old = self._runner, self._choose_old()
@@ -291,9 +278,6 @@ class CheckpointHook(SharedNames):
         )
         if self._others and self._shares_file(trainer, path, target, choose_old):
             return
-        log = None
-        if self._logged != number:  # not again for the file after a validation
-            self._logged, unit = number, "epochs" if self.by_epoch else "iterations"
-            log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
-        is_final = not runner.saves_ahead
-        self._write_file(trainer, path, target, choose_old, log=log, is_final=is_final)
+        unit = "epochs" if self.by_epoch else "iterations"
+        log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
+        self._write_file(trainer, path, target, choose_old, log=log)

@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks.hooks.checkpoint.save_ahead import SaveAhead
+from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.storage import checkpoints
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
@@ -15,7 +15,7 @@ from lightning_hooks.storage.manifest import ChooseOld
 __all__ = ["SharedNames"]
 
 
-class SharedNames(SaveAhead):
+class SharedNames(ModelCheckpointHook):
     """Keep out of the files of other hooks: each has a series of its own in the manifest.
 
     A file that several hooks want at one moment is written by the first of them; it goes when it
@@ -28,8 +28,8 @@ class SharedNames(SaveAhead):
     _series: str
     _others: Sequence[SharedNames] = ()
     """The other hooks that write files of the same names."""
-    _written: tuple[str, int, bool] | None = None
-    """The file last written, if there are others: its path, the iterations, whether it is final."""
+    _written: tuple[str, int] | None = None
+    """The file last written, if there are others: its path and the iterations."""
 
     def _find_others(self, runner: Any) -> None:
         """Find the other hooks, and name the series."""
@@ -46,15 +46,14 @@ class SharedNames(SaveAhead):
         self, trainer: L.Trainer, path: str, target: Target, choose_old: ChooseOld | None
     ) -> bool:
         """Keep the file that another hook has just written there, if one has; return whether."""
-        is_final = not self._runner.saves_ahead
-        self._written = path, self._runner.iter, is_final
+        self._written = path, self._runner.iter
         for other in self._others:
             if other._written == self._written and other.save_optimizer >= self.save_optimizer:
                 if other._background is not None:
                     other._background.wait()
                 if trainer.is_global_zero:
                     self._report_deleted(target.directory, checkpoints.claim(target, choose_old))
-                    if self.on_saved is not None and is_final:
+                    if self.on_saved is not None:
                         self.on_saved(path)
                 return True
         return False

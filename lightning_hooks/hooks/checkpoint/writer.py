@@ -143,7 +143,6 @@ class CheckpointWriter(Hook):
         choose_old: ChooseOld | None = None,
         on_written: Callable[[list[str]], None] | None = None,
         log: Callable[[], object] | None = None,
-        is_final: bool = True,
     ) -> None:
         """Write a checkpoint of Lightning's with mmcv's ``meta``, on all ranks together.
 
@@ -154,11 +153,10 @@ class CheckpointWriter(Hook):
             choose_old: Chooses the files to delete when this one is complete.
             on_written: Called on rank 0 with the names of these.
             log: Called on rank 0 when the file is on the disk.
-            is_final: Whether ``on_saved`` is called: no other file will replace this one.
         """
         strategy, background = trainer.strategy, self._background
-        receivers = self._receivers("on_checkpoint_saved") if is_final else []
-        if self.on_saved is not None and is_final:
+        receivers = self._receivers("on_checkpoint_saved")
+        if self.on_saved is not None:
             receivers.insert(0, self.on_saved)
         target = target._replace(taken=datetime.datetime.now())
         written: list[str] = []

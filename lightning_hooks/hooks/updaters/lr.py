@@ -6,10 +6,12 @@ from functools import partial
 from operator import mul
 from typing import Any
 
+import lightning as L
 import torch
 
-from lightning_hooks.hooks.updaters.base import Updater, alias
+from lightning_hooks.hooks.updaters.checks import warn_of_early_monitors
 from lightning_hooks.hooks.updaters.param_groups import Values
+from lightning_hooks.hooks.updaters.updater import Updater, alias
 
 __all__ = ["LrUpdaterHook"]
 
@@ -111,6 +113,11 @@ class LrUpdaterHook(Updater):
             isinstance(self.base, dict) or self.by_epoch or self.by_step
         )
         self._rate = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn of rivals, and of callbacks that read the rates too early."""
+        super().on_train_start(trainer, pl_module)
+        warn_of_early_monitors(self, trainer)
 
     def before_train_iter(self, runner: Any) -> None:
         """Set the iteration's rates, if they are counted in iterations or warming up."""

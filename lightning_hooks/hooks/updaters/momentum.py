@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.hooks.updaters.base import Updater, alias
 from lightning_hooks.hooks.updaters.param_groups import Values, describe_groups, with_groups
+from lightning_hooks.hooks.updaters.updater import Updater, alias
 
 __all__ = ["MomentumUpdaterHook"]
 

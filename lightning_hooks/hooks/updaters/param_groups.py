@@ -160,7 +160,7 @@ def adopt_new_groups(hook: Any, runner: Any) -> bool:
     """Read the bases of groups that were added, by ``optimizer.add_param_group`` or a callback.
 
     Args:
-        hook: An :class:`~lightning_hooks.hooks.updaters.base.Updater` in a run.
+        hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` in a run.
         runner: Its runner.
 
     Returns:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.hooks.evaluation import dist_eval, eval
-from lightning_hooks.standin._hooks.arguments import AssertsArguments
+from lightning_hooks.standin._hooks.adjusted import asserting
 from lightning_hooks.standin._hooks.checkpoint import client_and_directory, writes_mmcv_files
 from lightning_hooks.standin.parallel.inference import with_bar
 
 __all__ = ["DistEvalHook", "EvalHook"]
 
 
-class EvalHook(AssertsArguments, eval.EvalHook):
+@asserting
+class EvalHook(eval.EvalHook):
     """An EvalHook that saves the best checkpoint with ``runner.save_checkpoint``.
 
     In a Trainer it behaves as :class:`lightning_hooks.EvalHook`, which describes the arguments.

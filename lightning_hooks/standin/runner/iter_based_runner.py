@@ -132,12 +132,12 @@ class IterBasedRunner(BaseRunner, IterRunner):
     def save_checkpoint(  # type: ignore[override]  # mmcv's order of arguments
         self,
         out_dir: str,
-        filename_tmpl: str | None = None,
+        filename_tmpl: str | None = "iter_{}.pth",
         meta: Any = None,
         save_optimizer: Any = True,
         create_symlink: bool = True,
     ) -> None:
-        """Write a checkpoint of mmcv's layout; ``filename_tmpl`` is ``iter_{}.pth`` by default."""
+        """Write a checkpoint in mmcv's layout and link ``latest.pth`` to it."""
         super().save_checkpoint(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
 
     def resume(
