@@ -328,7 +328,7 @@ def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[s
     {'mode': 'offline', 'project': 'digits'}
     >>> with_keywords({"project": "letters"}, project="digits")
     Traceback (most recent call last):
-    ValueError: project is given twice: as a keyword and in init_kwargs; remove one
+    ValueError: project is given twice: as a keyword, and in init_kwargs; write one of them
     """
     given = {name: value for name, value in keywords.items() if value is not None}
     for name, value in given.items():
@@ -344,7 +344,7 @@ def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[s
         return init_kwargs
     known = check_dict("init_kwargs", init_kwargs) or {}
     for name in given.keys() & known.keys():
-        raise ValueError(f"{name} is given twice: as a keyword and in init_kwargs; remove one")
+        raise ValueError(f"{name} is given twice: as a keyword, and in init_kwargs; write one of them")
     return {**known, **given}
 
 

@@ -213,7 +213,7 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         project_name: The project, as of ``Task.init``.
         task_name: The task's name.
         tags: The task's tags.
-        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send, as the task's artifacts.
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send as artifacts.
         options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
     Raises:
