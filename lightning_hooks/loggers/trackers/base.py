@@ -344,7 +344,9 @@ def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[s
         return init_kwargs
     known = check_dict("init_kwargs", init_kwargs) or {}
     for name in given.keys() & known.keys():
-        raise ValueError(f"{name} is given twice: as a keyword, and in init_kwargs; write one of them")
+        raise ValueError(
+            f"{name} is given twice: as a keyword, and in init_kwargs; write one of them"
+        )
     return {**known, **given}
 
 
