@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lightning_hooks.hooks.batch_norm import temporarily
+from lightning_hooks.hooks.batch_norm import restore
 
 __all__ = ["bn_layers", "moments", "update_bn_stats"]
 
@@ -71,10 +71,10 @@ def update_bn_stats(
     # not in inference mode, in which Lightning validates: what is made there cannot train later
     with torch.inference_mode(False), torch.no_grad():
         with contextlib.ExitStack() as after:
-            after.enter_context(temporarily.buffers(model))
-            after.enter_context(temporarily.randomness(batches))
-            after.enter_context(temporarily.without_dropout(model))
-            after.enter_context(temporarily.uncompiled())
+            after.enter_context(restore.buffers(model))
+            after.enter_context(restore.randomness(batches))
+            after.enter_context(restore.without_dropout(model))
+            after.enter_context(restore.uncompiled())
             for each in sums:
                 each.attach(after)
             for batch in islice(batches, num_iters):
@@ -148,7 +148,7 @@ class _Sums:
     def attach(self, after: contextlib.ExitStack) -> None:
         """Make every layer keep its last call's statistics, and record the size of its input."""
         for index, layer in enumerate(self.layers):
-            after.enter_context(temporarily.attributes(layer, "momentum", "forward"))
+            after.enter_context(restore.attributes(layer, "momentum", "forward"))
             # the layer multiplies what was there by 0, which does not remove a NaN
             self.means[index].zero_()
             self.vars[index].fill_(1)

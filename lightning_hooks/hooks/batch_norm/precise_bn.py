@@ -16,7 +16,7 @@ from lightning_hooks.engine.lightning_api.validation import train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
-from lightning_hooks.hooks.batch_norm import temporarily
+from lightning_hooks.hooks.batch_norm import restore
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.fsdp import in_forward
@@ -168,7 +168,7 @@ class PreciseBNHook(Hook):
             batch = data.prepare_batch(runner.trainer, batch)
             in_forward(runner.trainer, forward, module, batch)
 
-        with temporarily.randomness(loader), _as_in_training(runner):
+        with restore.randomness(loader), _as_in_training(runner):
             shown = with_bar(runner.trainer, islice(loader, wanted), "Precise BN", wanted)
             with contextlib.closing(shown) as batches:
                 done = update_bn_stats(runner.module, batches, forward=run)

@@ -7,12 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.backward import OrphanLoss
+from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.nonfinite import scalar
 
-__all__ = ["LossHistory", "Reading", "Step", "components", "describe", "read", "values_of"]
+__all__ = [
+    "LossHistory",
+    "Reading",
+    "Step",
+    "components",
+    "describe",
+    "dump_batch",
+    "load_batch",
+    "read",
+    "try_to_dump",
+]
 
 
 class Step(NamedTuple):
@@ -273,3 +285,66 @@ def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
 
 def _listing(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name}={value:.6g}" for name, value in values.items())
+
+
+# -- the batch of a bad step in a file ---------------------------------------------------------
+
+
+def dump_batch(step: Step, directory: str, rank: int) -> str:
+    """Write a step's batch as ``invalid_iter_<iter>_rank_<rank>.pt``; return the path.
+
+    The file is written atomically. Its dict:
+
+    ==================  =======================================================================
+    key                 value
+    ==================  =======================================================================
+    batch               the batch as the step got it, on the CPU
+    terms               the numbers of the step by name, ``loss`` among them
+    iter                training iterations before the step
+    epoch, inner_iter   epochs before, batches of the epoch before
+    rank                the process
+    rng_state           the random state before the step, for ``random_state.set_rng_state``
+    ==================  =======================================================================
+
+    Args:
+        step: The step.
+        directory: The directory, created if missing.
+        rank: The number of this process.
+    """
+    path = files.join(directory, f"invalid_iter_{step.iter}_rank_{rank}.pt")
+    content = {
+        "batch": move_data_to_device(step.batch, "cpu"),
+        "terms": values_of(step),
+        "iter": step.iter,
+        "epoch": step.epoch,
+        "inner_iter": step.inner_iter,
+        "rank": rank,
+        "rng_state": step.rng_state,
+    }
+    torch_files.save_torch(content, path)
+    return path
+
+
+def try_to_dump(step: Step, directory: str, runner: Any) -> None:
+    """Write a step's batch and log the path; a full disk costs a warning."""
+    try:
+        path = dump_batch(step, directory, runner.rank)
+    except Exception as error:  # it must not hide the invalid loss
+        runner.logger.warning("the batch of iter %d could not be written: %r", step.iter, error)
+    else:
+        runner.logger.warning("the batch of iter %d is in %s", step.iter, path)
+
+
+def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
+    """Load a file that ``CheckInvalidLossHook`` has written of a bad batch.
+
+    Args:
+        path: The file, local or fsspec's.
+        weights_only: Load tensors, numbers and strings in dicts and lists only. False loads any
+            object, which runs code from the file: only for files that you trust.
+
+    Raises:
+        pickle.UnpicklingError: if ``weights_only`` and the batch has other objects.
+    """
+    found: dict[str, Any] = torch_files.load_torch(path, weights_only=weights_only)
+    return found
