@@ -1,4 +1,4 @@
-"""Losses of the last steps: kept on their device, read together once per interval."""
+"""Losses of the last steps, kept on the device and read together; the file of a bad batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Step(NamedTuple):
-    """A training step: its loss if it has one, its other values, position, and batch if kept."""
+    """A training step: loss (if any), other values, position, and batch (if kept)."""
 
     loss: torch.Tensor | None
     terms: Mapping[str, Any]
@@ -40,12 +40,12 @@ class Step(NamedTuple):
 
 
 class LossHistory:
-    """The steps since the last reading; their numbers stay on their device.
+    """The steps since the last reading; all numbers stay on their device.
 
     Args:
-        keep_batches: Whether the batches are kept too.
-        by_name: Whether a step that returns no loss is judged by the losses that it names: one
-            that steps the optimizers itself need not return any.
+        keep_batches: Whether to keep the batches, too.
+        by_name: Whether to judge a step without a returned loss by logged values with ``loss`` in
+            the name: a module that steps its optimizers itself need not return a loss.
     """
 
     def __init__(self, keep_batches: bool = False, by_name: bool = False) -> None:
@@ -57,13 +57,13 @@ class LossHistory:
         self.iters = 0
         """Iterations since the last reading, with a loss or without."""
         self.has_judged = False
-        """Whether a step had a loss to look at."""
+        """Whether a step had a loss."""
         self._last_iter = -1
         self._steps: list[tuple[Any, ...]] = []
-        self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps a value until the next one
+        self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
 
     def record(self, runner: Any, iteration: int) -> None:
-        """Keep what a step returned; a second call for the same step does nothing."""
+        """Keep the outputs of a step, once per step."""
         if iteration == self._last_iter:
             return
         self._last_iter = iteration
@@ -75,21 +75,21 @@ class LossHistory:
                 return
             loss = None
         elif not isinstance(loss, OrphanLoss):
-            # the driver's are detached already; a second detach costs more than all the rest
+            # the driver's losses are detached already; another detach costs more than the rest
             loss = loss.detach()
         terms = _terms(outputs, runner, self._logged)
         if loss is None and not any(map(_is_component, terms)):
             return
         step: tuple[Any, ...] = (loss, terms, iteration, runner.epoch, runner.inner_iter)
         if self.keep_batches:
-            # a hook that another one registers during the run missed the start of the batch
+            # a hook registered during the run missed the start of the batch
             batch = runner.data_batch if self.batch is None else self.batch
             step = *step, batch, self.rng_state
         self.has_judged = True
         self._steps.append(step)  # a plain tuple: a Step is slower to make
 
     def take(self) -> list[Step]:
-        """Return the steps, and forget them."""
+        """Return the steps and start anew."""
         steps, self._steps, self.iters = self._steps, [], 0
         return [Step(*step) for step in steps]
 
@@ -97,7 +97,7 @@ class LossHistory:
 def _terms(
     outputs: Mapping[str, Any], runner: Any, logged: dict[str, torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the single numbers that a step returned or logged, by name, on their device."""
+    """Return the single numbers returned or logged by a step, by name, on their device."""
     named = outputs.get("log_vars")
     if named is None:
         # most modules log nothing, and this runs in every step
@@ -119,7 +119,7 @@ def components(runner: Any, logged: dict[str, torch.Tensor]) -> list[torch.Tenso
 
     Args:
         runner: The runner, with the step's outputs.
-        logged: What the module has logged in the steps before; updated.
+        logged: Values logged in earlier steps; updated.
     """
     outputs = getattr(runner, "outputs", {})
     return [*_loss_values(Step(None, _terms(outputs, runner, logged), 0, 0, 0))]
@@ -132,16 +132,16 @@ class Reading(NamedTuple):
     """The steps of this rank."""
 
     bad: list[Step]
-    """Those of them whose loss, or a component of it, is not finite; the first one first."""
+    """The steps with a non-finite loss or component, in order."""
 
     first: tuple[int, int] | None
     """Iteration and rank of the first bad loss of all ranks."""
 
     has_nonfinite_weights: bool
-    """Whether a rank has weights that are not finite."""
+    """Whether a rank has non-finite weights."""
 
     flags: list[bool]
-    """The values of the flags that were read too."""
+    """The values of the flags."""
 
     @property
     def all_good(self) -> bool:
@@ -160,11 +160,11 @@ def read(
     """Copy losses, their components and flags to the host: one read, one reduction of ranks.
 
     Args:
-        steps: The steps since the last reading; on other ranks those of the same iterations.
-        bad_weights: 1.0 if there are weights that are not finite, else 0.0.
-        flags: 0-d tensors, the same ones on all ranks.
+        steps: The steps since the last reading, for the same iterations on all ranks.
+        bad_weights: 1.0 for non-finite weights, else 0.0.
+        flags: 0-d tensors, equal on all ranks.
         rank: The number of this process.
-        ranks: The number of processes; all must call this together.
+        ranks: The number of processes; all ranks must call this function together.
 
     >>> steps = [Step(torch.tensor(loss), {}, i, 0, i) for i, loss in enumerate([1.0, torch.inf])]
     >>> reading = read(steps, torch.zeros(()))
@@ -206,7 +206,7 @@ def read(
 
 
 def _is_component(name: str) -> bool:
-    """Whether a value is part of the loss: mmcv's models sum those that are named so."""
+    """Whether a value is part of the loss: mmcv's models sum the values with such a name."""
     return "loss" in name
 
 
@@ -221,7 +221,7 @@ def _loss_values(step: Step) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             if value.is_floating_point():
                 yield value.reshape(())
-        elif not math.isfinite(value):  # the host has it: no device needs to be read
+        elif not math.isfinite(value):  # a number of the host: no read of a device
             loss = torch.full((), math.nan, device=None if loss is None else loss.device)
     if loss is not None:
         yield loss
@@ -240,12 +240,12 @@ CAUSES = (
 
 
 def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
-    """Describe the first bad step and which of its losses are bad; this reads the device.
+    """Describe the first bad step and its bad losses; reads the device.
 
     Args:
-        reading: One that is not all good.
+        reading: A bad reading.
         rank: The number of this process.
-        has_judged: Whether a step of the fit had a loss to look at.
+        has_judged: Whether a step of the fit had a loss.
     """
     if reading.first is None:
         steps = reading.steps
@@ -298,10 +298,10 @@ def dump_batch(step: Step, directory: str, rank: int) -> str:
     ==================  =======================================================================
     key                 value
     ==================  =======================================================================
-    batch               the batch as the step got it, on the CPU
+    batch               the batch of the step, on the CPU
     terms               the numbers of the step by name, ``loss`` among them
-    iter                training iterations before the step
-    epoch, inner_iter   epochs before, batches of the epoch before
+    iter                earlier training iterations
+    epoch, inner_iter   earlier epochs, earlier batches of the epoch
     rank                the process
     rng_state           the random state before the step, for ``random_state.set_rng_state``
     ==================  =======================================================================
@@ -329,22 +329,22 @@ def try_to_dump(step: Step, directory: str, runner: Any) -> None:
     """Write a step's batch and log the path; a full disk costs a warning."""
     try:
         path = dump_batch(step, directory, runner.rank)
-    except Exception as error:  # it must not hide the invalid loss
+    except Exception as error:  # an error must not hide the invalid loss
         runner.logger.warning("the batch of iter %d could not be written: %r", step.iter, error)
     else:
         runner.logger.warning("the batch of iter %d is in %s", step.iter, path)
 
 
 def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
-    """Load a file that ``CheckInvalidLossHook`` has written of a bad batch.
+    """Load the file of a bad batch, written by ``CheckInvalidLossHook``.
 
     Args:
         path: The file, local or fsspec's.
         weights_only: Load tensors, numbers and strings in dicts and lists only. False loads any
-            object, which runs code from the file: only for files that you trust.
+            object and runs code from the file: only for trusted files.
 
     Raises:
-        pickle.UnpicklingError: if ``weights_only`` and the batch has other objects.
+        pickle.UnpicklingError: with ``weights_only`` for a batch with other objects.
     """
     found: dict[str, Any] = torch_files.load_torch(path, weights_only=weights_only)
     return found

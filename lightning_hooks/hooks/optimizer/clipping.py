@@ -1,4 +1,4 @@
-"""Clip gradients: one function for each kind, which returns the numbers for the log."""
+"""Clip gradients: a function for each kind, which returns the numbers for the log."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = [
 
 
 class Clipped(NamedTuple):
-    """The numbers of a clipping, which stay on their device."""
+    """The numbers of a clipping, left on the device."""
 
     norm: torch.Tensor
     """The norm of all gradients before clipping, of type ``norm_type``."""
 
     reached: torch.Tensor | None = None
-    """The number that was compared with ``limit``."""
+    """The number compared with ``limit``."""
 
     limit: float = 1.0
     norm_type: float = 2.0
 
     def exceeded(self) -> torch.Tensor:
-        """Return 1.0 where gradients were made smaller, else 0.0."""
+        """Return 1.0 if gradients were made smaller, else 0.0."""
         if self.reached is None:
             return torch.zeros_like(self.norm)
         return (self.reached > self.limit).to(self.norm)
@@ -49,13 +49,13 @@ def by_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Clipped:
-    """Scale all gradients by ``min(1, max_norm / norm)``, with the norm of all together.
+    """Scale all gradients by ``min(1, max_norm / norm)``, with the norm of all gradients.
 
     Args:
-        parameters: Parameters with gradients, which are changed.
+        parameters: Parameters with gradients; the gradients are changed.
         max_norm: The largest allowed norm, above 0.
         norm_type: The ``p`` of the norm; ``inf`` for the largest magnitude.
-        error_if_nonfinite: Raise for a NaN or infinite norm; the host waits for it.
+        error_if_nonfinite: Raise for a NaN or infinite norm; the host waits for the norm.
         foreach: As in :func:`torch.nn.utils.clip_grad_norm_`.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -65,7 +65,7 @@ def by_norm(
     (tensor([0.3000, 0.4000]), tensor(5.), tensor(1.))
     """
     gradients = _gradients(parameters)
-    if len(by_mesh(gradients)) > 1:  # torch takes those of one kind only
+    if len(by_mesh(gradients)) > 1:  # torch accepts a single kind only
         norm = total_norm(gradients, norm_type)
         if error_if_nonfinite and not norm.isfinite():
             raise RuntimeError(f"the norm of the gradients is {norm}: they cannot be clipped")
@@ -82,7 +82,7 @@ def by_value(parameters: Sequence[torch.Tensor], clip_value: float) -> Clipped:
     """Bring each number of each gradient into ``[-clip_value, clip_value]``.
 
     Args:
-        parameters: Parameters with gradients, which are changed.
+        parameters: Parameters with gradients; the gradients are changed.
         clip_value: The largest magnitude, above 0.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -103,12 +103,12 @@ def adaptively(
 ) -> Clipped:
     """Scale the gradient of each unit by ``min(1, clip_factor * max(|weight|, eps) / |gradient|)``.
 
-    A unit is a row, ``tensor[i]``: the weights of one output of a layer. Of biases and scales,
-    which have one dimension, it is the whole tensor.
+    A unit is a row, ``tensor[i]``: the weights of an output of a layer. The unit of biases and
+    scales, which have a single dimension, is the whole tensor.
 
     Args:
-        parameters: Parameters with gradients, which are changed.
-        clip_factor: The largest norm of a gradient, in norms of the weight; above 0.
+        parameters: Parameters with gradients; the gradients are changed.
+        clip_factor: The largest norm of a gradient relative to the norm of the weight; above 0.
         eps: The lower bound of a weight's norm, above 0.
 
     Source: "High-Performance Large-Scale Image Recognition Without Normalization" (Brock et al.,
@@ -139,7 +139,7 @@ KINDS: Mapping[str, Callable[..., Clipped]] = {
     "value": by_value,
     "adaptive": adaptively,
 }
-"""The allowed ``grad_clip["type"]``; the keys beside it are the function's arguments."""
+"""The allowed ``grad_clip["type"]``; the other keys are the function's arguments."""
 
 
 def combined(found: Sequence[Clipped]) -> Clipped:
@@ -163,11 +163,11 @@ def combined(found: Sequence[Clipped]) -> Clipped:
 def clip_flattened(
     model: Any, parameters: Sequence[torch.Tensor], recipe: Mapping[str, Any]
 ) -> Clipped:
-    """Clip the gradients of FSDP's root module; this rank has slices of them.
+    """Clip the gradients of FSDP's root module; this rank has slices of the gradients.
 
     Args:
         model: The root.
-        parameters: Its parameters with gradients here.
+        parameters: The root's parameters with gradients on this rank.
         recipe: A ``grad_clip`` by norm or by value.
 
     >>> class Root:
@@ -187,12 +187,12 @@ def clip_flattened(
 def _norm_with_others(
     model: Any, parameters: Sequence[torch.Tensor], norm_type: float
 ) -> torch.Tensor:
-    """Return the norm of all gradients; ``clip_grad_norm_`` would change them if it is inf."""
+    """Return the norm of all gradients; ``clip_grad_norm_`` changes gradients of infinite norm."""
     groups = slices_of(model)
     together_with: dict[Any, list[torch.Tensor]] = {group: [] for group in groups.values()}
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.numel():
-            group = groups.get(id(parameter))  # None: all ranks have the whole
+            group = groups.get(id(parameter))  # None: not sliced
             together_with.setdefault(group, []).append(parameter.grad)
     norms = []
     for group, gradients in together_with.items():
@@ -247,7 +247,7 @@ def largest_magnitude(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _extremes(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return some of the numbers, the one of largest magnitude among them."""
+    """Return some of the numbers, with the number of largest magnitude."""
     if not tensors:
         return ()
     if tensors[0].device.type == "cpu":  # where the norm is slow
@@ -256,14 +256,14 @@ def _extremes(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
 
 
 def unit_norms(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the norm of each row (of a shard those of its rows); of a vector its norm."""
+    """Return the norm of each row (of a shard: of the shard's rows), or of a vector."""
     dims = tuple(range(1, tensor.ndim)) or None
     norms = torch.linalg.vector_norm(tensor.detach(), dim=dims, keepdim=tensor.ndim > 1)
     return rows_of(norms, tensor)
 
 
 def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
-    """Group the gradients that can be reduced together: plain ones, those of each device mesh."""
+    """Group gradients for common reductions: plain gradients, and gradients by device mesh."""
     groups: dict[Any, list[torch.Tensor]] = defaultdict(list)
     for gradient in gradients:
         groups[getattr(gradient, "device_mesh", None)].append(gradient)
@@ -271,7 +271,7 @@ def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
 
 
 def full_norm(norm: torch.Tensor) -> torch.Tensor:
-    """Return a norm over all ranks, each of which has a part of a DTensor's sum; collective."""
+    """Return the norm over all ranks from a DTensor of partial norms; collective."""
     if not is_sharded(norm):
         return norm
     full: torch.Tensor = norm.full_tensor()  # type: ignore[attr-defined]
@@ -279,7 +279,7 @@ def full_norm(norm: torch.Tensor) -> torch.Tensor:
 
 
 def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor:
-    """Return the norm of a tensor whose parts are on the ranks of a group; collective."""
+    """Return the norm of a tensor in parts on the ranks of a group; collective."""
     is_max = norm_type == float("inf")
     found = norm if is_max else norm**norm_type
     op = torch.distributed.ReduceOp.MAX if is_max else torch.distributed.ReduceOp.SUM
@@ -288,7 +288,7 @@ def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor
 
 
 def combine_norms(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
-    """Return the norm of all numbers from the norms of their parts."""
+    """Return the norm of all numbers from the norms of parts."""
     if not norms:
         return torch.zeros(())
     if len(norms) == 1:

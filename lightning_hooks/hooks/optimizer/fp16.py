@@ -1,6 +1,6 @@
 """``Fp16OptimizerHook``: train in half precision, with the loss scaled against underflow.
 
-``GradientCumulativeFp16OptimizerHook`` makes one such step for several batches.
+``GradientCumulativeFp16OptimizerHook`` makes a single step for several batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
 
 LossScale = float | str | Mapping[str, Any]
-"""A number for a scale that never changes, ``"dynamic"``, or the arguments of a GradScaler."""
+"""A number for a constant scale, ``"dynamic"``, or the arguments of a GradScaler."""
 
 FLOAT32_MAX = torch.finfo(torch.float32).max
 
@@ -44,9 +44,9 @@ class Fp16OptimizerHook(OptimizerHook):
     ==================  ======================================================================
     ``"16-mixed"``      the Trainer's, set up from ``loss_scale``; on a CPU, where Lightning
                         trains in bfloat16, none, with a warning
-    ``"32-true"``       for a ``TrainStepModule``, or another whose backward hooks own: the hook's
-                        own, on any device, as in mmcv: the forward is in half precision where
-                        the model has ``fp16_enabled``
+    ``"32-true"``       for a ``TrainStepModule``, or if hooks own the backward: the hook's own, on
+                        any device, as in mmcv: the forward is in half precision where the model
+                        has ``fp16_enabled``
     any other           refused
     ==================  ======================================================================
 
@@ -54,29 +54,28 @@ class Fp16OptimizerHook(OptimizerHook):
     run continues with it.
 
     Args:
-        grad_clip: See ``OptimizerHook``; applied to
-            the unscaled gradients.
+        grad_clip: See ``OptimizerHook``; applied to the unscaled gradients.
         coalesce: Unused; mmcv's own all-reduce needed it.
         bucket_size_mb: Unused, as ``coalesce``.
-        loss_scale: A number for a scale that never changes; ``"dynamic"`` for one that halves when
-            a step is skipped and doubles after 2000 steps that are not; a dict of the arguments
+        loss_scale: A number for a constant scale; ``"dynamic"`` for a scale that halves at a
+            skipped step and doubles after 2000 steps without a skip; a dict of the arguments
             ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval`` of
             ``torch.amp.GradScaler``.
         distributed: Unused, as ``coalesce``.
 
     Raises:
-        TypeError: if ``loss_scale`` is of another type.
-        ValueError: if it is not positive, an unknown word, or has unknown keys; when training
-            starts, if the Trainer's precision does not fit, or gradients are to be clipped of an
-            optimizer that unscales them itself (``fused=True``).
+        TypeError: for a ``loss_scale`` of another type.
+        ValueError: for a ``loss_scale`` that is not positive, an unknown word, or has unknown keys;
+            when training starts, for another precision of the Trainer, and for clipping with an
+            optimizer that unscales gradients itself (``fused=True``).
 
     Source: mmcv's ``Fp16OptimizerHook``.
 
     Note:
         Departures from mmcv: ``loss_scale`` may be an int (mmcv raises); several optimizers step
-        together; the state in ``runner.meta`` is there from the start of the run; a static scale
-        that differs from a checkpoint's is the one given (mmcv's first step has the
-        checkpoint's); with an ordinary LightningModule the Trainer scales.
+        together; the state is in ``runner.meta`` from the start of the run; a given static scale
+        counts, not a checkpoint's (mmcv's first step has the checkpoint's scale); with an ordinary
+        LightningModule the Trainer scales.
     """
 
     # for subclasses that do not call super().__init__()
@@ -85,7 +84,7 @@ class Fp16OptimizerHook(OptimizerHook):
     coalesce = True
     bucket_size_mb = -1
     distributed = True
-    _has_own_scaler = False  # in this run; else the Trainer scales, or there is no scaling
+    _has_own_scaler = False  # in this run; otherwise the Trainer scales, or nothing does
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class Fp16OptimizerHook(OptimizerHook):
     # -- the scaler --------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Set up the Trainer's scaler, or check that the hook may have its own."""
+        """Set up the Trainer's scaler, or check whether the hook may have its own scaler."""
         super().on_fit_start(trainer, pl_module)
         name = type(self).__name__
         self._has_own_scaler = False
@@ -130,7 +129,7 @@ class Fp16OptimizerHook(OptimizerHook):
                     'give Trainer(precision="32-true")'
                 )
             scaler = precision.grad_scaler(trainer)
-            if scaler is not self.loss_scaler:  # else the run goes on
+            if scaler is not self.loss_scaler:  # the same scaler: the run goes on
                 configure(scaler, self.loss_scale)
             self.loss_scaler = scaler
             return
@@ -161,11 +160,11 @@ class Fp16OptimizerHook(OptimizerHook):
         self._has_own_scaler = True
 
     def before_run(self, runner: Any) -> None:
-        """Make the hook's own scaler, with the state of a checkpoint; publish its state."""
+        """Make the hook's own scaler, with the state of a checkpoint; publish the state."""
         if self._has_own_scaler:
             self._make_scaler(runner)
         elif self.loss_scaler is not None and is_static(self.loss_scale):
-            configure(self.loss_scaler, self.loss_scale)  # a checkpoint had another
+            configure(self.loss_scaler, self.loss_scale)  # a checkpoint had another scale
         if self.loss_scaler is not None:
             if runner.meta is None:
                 runner.meta = {}
@@ -178,7 +177,7 @@ class Fp16OptimizerHook(OptimizerHook):
             static = {"scale": self._scale_update_param} if is_static(self.loss_scale) else {}
             self.loss_scaler.load_state_dict({**saved, **static})
         for part in runner.model.modules():
-            if hasattr(part, "fp16_enabled"):  # set by what mmcv's auto_fp16 decorates
+            if hasattr(part, "fp16_enabled"):  # set by mmcv's auto_fp16
                 part.fp16_enabled = True
 
     # -- a step with the hook's own scaler -----------------------------------------------------
@@ -212,7 +211,7 @@ class Fp16OptimizerHook(OptimizerHook):
 
 
 def _replaces_step(hook: OptimizerHook) -> bool:
-    """Whether a subclass from elsewhere overrides the step, with its own scaler."""
+    """Whether a subclass of another package overrides the step, with its own scaler."""
     found = next(c for c in type(hook).__mro__ if "after_train_iter" in vars(c))
     return not found.__module__.startswith("lightning_hooks.")
 
@@ -221,20 +220,20 @@ def _replaces_step(hook: OptimizerHook) -> bool:
 class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16OptimizerHook):
     """Steps every ``cumulative_iters`` iterations, with the loss scaled.
 
-    The groups of iterations and their last, shorter one are those of
-    :class:`~lightning_hooks.hooks.optimizer.accumulation.GradientCumulativeOptimizerHook`; scaler
-    and precision are those of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
-    The scale changes with a step only, so that gradients added up are of one scale. The hook owns
-    backward and step with any module.
+    For the groups of iterations see
+    :class:`~lightning_hooks.hooks.optimizer.accumulation.GradientCumulativeOptimizerHook`, for
+    scaler and precision :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`. The scale
+    changes with a step only, so the gradients of a group share a scale. The hook owns backward and
+    step with any module.
 
     Args:
         cumulative_iters: Iterations to a step.
-        kwargs: Those of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
 
     Source: mmcv's ``GradientCumulativeFp16OptimizerHook``.
 
     Note:
-        The departures of both classes hold here.
+        Departures from mmcv: as both classes.
     """
 
     def owns_backward(self, module: torch.nn.Module) -> bool:
@@ -254,9 +253,9 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
     """Return the arguments of :class:`torch.amp.GradScaler` for a loss scale.
 
     Raises:
-        TypeError: if it is no number, str or dict, or an argument of the dict has a wrong type.
-        ValueError: if it is not positive, another str than ``"dynamic"``, or has an unknown key or
-            an argument out of range.
+        TypeError: for anything but a number, str or dict, and for a bad type in the dict.
+        ValueError: for a number that is not positive, a str other than ``"dynamic"``, an unknown
+            key or a number in the dict out of range.
 
     >>> scaler_arguments(512), scaler_arguments("dynamic"), scaler_arguments({"growth_interval": 9})
     ({'init_scale': 512.0}, {}, {'growth_interval': 9})
@@ -280,7 +279,7 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
 
 
 def _check_growth(loss_scale: Mapping[str, Any]) -> None:
-    """Check the arguments that torch checks by an assertion, or later."""
+    """Check arguments before torch does, later or by an assertion."""
     for name, value in loss_scale.items():
         where = f"loss_scale[{name!r}]"
         if name == "growth_factor":
@@ -303,7 +302,7 @@ def make_scaler(loss_scale: LossScale, device: str) -> torch.amp.GradScaler:
 def configure(scaler: torch.amp.GradScaler, loss_scale: LossScale) -> None:
     """Set an existing scaler, the Trainer's, to a loss scale.
 
-    A static one gets factors of 1: no update changes it.
+    A static scale gets factors of 1, so no update changes the scale.
     """
     if not scaler.is_enabled():
         return
@@ -316,7 +315,7 @@ def configure(scaler: torch.amp.GradScaler, loss_scale: LossScale) -> None:
 
 
 class ScalerState(Mapping[str, Any]):
-    """A scaler's ``state_dict()``, read on access only: reading waits for the device.
+    """A scaler's ``state_dict()``, read on access only: a read waits for the device.
 
     >>> ScalerState(torch.amp.GradScaler("cpu", init_scale=8.0))["scale"]
     8.0
@@ -335,7 +334,7 @@ class ScalerState(Mapping[str, Any]):
         return len(self._scaler.state_dict())
 
     def items(self) -> Any:
-        """Return all at once: one read of the device."""
+        """Return all items with a single read of the device."""
         return self._scaler.state_dict().items()
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ __all__ = ["OptimizerHook", "optimizers_of", "parameters_in_graph"]
 
 
 def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
-    """Return the parameters (leaves) that a loss was computed from.
+    """Return the parameters (leaves) in the graph of a loss.
 
     >>> used, unused = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
     >>> found = parameters_in_graph((2 * used).sum())
@@ -64,10 +64,10 @@ def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
 class OptimizerHook(Hook):
     """Runs backward and the optimizer's step, or clips the gradients before Lightning's step.
 
-    For a ``TrainStepModule`` (or with ``HookAdapter(owns_backward=True)``) it runs ``zero_grad``,
-    ``backward``, the clipping and ``step`` as mmcv does. With any other module Lightning runs
-    them, and the hook clips before each step of an optimizer that optimizer's gradients: unscaled,
-    and of all accumulated batches. In both cases:
+    For a ``TrainStepModule`` (or with ``HookAdapter(owns_backward=True)``) the hook runs
+    ``zero_grad``, ``backward``, the clipping and ``step``, as in mmcv. With any other module
+    Lightning runs backward and step, and before each step the hook clips the gradients of the
+    optimizer: unscaled, and of all accumulated batches. In both cases:
 
     =============  ============================================================================
     key            in the log
@@ -88,20 +88,20 @@ class OptimizerHook(Hook):
     ==========================  ===============================================================
 
     Args:
-        grad_clip: A dict of ``type`` and arguments, as in the table, for all gradients that are
-            stepped with together; a list of such dicts (or None), one for each parameter group; a
-            dict of these by the optimizer's name, where there are several. None for no clipping.
-        detect_anomalous_params: Log an error, in every step, for each parameter that the loss was
-            not computed from. For debugging only: it is slow.
+        grad_clip: A dict of ``type`` and arguments, as in the table, for all gradients of a step; a
+            list of dicts (or None) by parameter group; a dict of either by the name of the
+            optimizer, for several optimizers. None for no clipping.
+        detect_anomalous_params: Log an error, in every step, for each parameter outside of the
+            loss' graph. Slow, for debugging only.
 
     Raises:
-        TypeError: if ``grad_clip`` is no dict or list.
-        ValueError: if it has no ``max_norm`` or ``clip_value``, a number that is not positive, an
-            unknown type or key; when training starts, if the Trainer is to clip too, its
-            ``precision="16-mixed"`` meets an optimizer that unscales gradients itself
-            (``fused=True``), optimizers or their groups are others, or with a strategy whose
-            gradients cannot be clipped so: DeepSpeed, and FSDP but for one dict by norm or value
-            of a module that is wrapped as a whole; when it would own backward in such a one.
+        TypeError: for a ``grad_clip`` that is no dict or list.
+        ValueError: for a recipe without ``max_norm`` or ``clip_value``, with a number that is not
+            positive, or an unknown type or key; when training starts, if the Trainer clips too, for
+            ``precision="16-mixed"`` with an optimizer that unscales gradients itself
+            (``fused=True``), for other optimizers or groups than in ``grad_clip``, for DeepSpeed,
+            for FSDP (except with a single dict by norm or value and a module wrapped as a whole),
+            and for a hook that would own the backward under either strategy.
 
     Source: mmcv's ``OptimizerHook``; ``type`` is MMEngine's idea, for the functions see
     :mod:`~lightning_hooks.hooks.optimizer.clipping`.
@@ -109,8 +109,8 @@ class OptimizerHook(Hook):
     Note:
         Departures from mmcv: ``grad_norm`` stays a tensor on its device until it is logged; the
         search for unused parameters does not recurse (mmcv's fails on deep graphs), and runs in
-        ``GradientCumulativeOptimizerHook`` too (mmcv ignores the argument there); of a dict of
-        optimizers each takes its step after the one backward (mmcv fails).
+        ``GradientCumulativeOptimizerHook`` too (mmcv ignores the argument); all optimizers of a
+        dict step after a single backward (mmcv fails).
     """
 
     reads_step = False
@@ -140,18 +140,18 @@ class OptimizerHook(Hook):
     # -- mmcv's interface for subclasses -----------------------------------------------------
 
     def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Any) -> None:
-        """Log the parameters that ``loss`` was not computed from."""
+        """Log the parameters outside of the graph of ``loss``."""
         found = parameters_in_graph(loss)
         for name, parameter in runner.model.named_parameters():
             if parameter.requires_grad and parameter not in found:
-                runner.logger.log(  # as mmcv calls it: an old logger may have no error()
+                runner.logger.log(  # mmcv's call: an old logger may have no error()
                     level=logging.ERROR,
                     msg=f"{name} with shape {parameter.size()} is not in the computational graph "
                     "\n",
                 )
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Skip the events of Lightning's backward that have nothing to do."""
+        """Skip events of Lightning's backward without use."""
         owned = Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer)
         if owned or not self.detect_anomalous_params:
             skip_events(self, OptimizerHook, "on_before_backward")
@@ -164,7 +164,7 @@ class OptimizerHook(Hook):
             restore_events([self], ("on_before_backward", "on_before_optimizer_step"))
 
     def after_train_iter(self, runner: Any) -> None:
-        """Run zero_grad, backward, clipping and step; or log the clipping before Lightning's."""
+        """Run zero_grad, backward, clipping and step; or log the clipping of Lightning's step."""
         if not runner.hooks_step:  # Lightning or the module steps
             self._log_clipped(runner)
             return
@@ -175,7 +175,7 @@ class OptimizerHook(Hook):
     # -- the parts of an owned step ----------------------------------------------------------
 
     def _owns_step(self, runner: Any) -> bool:
-        """Whether hooks own the running step, so that they can run the backward of its loss."""
+        """Whether hooks own the running step and can run the backward of the loss."""
         if not runner.hooks_step:
             return False
         loss = getattr(runner, "outputs", {}).get("loss")
@@ -211,7 +211,7 @@ class OptimizerHook(Hook):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Clip before Lightning's step, or a hook's that the Trainer's scaler makes."""
+        """Clip before a step by Lightning or by the Trainer's scaler."""
         if self.grad_clip is not None:
             runner = Driver.of(trainer).runner
             if not self._owns_step(runner) or precision.has_grad_scaler(trainer):
@@ -220,7 +220,7 @@ class OptimizerHook(Hook):
     # -- clipping: mmcv's method, the checks of a fit, and the parts -------------------------
 
     def clip_grads(self, params: Iterable[torch.Tensor]) -> torch.Tensor | None:
-        """Clip the gradients of ``params`` and return their norm; None if there are none."""
+        """Clip the gradients of ``params`` and return the norm; None without gradients."""
         if not is_recipe(self.grad_clip):
             raise ValueError(
                 f"{type(self).__name__}.clip_grads() clips all gradients together, by one dict; "
@@ -300,7 +300,7 @@ class OptimizerHook(Hook):
         return self._overrides_clipping() or is_recipe(self.grad_clip)
 
     def _clip_all(self, runner: Any) -> None:
-        """Clip the gradients of all optimizers; with one dict all of the module's, as mmcv."""
+        """Clip the gradients of all optimizers; with one dict of the whole module, as mmcv."""
         if self._clips_together():
             self._clip_together(runner, runner.module.parameters())
         else:
@@ -344,7 +344,7 @@ class OptimizerHook(Hook):
 
 
 def _clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None) -> Clipped | None:
-    """Clip gradients by a recipe; of a model that FSDP has flattened all. None without any."""
+    """Clip gradients by a recipe; a model flattened by FSDP as a whole. None without gradients."""
     found = [p for p in parameters if p.requires_grad and p.grad is not None]
     if is_flattened(model):
         return clip_flattened(model, found, recipe)
@@ -353,12 +353,12 @@ def _clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None)
 
 
 def optimizers_of(runner: Any) -> list[Any]:
-    """Return the optimizers of a step that hooks own."""
+    """Return the optimizers of a step owned by hooks."""
     return [optimizer for _, optimizer in param_groups.optimizers_of(runner.optimizer)]
 
 
 def _name_of(optimizer: Any, runner: Any) -> str:
-    """Return an optimizer's name, whether Lightning has wrapped it or not."""
+    """Return the name of an optimizer, also of one wrapped by Lightning."""
     inner = getattr(optimizer, "optimizer", optimizer)
     for name, one in param_groups.optimizers_of(runner.optimizer):
         if getattr(one, "optimizer", one) is inner:

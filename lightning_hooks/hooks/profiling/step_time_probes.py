@@ -80,7 +80,7 @@ class Probes:
         return MethodPatch(owner, name, partial(self._enter, account), self._leave)
 
     def _around(self, hook: Any, method: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return a hook's method with the stopwatch around it."""
+        """Wrap a hook's method in the stopwatch."""
         if _is_timer(hook):
             return method
         enter, leave, account = self._enter, self._leave, self._account(hook)
@@ -96,7 +96,7 @@ class Probes:
         return timed
 
     def _account(self, hook: Any) -> Account:
-        """Return the phase of a hook, and its name with a number where it is not the only one."""
+        """Return the phase of a hook and the hook's name, with a number for a repeated name."""
         if id(hook) not in self._names:
             name = type(hook).__name__
             same = [n for n in self._names.values() if n.partition(" (")[0] == name]
@@ -113,7 +113,7 @@ class Probes:
         self.watch.leave()
 
     def _end_batch(self, result: Any) -> None:
-        """Count the iteration; the time until the next batch is its wait for data."""
+        """Count the iteration, and start the wait for the next batch."""
         self._iterations += 1
         self.watch.switch(DATA)
         if self._iterations == self._warmup_iters:
@@ -123,7 +123,7 @@ class Probes:
     # -- the numbers -------------------------------------------------------------------------
 
     def iterations(self, open_batch: bool = False) -> int:
-        """Return the measured iterations, with the one of an open batch that has had its step."""
+        """Return the measured iterations, with an open batch after its step."""
         return max(0, self._iterations + open_batch - self._warmup_iters)
 
     def numbers(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Recurring:
     last: int = 0
 
     def record(self, iteration: int) -> None:
-        """Count the work after a number of iterations, once for each."""
+        """Count the work after a number of iterations, once per number."""
         if self.times and iteration == self.last:
             return
         if not self.times:
@@ -194,7 +194,7 @@ class Recurring:
         self.last = iteration
 
     def times_left(self, total: int) -> int:
-        """Return the number of times that are left in a run of ``total`` iterations."""
+        """Return the remaining times in a run of ``total`` iterations."""
         if not self.times:
             return 0
         gap = self.last if self.times == 1 else (self.last - self.first) / (self.times - 1)
@@ -206,14 +206,14 @@ def seconds_left(
 ) -> float:
     """Return the remaining seconds of a run.
 
-    ``(total - done) * per_iteration``, and the seconds of each recurring work times the number of
-    times that are left.
+    ``(total - done) * per_iteration``, and the seconds of each recurring work multiplied by the
+    remaining times.
 
     Args:
         done: Iterations done.
         total: Iterations of the run.
         per_iteration: Seconds of an iteration without recurring work.
-        recurring: Each work with its seconds at a time.
+        recurring: Each recurring work with the seconds of a single time.
 
     >>> seconds_left(100, 300, 0.1, [(Recurring(times=1, first=100, last=100), 5.0)])
     30.0
