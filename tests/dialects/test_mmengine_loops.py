@@ -352,7 +352,7 @@ def test_one_of_several_loaders_must_be_named(tmp_path: Path) -> None:
             loop.run_iter(0, batch)
 
     hook = One()
-    with pytest.raises(ValueError, match=r"the Trainer has 2 loaders, mmengine one; write val_loo"):
+    with pytest.raises(ValueError, match=r"the Trainer has 2 loaders, mmengine has one loader"):
         fit(tmp_path, hook, module=ByLoader, val=[1, 2], max_epochs=1)
     assert list(hook.metrics) == ["val_loss/dataloader_idx_1"]
 
