@@ -230,17 +230,17 @@ class Hook:
     # -- helpers ---------------------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether ``n`` divides the number of epochs after ``start``."""
+        """Return whether ``n`` divides the number of epochs since ``start`` (``n > 0``)."""
         done = runner.epoch + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether ``n`` divides the number of iterations after ``start``."""
+        """Return whether ``n`` divides the number of iterations since ``start``."""
         done = runner.iter + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Return whether ``n`` divides the number of batches of the epoch."""
+        """Return whether ``n`` divides the number of batches so far."""
         return (batch_idx + 1) % n == 0 if n > 0 else False
 
     def end_of_epoch(self, dataloader: Any, batch_idx: int) -> bool:
