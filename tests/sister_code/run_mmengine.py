@@ -322,7 +322,7 @@ def growing(case: Case) -> list[Any]:
 
 
 def reads_length() -> Any:
-    """Return a hook that doubles the later epochs, and reads the run's length and the hub's state."""
+    """Return a hook that doubles later epochs, and reads the run's length and the hub's state."""
     from mmengine.hooks import Hook
 
     class ReadsLength(Hook):

@@ -121,7 +121,7 @@ class MessageHub:
         return self._state(copy.deepcopy)
 
     def plain_state(self) -> dict[str, Any]:
-        """Return ``state_dict()`` for a file: a history is a list of values and a list of counts."""
+        """Return ``state_dict()`` for a file: of each history a list of values, and of counts."""
         return self._state(lambda history: [part.tolist() for part in history.data])
 
     def _state(self, stored: Callable[[HistoryBuffer], Any]) -> dict[str, Any]:
