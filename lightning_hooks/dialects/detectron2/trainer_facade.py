@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning_hooks.dialects.detectron2.events import EventStorage
 from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.facade import load_optimizer_state, optimizer_state
 from lightning_hooks.dialects.steps import trainer_facade
 from lightning_hooks.engine.lightning_api import data
 
@@ -57,11 +58,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
     @property
     def _trainer(self) -> Any:
         """This trainer, for hooks written for a ``DefaultTrainer``."""
-        return self._given("_trainer") or self
-
-    def _given(self, name: str) -> Any:
-        """Return an attribute of ``HookAdapter(attributes=...)``, None if missing."""
-        return getattr(self._runner, name) if name in self._runner.given_attributes else None
+        return self
 
     @property
     def data_loader(self) -> Any:
@@ -75,10 +72,9 @@ class TrainerFacade(trainer_facade.TrainerFacade):
     @property
     def _data_loader_iter(self) -> Any:
         """An iterator over the training loader, or the assigned iterator."""
-        given = self._given("_data_loader_iter")
-        if given is None and self._batches is None:
+        if self._batches is None:
             self._batches = iter(self.data_loader)
-        return given or self._batches
+        return self._batches
 
     @_data_loader_iter.setter
     def _data_loader_iter(self, value: Any) -> None:
@@ -146,12 +142,8 @@ class TrainerFacade(trainer_facade.TrainerFacade):
             state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
             if state:
                 hooks.setdefault(type(hook).__qualname__, state)
-        optimizer = self.optimizer
-        if isinstance(optimizer, dict):
-            states = {name: each.state_dict() for name, each in optimizer.items()}
-        else:
-            states = optimizer.state_dict()
-        return {"iteration": self.iter, **({"hooks": hooks} if hooks else {}), "optimizer": states}
+        more = {"hooks": hooks} if hooks else {}
+        return {"iteration": self.iter, **more, "optimizer": optimizer_state(self.optimizer)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the iteration, the hooks and the optimizer from ``state_dict()``."""
@@ -163,12 +155,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
                 hooks[name].load_state_dict(state)
             else:
                 self.logger.warning("Cannot find the hook '%s', its state_dict is ignored.", name)
-        optimizer, states = self.optimizer, state_dict["optimizer"]
-        if isinstance(optimizer, dict):
-            for name, each in optimizer.items():
-                each.load_state_dict(states[name])
-        else:
-            optimizer.load_state_dict(states)
+        load_optimizer_state(self.optimizer, state_dict["optimizer"])
 
 
 class _Batches:

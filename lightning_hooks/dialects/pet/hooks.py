@@ -13,7 +13,6 @@ from lightning_hooks.dialects.pet.tools import (
     EventStorage,
     Timer,
     get_bn_modules,
-    is_first_rank,
     logging_rank,
     update_bn_stats,
 )
@@ -21,22 +20,19 @@ from lightning_hooks.dialects.steps import writers
 from lightning_hooks.dialects.steps.hooks import (
     check_writers,
     is_due,
+    is_first_rank,
     reported_group,
     speed_lines,
 )
 from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
-    "CommonMetricPrinter",
-    "EventWriter",
     "IterationTimer",
     "JSONWriter",
     "LRScheduler",
     "PeriodicWriter",
     "PreciseBN",
-    "TensorboardXWriter",
     "TrainHook",
-    "VisdomWriter",
     "accepted_keywords",
 ]
 
@@ -256,37 +252,10 @@ def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any
     return models[0], loaders[0], torch.device(devices[0]) if devices else None
 
 
-# -- writers ---------------------------------------------------------------------------------
-
-
-class EventWriter(writers.EventWriter):
-    """The base of writers: subclasses define ``write``, and ``close`` to release resources."""
-
-    def write(self, **epochs: Any) -> None:
-        """Write the new values.
-
-        Args:
-            epochs: ``epoch`` and ``max_epoch``, in a run counted in epochs.
-        """
-        super().write()
-
-
-class JSONWriter(EventWriter, writers.SnapshotJSONWriter):
+class JSONWriter(writers.SnapshotJSONWriter):
     """Pet's :class:`~lightning_hooks.dialects.steps.writers.SnapshotJSONWriter`.
 
     As in Pet, ``iteration`` in a line is ``storage.iter + 1``.
     """
 
     _first_iteration = 1
-
-
-class TensorboardXWriter(EventWriter, writers.TensorboardXWriter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.writers.TensorboardXWriter`."""
-
-
-class VisdomWriter(EventWriter, writers.VisdomWriter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.writers.VisdomWriter`."""
-
-
-class CommonMetricPrinter(EventWriter, writers.CommonMetricPrinter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.writers.CommonMetricPrinter`."""

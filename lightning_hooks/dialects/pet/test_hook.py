@@ -12,6 +12,8 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.utils.arguments import check_int
+
 __all__ = ["TestHook"]
 
 
@@ -74,10 +76,8 @@ class TestHook(Callback):
     default_timers = ("iter", "data", "infer", "post")
 
     def __init__(self, cfg_filename: str = "", logperiod: int = 10, num_warmup: int = 5) -> None:
-        if not isinstance(logperiod, int) or logperiod < 1:
-            raise ValueError(f"logperiod must be an int of at least 1, got {logperiod!r}")
-        if not isinstance(num_warmup, int) or num_warmup < 0:
-            raise ValueError(f"num_warmup must be an int of at least 0, got {num_warmup!r}")
+        check_int("logperiod", logperiod, 1)
+        check_int("num_warmup", num_warmup, 0)
         self.cfg_filename = str(cfg_filename)
         self.logperiod = logperiod
         self.num_warmup = num_warmup

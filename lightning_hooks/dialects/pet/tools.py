@@ -11,13 +11,13 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.dialects.steps import storage
+from lightning_hooks.dialects.steps.hooks import is_first_rank
 from lightning_hooks.hooks.batch_norm import population_stats
 
 __all__ = [
     "EventStorage",
     "Timer",
     "get_bn_modules",
-    "is_first_rank",
     "logging_rank",
     "update_bn_stats",
 ]
@@ -103,12 +103,6 @@ class Timer:
     def avg_seconds(self) -> float:
         """Return the seconds between two pauses, on average."""
         return self.seconds() / self._starts
-
-
-def is_first_rank() -> bool:
-    """Return whether this process is rank 0."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return not distributed or torch.distributed.get_rank() == 0
 
 
 def logging_rank(*parts: Any, distributed: bool = True, local_rank: int | None = None) -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -143,12 +144,6 @@ class Hook:
         """After an error in training."""
 
 
-def _check_interval(interval: Any) -> int:
-    if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
-        raise ValueError(f"interval must be an int of at least 1, got {interval!r}")
-    return interval
-
-
 class _BarHook(Hook):
     """A hook with a progress bar of the run."""
 
@@ -213,7 +208,8 @@ class LogHook(_BarHook):
     """
 
     def __init__(self, interval: int = 10) -> None:
-        self.interval = _check_interval(interval)
+        check_int("interval", interval, 1)
+        self.interval = interval
         self.losses_test: dict[str, Any] = {"L1_loss": 0.0, "psnr": 0.0}
 
     def _is_shown(self, trainner: Any) -> bool:
@@ -259,7 +255,9 @@ class CheckPointHook(Hook):
     """
 
     def __init__(self, interval: int | None = None) -> None:
-        self.interval = None if interval is None else _check_interval(interval)
+        if interval is not None:
+            check_int("interval", interval, 1)
+        self.interval = interval
         self._saved = -1
 
     def before_train(self, trainner: Any) -> None:
@@ -291,7 +289,9 @@ class ProgressHook(_BarHook):
     """
 
     def __init__(self, interval: int | None = None) -> None:
-        self.interval = None if interval is None else _check_interval(interval)
+        if interval is not None:
+            check_int("interval", interval, 1)
+        self.interval = interval
 
     def after_train_iter(self, trainner: Any) -> None:
         """Update the bar at the end of an interval."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import Facade, scalars_of
+from lightning_hooks.dialects.facade import Facade, optimizer_state, scalars_of
 from lightning_hooks.dialects.pointrix.writers import NullWriter, TensorboardWriter
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
@@ -110,12 +110,8 @@ class TrainerFacade(Facade):
         if self._runner.rank != 0:
             return
         step = self.global_step if step is None else step
-        optimizer: Any = self.optimizer
-        if isinstance(optimizer, dict):
-            states: Any = {name: each.state_dict() for name, each in optimizer.items()}
-        else:
-            states = optimizer.state_dict()
-        state = {"global_step": step, "optimizer": states, "model": self.model.state_dict()}
+        state = {"optimizer": optimizer_state(self.optimizer), "model": self.model.state_dict()}
+        state["global_step"] = step
         save_torch(to_cpu(state), path or os.path.join(self.exp_dir, f"chkpnt{step}.pth"))
 
     # -- events ----------------------------------------------------------------------------

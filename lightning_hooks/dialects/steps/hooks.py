@@ -31,6 +31,7 @@ __all__ = [
     "check_writers",
     "flatten",
     "is_due",
+    "is_first_rank",
     "reported_group",
     "speed_lines",
 ]
@@ -67,6 +68,12 @@ def is_due(iteration: int, period: int, max_iter: int | None) -> bool:
     """
     ends_period = period > 0 and (iteration + 1) % period == 0
     return ends_period or (max_iter is not None and iteration == max_iter - 1)
+
+
+def is_first_rank() -> bool:
+    """Return whether this process is rank 0."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return not distributed or torch.distributed.get_rank() == 0
 
 
 def flatten(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

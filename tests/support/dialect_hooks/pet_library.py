@@ -1,6 +1,7 @@
 """What Pet's hooks are written with, and its loop, without Lightning: the tests train with both.
 
-Load it as ``pet.lib`` (:func:`support.as_library.load_as`).
+Source: Pet (Beijing University of Posts and Telecommunications), ``pet/lib/utils``, retold. Load it
+as ``pet.lib`` (:func:`support.as_library.load_as`).
 """
 
 from __future__ import annotations
