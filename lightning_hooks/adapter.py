@@ -18,7 +18,7 @@ from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
-from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
+from lightning_hooks.hooks.evaluation.ranking import BestCheckpoints
 from lightning_hooks.storage import earlier_files, files
 
 __all__ = ["HookAdapter"]

@@ -89,9 +89,13 @@ class Compare(Callback):
         self.compared += 1
 
 
-@kinds
 @pytest.mark.parametrize(
-    ("rule", "keep", "every", "by_epoch"), [("greater", 1, 1.0, True), ("less", 2, 0.5, None)]
+    ("make", "rule", "keep", "every", "by_epoch"),
+    [
+        (KINDS["BestCheckpointHook"], "less", 2, 0.5, None),
+        (KINDS["CheckpointHook"], "greater", 1, 1.0, True),
+        (KINDS["EvalHook"], "less", 2, 0.5, None),
+    ],
 )
 def test_fields_are_filled_as_a_model_checkpoints(tmp_path, make, rule, keep, every, by_epoch):
     ours = make(save_best="acc", rule=rule, keep_best=keep)
@@ -166,8 +170,7 @@ def test_fields_in_random_runs(tmp_path, seed):
             assert float(score) == pytest.approx(scores[done])
 
 
-@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
-@pytest.mark.parametrize("every", [1.0, 3])
+@pytest.mark.parametrize(("host", "every"), [(False, 3), (True, 1.0)])
 def test_the_best_file_gives_its_score_with_an_average_too(tmp_path, host, every):
     hooks = BestCheckpointHook("val_loss", keep_best=2), EMAHook(momentum=0.3)
     options = {"batches": 4, "val": 2, "max_epochs": 2, "val_check_interval": every, "host": host}
@@ -224,8 +227,7 @@ def new_trainer(tmp_path: Path, make: Any, **arguments: Any) -> L.Trainer:
     )
 
 
-@kinds
-@pytest.mark.parametrize("every", [1.0, 0.5])
+@pytest.mark.parametrize(("make", "every"), [*zip(KINDS.values(), [1.0, 0.5, 1.0], strict=True)])
 def test_best_goes_on_with_the_trainer_of_the_fit(tmp_path, make, every):
     loaders = make_loader(), make_loader(1)
     trainer = new_trainer(tmp_path, make, max_epochs=3, val_check_interval=every)
