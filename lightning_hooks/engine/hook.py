@@ -50,7 +50,7 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
         if not isinstance(trainer, L.Trainer):
             raise TypeError(
                 f"{type(self).__name__} needs lightning.Trainer, got that of "
-                f"{type(trainer).__module__.partition('.')[0]}: its classes are others; "
+                f"{type(trainer).__module__.partition('.')[0]}: the two packages share no classes; "
                 "write `import lightning as L` and L.Trainer, L.LightningModule"
             )
         check_callbacks(trainer)

@@ -100,8 +100,8 @@ class ReplacedModel:
             return False
         if runner.world_size > 1 and runner.trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError(
-                "runner.model was replaced in training on several ranks, whose gradients are "
-                "synchronised for the old model only; replace it before Trainer.fit()"
+                "runner.model was replaced in training on several ranks, but gradients are "
+                "synchronised for the old model only; replace the model before Trainer.fit()"
             )
         if not self._is_whole:
             _replace(runner.module, self._trained, wanted)
@@ -111,10 +111,9 @@ class ReplacedModel:
         else:
             raise TypeError(
                 f"runner.model was replaced by a {type(wanted).__name__}, but Lightning runs a "
-                f"{type(runner.module).__name__}: assign one of that class, or train a "
-                "TrainStepModule(model), whose model may be replaced by any with train_step(); "
-                "of another module HookAdapter(model=...) shows hooks the model inside, which "
-                "they may replace"
+                f"{type(runner.module).__name__}: assign a module of the same class; or train a "
+                "TrainStepModule(model), where any model with train_step() may replace the model; "
+                "or let hooks replace a model inside the module, with HookAdapter(model=...)"
             )
         self._trained = wanted
         if not (isinstance(runner.model, ModelWrapper) and runner.model.host is not None):
@@ -126,7 +125,7 @@ class ReplacedModel:
 def _replace(module: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> None:
     if hasattr(old, "train_step") and not hasattr(new, "train_step"):
         raise TypeError(
-            f"runner.model was replaced by a {type(new).__name__}, which has no "
+            f"runner.model was replaced by a {type(new).__name__} without "
             "train_step(data, optimizer)"
         )
     for name, part in module.named_modules():

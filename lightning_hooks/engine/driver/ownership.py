@@ -97,8 +97,7 @@ class Ownership:
         """Whether hooks own backward in the fit."""
         if requested is True and not self.owners:
             raise ValueError(
-                "owns_backward=True, but no hook is there that could call loss.backward(): add an "
-                "OptimizerHook"
+                "owns_backward=True, but no hook can call loss.backward(): add an OptimizerHook"
             )
         self._automatic: bool | None = None
         self._patch: MethodPatch | None = None

@@ -107,8 +107,8 @@ def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
         dtensors.load_whole(trainer.lightning_module, raw)
     else:
         raise ValueError(
-            f"the checkpoint's 'state_dict' is an average, which {type(trainer.strategy).__name__} "
-            "has loaded for the weights. Fit from it with the strategy 'ddp' and without a hook "
-            "that averages, and resume from what that saves"
+            f"the checkpoint's 'state_dict' is an average, and {type(trainer.strategy).__name__} "
+            "has loaded the average as weights. Fit from the checkpoint with the strategy 'ddp' and "
+            "without an averaging hook, and resume from a checkpoint of that fit"
         )
     return True
