@@ -133,9 +133,6 @@ class Hook(JoinsTrainer):
     The values are added when the batch ends, at a lower cost than the step's result.
     """
 
-    key_arguments: Sequence[str] | None = None
-    """Attributes that distinguish stateful hooks of a class; None for all plain arguments."""
-
     _plain_arguments: dict[str, Any]
 
     @property

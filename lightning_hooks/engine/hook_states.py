@@ -160,13 +160,13 @@ def saved_identities(hooks: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def adopt_states(
-    checkpoint: dict[str, Any], table: Sequence[Mapping[str, Any]] | None, hooks: Iterable[Any]
+    checkpoint: dict[str, Any], table: Sequence[Mapping[str, Any]], hooks: Iterable[Any]
 ) -> list[str]:
     """Put each hook's state under the key read by Lightning; return warnings.
 
     Args:
         checkpoint: Lightning's dict, with ``callbacks`` changed.
-        table: The table of :func:`saved_identities`; None in files without a table.
+        table: The table of :func:`saved_identities`.
         hooks: The hooks of the Trainer, in the order given.
 
     Returns:
@@ -174,12 +174,7 @@ def adopt_states(
     """
     states: dict[str, Any] = checkpoint.get("callbacks") or {}
     present = _stateful(hooks)
-    if table is None:
-        names = {type(hook).__qualname__ for hook in present}
-        parsed = {key: Identity.parse(key) for key in states}
-        known = {key: one for key, one in parsed.items() if one is not None and one.name in names}
-    else:
-        known = {one["key"]: Identity(one["class"], one["arguments"]) for one in table}
+    known = {one["key"]: Identity(one["class"], one["arguments"]) for one in table}
     keys, found = [*known], pair([*known.values()], [*map(Identity.of, present)])
     own = {key: states.pop(key) for key in keys if key in states}
     warnings = []

@@ -158,7 +158,7 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
     """
     entry = entry_of(checkpoint)
     hooks = hooks_of(trainer)
-    warnings = adopt_states(checkpoint, entry.get("hooks"), hooks)
+    warnings = adopt_states(checkpoint, entry.get("hooks", []), hooks)
     if trainer.state.fn != TrainerFn.FITTING:
         return
     # averages taken by a hook are gone by now; an average without tensors had not begun

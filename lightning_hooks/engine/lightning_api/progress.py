@@ -9,7 +9,6 @@ from typing import Any
 import lightning as L
 
 __all__ = [
-    "accumulates_gradients",
     "batch_counts",
     "batch_counts_of_epoch",
     "batch_idx",
@@ -178,11 +177,6 @@ def keep_global_step(trainer: L.Trainer) -> None:
     loop = trainer.fit_loop.epoch_loop
     total = loop.automatic_optimization.optim_progress.optimizer.step.total
     total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
-
-
-def accumulates_gradients(trainer: L.Trainer) -> bool:
-    """Whether the current batch's gradients wait for a later batch's step."""
-    return bool(trainer.fit_loop.epoch_loop._should_accumulate())
 
 
 @contextlib.contextmanager

@@ -108,7 +108,7 @@ def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
     else:
         raise ValueError(
             f"the checkpoint's 'state_dict' is an average, and {type(trainer.strategy).__name__} "
-            "has loaded the average as weights. Fit from the checkpoint with the strategy 'ddp' and "
-            "without an averaging hook, and resume from a checkpoint of that fit"
+            "has loaded the average as weights. Fit from the checkpoint with the strategy 'ddp' "
+            "and without an averaging hook, and resume from a checkpoint of that fit"
         )
     return True
