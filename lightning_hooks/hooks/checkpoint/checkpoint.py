@@ -122,7 +122,6 @@ class CheckpointHook(ModelCheckpointHook):
 
     reads_step = False
     keeps = "last"
-    key_arguments = ("out_dir", "filename_tmpl")
     _saved_at: int | None = None
     _has_run = False
     _series: str
