@@ -21,7 +21,6 @@ from lightning_hooks.standin.fileio import path as paths
 from lightning_hooks.standin.parallel import data_container as containers
 from lightning_hooks.standin.runner import builders as optimizers
 from lightning_hooks.standin.runner import checkpoint as checkpoints
-from lightning_hooks.standin.runner import fp16
 from lightning_hooks.standin.runner import seed as seeds
 from lightning_hooks.standin.utils import config
 from lightning_hooks.standin.utils import logging as loggers
@@ -264,14 +263,6 @@ def test_states_are_loaded_and_complained_of_alike(caplog: Any, tmp_path: Path) 
         checkpoints._load_checkpoint_with_prefix("fc", str(tmp_path / "a.pth")),
         runner._load_checkpoint_with_prefix("fc", str(tmp_path / "a.pth")),
     )
-
-
-def test_loss_scalers_move_alike() -> None:
-    ours, theirs = (m.LossScaler(init_scale=8.0, scale_window=2) for m in (fp16, runner))
-    for overflow in (False, True, False, False, False, True, True, True, True, False):
-        ours.update_scale(overflow)
-        theirs.update_scale(overflow)
-        assert ours.state_dict() == theirs.state_dict()
 
 
 def test_configs_behave_alike(tmp_path: Path) -> None:

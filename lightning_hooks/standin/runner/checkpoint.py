@@ -73,7 +73,7 @@ def load_state_dict(
     errors: list[str] = []
 
     def load(part: nn.Module, prefix: str = "") -> None:
-        if is_module_wrapper(part):  # a part of the model may be in a wrapper, too
+        if is_module_wrapper(part):  # a submodule may be in a wrapper, too
             part = part.module  # type: ignore[assignment]
         local = {} if metadata is None else metadata.get(prefix[:-1], {})
         part._load_from_state_dict(found, prefix, local, True, missing, unexpected, errors)
