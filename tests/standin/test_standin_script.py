@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from record_old_script import SCRIPT
 
+from lightning_hooks.standin.__main__ import main
 from support.golden import recorded
+from support.processes import run_python
 from support.standin import COMMAND, check_results, run_forked
 
 GOLDEN = recorded("old_script")["cases"]
@@ -35,10 +36,9 @@ def test_the_script_does_what_it_did(case: str, tmp_path: Path) -> None:
     check_results(tmp_path, want)
 
 
-def test_a_script_that_is_not_there_is_said() -> None:
-    done = subprocess.run([*COMMAND, "no_such.py"], capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "there is no script 'no_such.py'" in done.stderr
+def test_a_missing_script_is_an_error() -> None:
+    with pytest.raises(SystemExit, match=r"there is no script 'no_such\.py'"):
+        main(["no_such.py"])
 
 
 def test_the_script_gets_its_arguments_and_finds_its_neighbours(tmp_path: Path) -> None:
@@ -48,10 +48,8 @@ def test_the_script_gets_its_arguments_and_finds_its_neighbours(tmp_path: Path) 
         "import sys, neighbour, mmcv\n"
         "print(__name__, sys.argv[1:], neighbour.VALUE, mmcv.__version__)\n"
     )
-    done = subprocess.run(
-        [*COMMAND, str(script), "--lr", "0.1"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip().endswith("__main__ ['--lr', '0.1'] 7 1.7.2")
+    printed = run_python(*COMMAND[1:], script, "--lr", "0.1")
+    assert printed.strip().endswith("__main__ ['--lr', '0.1'] 7 1.7.2")
 
 
 def test_the_script_knows_nothing_of_us() -> None:
