@@ -30,7 +30,7 @@ from benchmarks.dispatch import DirectModule, Muted
 from benchmarks.measure import Bench, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import IterTimerHook, TextLoggerHook
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
-from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
 
 INTERVAL, FIRST, LAST = 50, 50, 250
 MARKS = range(FIRST, LAST + 1, 100)

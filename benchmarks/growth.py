@@ -23,7 +23,7 @@ from benchmarks.checkpoint import resident
 from benchmarks.dispatch import Both, measure
 from benchmarks.measure import Bench, Figures, in_turns, make_loader, quiet_trainer
 from lightning_hooks import CheckInvalidLossHook, EMAHook, Hook, HookAdapter, IterTimerHook
-from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
 from lightning_hooks.loggers.text import TextLoggerHook
 
 ITERATIONS, PARTS = 1_000_000, 10

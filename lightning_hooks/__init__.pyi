@@ -36,11 +36,11 @@ from lightning_hooks.hooks.evaluation.best_checkpoint import (
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook as DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook as EvalHook
 from lightning_hooks.hooks.hub.hub_checkpoint import HubCheckpointHook as HubCheckpointHook
-from lightning_hooks.hooks.invalid_loss.batch_dump import load_batch as load_batch
 from lightning_hooks.hooks.invalid_loss.check import (
     CheckInvalidLossHook as CheckInvalidLossHook,
     InvalidLossError as InvalidLossError,
 )
+from lightning_hooks.hooks.invalid_loss.loss_history import load_batch as load_batch
 from lightning_hooks.hooks.optimizer.accumulation import (
     GradientCumulativeOptimizerHook as GradientCumulativeOptimizerHook,
 )
@@ -55,52 +55,50 @@ from lightning_hooks.hooks.profiling.step_time import StepTimeHook as StepTimeHo
 from lightning_hooks.hooks.profiling.system_metrics import SystemMetricsHook as SystemMetricsHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
-from lightning_hooks.hooks.updaters.lr import LrUpdaterHook as LrUpdaterHook
-from lightning_hooks.hooks.updaters.lr_anneal import (
+from lightning_hooks.hooks.updaters.anneal import (
     CosineAnnealingCooldownLrUpdaterHook as CosineAnnealingCooldownLrUpdaterHook,
     CosineAnnealingLrUpdaterHook as CosineAnnealingLrUpdaterHook,
+    CosineAnnealingMomentumUpdaterHook as CosineAnnealingMomentumUpdaterHook,
     CosineRestartLrUpdaterHook as CosineRestartLrUpdaterHook,
     FlatCosineAnnealingLrUpdaterHook as FlatCosineAnnealingLrUpdaterHook,
     LinearAnnealingLrUpdaterHook as LinearAnnealingLrUpdaterHook,
+    LinearAnnealingMomentumUpdaterHook as LinearAnnealingMomentumUpdaterHook,
     YOLOXLrUpdaterHook as YOLOXLrUpdaterHook,
 )
-from lightning_hooks.hooks.updaters.lr_cyclic import (
+from lightning_hooks.hooks.updaters.cyclic import (
     CyclicLrUpdaterHook as CyclicLrUpdaterHook,
+    CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,
     OneCycleLrUpdaterHook as OneCycleLrUpdaterHook,
+    OneCycleMomentumUpdaterHook as OneCycleMomentumUpdaterHook,
 )
-from lightning_hooks.hooks.updaters.lr_decay import (
+from lightning_hooks.hooks.updaters.decay import (
     ExpLrUpdaterHook as ExpLrUpdaterHook,
+    ExpMomentumUpdaterHook as ExpMomentumUpdaterHook,
     FixedLrUpdaterHook as FixedLrUpdaterHook,
+    FixedMomentumUpdaterHook as FixedMomentumUpdaterHook,
     InvLrUpdaterHook as InvLrUpdaterHook,
+    InvMomentumUpdaterHook as InvMomentumUpdaterHook,
     MultiStageLrUpdaterHook as MultiStageLrUpdaterHook,
     PolyLrUpdaterHook as PolyLrUpdaterHook,
-    StepLrUpdaterHook as StepLrUpdaterHook,
-)
-from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook as MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.momentum_policies import (
-    CosineAnnealingMomentumUpdaterHook as CosineAnnealingMomentumUpdaterHook,
-    CyclicMomentumUpdaterHook as CyclicMomentumUpdaterHook,
-    ExpMomentumUpdaterHook as ExpMomentumUpdaterHook,
-    FixedMomentumUpdaterHook as FixedMomentumUpdaterHook,
-    InvMomentumUpdaterHook as InvMomentumUpdaterHook,
-    LinearAnnealingMomentumUpdaterHook as LinearAnnealingMomentumUpdaterHook,
-    OneCycleMomentumUpdaterHook as OneCycleMomentumUpdaterHook,
     PolyMomentumUpdaterHook as PolyMomentumUpdaterHook,
+    StepLrUpdaterHook as StepLrUpdaterHook,
     StepMomentumUpdaterHook as StepMomentumUpdaterHook,
 )
+from lightning_hooks.hooks.updaters.lr import LrUpdaterHook as LrUpdaterHook
+from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook as MomentumUpdaterHook
 from lightning_hooks.hooks.watch.watch import WatchHook as WatchHook
 from lightning_hooks.loggers.base import LoggerHook as LoggerHook
 from lightning_hooks.loggers.discontinued import (
     PaviLoggerHook as PaviLoggerHook,
     SegmindLoggerHook as SegmindLoggerHook,
 )
-from lightning_hooks.loggers.lightning_logger import LightningLoggerHook as LightningLoggerHook
+from lightning_hooks.loggers.trackers.lightning import LightningLoggerHook as LightningLoggerHook
 from lightning_hooks.loggers.text import TextLoggerHook as TextLoggerHook
 from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearMLLoggerHook
 from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
-from lightning_hooks.loggers.samples.from_steps import (
+from lightning_hooks.loggers.samples import (
     log_image as log_image,
     log_table as log_table,
 )

@@ -12,8 +12,7 @@ from importlib.machinery import SourceFileLoader
 from typing import Any, ClassVar
 
 from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed
-from lightning_hooks.standin.lite.files import is_of_a_file, spec_of_file
-from lightning_hooks.standin.lite.loader import LiteLoader
+from lightning_hooks.standin.lite.loader import LiteLoader, is_in_a_file, spec_of_file
 from lightning_hooks.standin.lite.names import LITE
 from lightning_hooks.standin.mmcv_names import kind_of
 from lightning_hooks.standin.name_table import MODULES
@@ -113,7 +112,7 @@ class Finder(importlib.abc.MetaPathFinder):
             self.beside_mmcv_2 and fullname in MODULES
         ):
             return None
-        elif is_of_a_file(fullname):
+        elif is_in_a_file(fullname):
             installed = self.installed()
             spec = installed and installed.is_2 and spec_of_file(fullname, installed)
             if spec:

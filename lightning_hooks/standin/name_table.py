@@ -66,9 +66,9 @@ _TABLE = {
         "_load_checkpoint _load_checkpoint_with_prefix"
     ),
     "standin.fileio.checkpoint_loader": (
-        "CheckpointLoader load_from_ceph load_from_http load_from_local load_from_torchvision"
+        "CheckpointLoader load_from_ceph load_from_http load_from_local load_from_pavi "
+        "load_from_torchvision"
     ),
-    "standin.fileio.pavi": "load_from_pavi",
     "standin.fileio.io": (
         "load_file=load BaseFileHandler JsonHandler set_default PickleHandler YamlHandler dump "
         "file_handlers load register_handler dict_from_file list_from_file"
@@ -78,10 +78,12 @@ _TABLE = {
     "standin.runner.seed": (
         "get_host_info get_time_str obj_from_dict set_random_seed worker_init_fn"
     ),
-    "standin.parallel.inference": "single_gpu_test multi_gpu_test",
-    "standin.parallel.collect": "collect_results_cpu collect_results_gpu",
-    "standin.utils.config": ("Config ConfigDict BASE_KEY DELETE_KEY DEPRECATION_KEY RESERVED_KEYS"),
-    "standin.utils.dict_action": "DictAction",
+    "standin.parallel.inference": (
+        "single_gpu_test multi_gpu_test collect_results_cpu collect_results_gpu"
+    ),
+    "standin.utils.config": (
+        "Config ConfigDict BASE_KEY DELETE_KEY DEPRECATION_KEY RESERVED_KEYS DictAction"
+    ),
     "standin.utils.env": (
         "_get_dataloader "
         "IS_IPU_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE IS_MUSA_AVAILABLE IS_NPU_AVAILABLE "
@@ -117,9 +119,9 @@ _TABLE = {
         "MMDataParallel MMDistributedDataParallel MODULE_WRAPPERS is_module_wrapper"
     ),
     "standin.fileio.file_client": (
-        "BaseStorageBackend FileClient HTTPBackend=FsspecBackend HardDiskBackend"
+        "BaseStorageBackend FileClient HTTPBackend=FsspecBackend HardDiskBackend CephBackend "
+        "LmdbBackend MemcachedBackend PetrelBackend"
     ),
-    "standin.fileio.backends": "CephBackend LmdbBackend MemcachedBackend PetrelBackend",
     "standin.cnn.registries": (
         "MODELS build_model_from_cfg ACTIVATION_LAYERS ATTENTION CONV_LAYERS DROPOUT_LAYERS "
         "FEEDFORWARD_NETWORK NORM_LAYERS PADDING_LAYERS PLUGIN_LAYERS POSITIONAL_ENCODING "
@@ -128,13 +130,10 @@ _TABLE = {
         "build_transformer_layer_sequence"
     ),
     "standin.cnn.sync_bn": "revert_sync_batchnorm",
-    "standin.cnn.initialize": "PretrainedInit initialize",
-    "standin.cnn.initializers": (
-        "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit KaimingInit NormalInit "
-        "TruncNormalInit UniformInit XavierInit update_init_info"
-    ),
     "standin.cnn.weight_init": (
-        "bias_init_with_prob caffe2_xavier_init constant_init kaiming_init normal_init "
+        "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit KaimingInit NormalInit PretrainedInit "
+        "TruncNormalInit UniformInit XavierInit initialize update_init_info bias_init_with_prob "
+        "caffe2_xavier_init constant_init kaiming_init normal_init "
         "trunc_normal_ trunc_normal_init uniform_init xavier_init"
     ),
 }
@@ -192,7 +191,7 @@ OFFERED_AT = {
     **{module: _sources({module: names}) for module, names in LITE.items()},
     "mmcv.parallel._functions": _sources({f"{_STANDIN}.parallel.data_container": "scatter=move"}),
     "mmcv.ops": _sources({"mmcv.ops": LITE["mmcv.ops"], "mmcv.ops.sync_bn": "SyncBatchNorm"}),
-    "mmcv.ops.upfirdn2d": _sources({f"{_STANDIN}.ops.stylegan": "upfirdn2d"}),
+    "mmcv.ops.upfirdn2d": _sources({f"{_STANDIN}.ops.extension": "upfirdn2d"}),
 }
 """The names that come from elsewhere in one module of mmcv: from mmcv-lite's files, mostly."""
 

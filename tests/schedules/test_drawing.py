@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks import schedules
-from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
-from lightning_hooks.hooks.updaters.lr_cyclic import OneCycleLrUpdaterHook
-from lightning_hooks.hooks.updaters.lr_decay import StepLrUpdaterHook
-from lightning_hooks.hooks.updaters.momentum_policies import OneCycleMomentumUpdaterHook
+from lightning_hooks import OneCycleMomentumUpdaterHook, schedules
+from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.cyclic import OneCycleLrUpdaterHook
+from lightning_hooks.hooks.updaters.decay import StepLrUpdaterHook
 
 pytest.importorskip("matplotlib")
 RUN = {"max_epochs": 4, "iters_per_epoch": 5}

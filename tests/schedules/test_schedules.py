@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks import HOOKS, schedules
-from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
-from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
-from lightning_hooks.hooks.updaters.lr_cyclic import OneCycleLrUpdaterHook
-from lightning_hooks.hooks.updaters.lr_decay import FixedLrUpdaterHook, StepLrUpdaterHook
-from lightning_hooks.hooks.updaters.momentum_policies import (
+from lightning_hooks import (
+    HOOKS,
     OneCycleMomentumUpdaterHook,
     StepMomentumUpdaterHook,
+    schedules,
 )
-from lightning_hooks.schedules import checks
+from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.cyclic import OneCycleLrUpdaterHook
+from lightning_hooks.hooks.updaters.decay import FixedLrUpdaterHook, StepLrUpdaterHook
+from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from support.golden import recorded
 
 GOLDEN = recorded("schedules")["cases"]
@@ -182,22 +182,6 @@ def test_bound_schedules_pickle() -> None:
 def test_bad_warm_up_is_refused(arguments: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="warmup"):
         schedules.check_warm_up(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("oddities", "said"),
-    [
-        (checks.check_step(2, 8), []),
-        (checks.check_step([2, 7], 8), []),
-        (checks.check_periods([4, 4], 8), []),
-        (checks.check_cyclic(2, 0.4, 8), []),
-        (checks.check_cyclic(8, 0.0, 8), []),
-        (checks.check_one_cycle(0.3, False, 8), []),
-        (checks.check_one_cycle(0.5, True, 8), []),
-    ],
-)
-def test_an_ordinary_schedule_is_not_odd(oddities: Any, said: list[str]) -> None:
-    assert list(oddities) == said
 
 
 # -- sample ------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer

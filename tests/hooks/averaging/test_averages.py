@@ -30,7 +30,6 @@ from support.training import TinyModule, TinyNormModule, make_loader, make_train
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
-    pytest.mark.filterwarnings("ignore:.* each keep an average of the weights"),
 ]
 hosted = pytest.mark.parametrize("host", [lambda h: h, lambda h: HookAdapter([h])])
 

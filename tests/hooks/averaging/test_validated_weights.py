@@ -26,7 +26,6 @@ from support.training import TinyNormModule, fit, make_loader, make_trainer
 hosted = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`"),
-    pytest.mark.filterwarnings("ignore:.* each keep an average of the weights"),
 ]
 
 

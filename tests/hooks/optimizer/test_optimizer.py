@@ -26,7 +26,7 @@ from lightning_hooks import (
 )
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, parameters_in_graph
-from lightning_hooks.hooks.updaters.lr_decay import StepLrUpdaterHook
+from lightning_hooks.hooks.updaters.decay import StepLrUpdaterHook
 from support.golden import recorded
 from support.training import TinyModule, make_loader, make_trainer
 

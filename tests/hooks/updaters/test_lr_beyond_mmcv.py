@@ -82,18 +82,6 @@ def test_stages_in_a_run(tmp_path: Path) -> None:
     assert [lr for [lr] in fit(tmp_path, case)] == pytest.approx(expected)
 
 
-def test_a_stage_after_the_end_is_announced(tmp_path: Path) -> None:
-    case = case_of(
-        type="MultiStageLrUpdaterHook",
-        milestone_lrs=[0.4, 0.2],
-        milestone_iters=[0, 2],
-        steps=[1, 1],
-        gammas=[1, 1],
-    )
-    with pytest.warns(UserWarning, match="never reached: 2"):
-        fit(tmp_path, case)
-
-
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import HOOKS, Hook, HookAdapter, schedules
-from lightning_hooks.hooks.updaters.lr_anneal import CosineAnnealingLrUpdaterHook
-from lightning_hooks.hooks.updaters.lr_decay import ExpLrUpdaterHook, PolyLrUpdaterHook
+from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
+from lightning_hooks.hooks.updaters.decay import ExpLrUpdaterHook, PolyLrUpdaterHook
 from support.schedule_runs import CASES, Optimizers, ValueRecorder
 from support.training import make_loader, make_trainer
 

@@ -66,7 +66,7 @@ def test_after_the_hooks_it_logs_the_rates_used_and_before_them_a_warning(
     assert rates[1:] == pytest.approx(used[::every][:-1])
     name = type(make()).__name__
     (message,) = said
-    assert message.startswith(f"LearningRateMonitor stands before {name} in callbacks=[...]: it")
+    assert message.startswith(f"LearningRateMonitor stands before {name} in callbacks=[...] and")
     assert message.endswith("put it after the hooks")
 
 

@@ -1,0 +1,99 @@
+"""Checks when a fit starts: what an average does not work with, and when it is too young."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
+from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_hooks.engine.driver.collect import hooks_of
+from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.schedules.averages import share_of_beginning
+
+__all__ = ["check_device", "check_rivals", "check_strategy", "warn_of_young_average"]
+
+
+def check_strategy(hook: Any, trainer: L.Trainer) -> None:
+    """Check that the strategy leaves the parameters to the module.
+
+    Raises:
+        ValueError: for a strategy that flattens or partitions parameters.
+    """
+    strategy = trainer.strategy
+    shards = strategy.restore_checkpoint_after_setup
+    if shards and not isinstance(strategy, ModelParallelStrategy):
+        raise ValueError(
+            f"{type(hook).__name__} does not work with {type(strategy).__name__}, whose "
+            "parameters are not the module's own; use ModelParallelStrategy, with "
+            "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
+        )
+
+
+def check_device(hook: Any) -> None:
+    """Check that torch can use the device of an average.
+
+    Raises:
+        ValueError: if torch cannot.
+    """
+    try:
+        torch.empty(0, device=hook.device)
+    except (RuntimeError, AssertionError) as error:  # depends on torch's build
+        raise ValueError(
+            f"{class_name(hook)}(device={hook.device!r}): torch cannot use this device here: "
+            f"{str(error).partition('. ')[0]}; write device='cpu', or leave it out for the model's"
+        ) from None
+
+
+def check_rivals(hook: Any, trainer: L.Trainer) -> None:
+    """Refuse hooks that swap weights as mmcv's EMAHook; warn of Lightning's averages.
+
+    Args:
+        hook: The hook that the Trainer is evaluated with.
+        trainer: The Trainer.
+
+    Raises:
+        ValueError: for a hook like mmcv's: each hook would take the other's average for the weights
+            to train on with.
+    """
+    name = class_name(hook)
+    for other in hooks_of(trainer):
+        if hasattr(getattr(other, "foreign_hook", other), "_swap_ema_parameters"):
+            raise ValueError(
+                f"{name} and {class_name(other)} of {type(other).__module__} both swap the weights "
+                "of the model for an average, and training would go on from the other's; leave one "
+                "out"
+            )
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
+            rank_zero_warn(
+                f"{type(callback).__name__} and {name} both set the weights of the module to an "
+                "average; leave one out"
+            )
+
+
+def warn_of_young_average(hook: Any, runner: Any) -> None:
+    """Warn of an ``EMAHook`` that stays near its first weights: the run is too short.
+
+    Args:
+        hook: The ``EMAHook``.
+        runner: The run.
+    """
+    steps: float = runner.max_optimizer_steps or 0
+    if steps == 0 or math.isinf(steps) or runner.trainer.fast_dev_run:
+        return
+    begins = [(hook.begin_epoch, runner.max_epochs), (hook.begin_iter, runner.max_iters)]
+    waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
+    averaged = round(steps * max(0.0, 1 - waited))
+    kept = share_of_beginning(hook.momentum, hook.warm_up, averaged, hook.interval)
+    if averaged and kept > 0.5:
+        runner.logger.warning(
+            f"{class_name(hook)}(momentum={hook.momentum}, warm_up={hook.warm_up}) is validated "
+            f"with an average that is too young: after the {averaged} optimizer steps of this run "
+            f"{kept:.0%} of the average is still its first weights; a larger momentum, or a "
+            "smaller warm_up, follows the model faster"
+        )

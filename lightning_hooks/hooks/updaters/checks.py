@@ -1,0 +1,188 @@
+"""Checks when a run starts: errors for schedules that would fail, warnings of likely mistakes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
+from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.priority import FAMILIES, is_family
+from lightning_hooks.hooks.updaters.param_groups import (
+    describe_groups,
+    describe_optimizers,
+    optimizers_of,
+    with_groups,
+)
+
+__all__ = ["check_schedule", "warn_of_early_monitors", "warn_of_rivals"]
+
+
+def check_schedule(hook: Any, runner: Any) -> None:
+    """Check a schedule against the run, before the first iteration.
+
+    Args:
+        hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` with its bases.
+        runner: The runner, counting as the hook counts.
+
+    Raises:
+        ValueError: if the schedule would fail during the run, or set an invalid value.
+    """
+    name = f"{type(hook).__name__} of {describe_optimizers(runner.optimizer)}"
+    counts = not hook.by_epoch or runner.counts_epochs
+    total = _length(hook, runner) if counts else hook.run_length(runner)
+    if counts and total is not None:
+        try:
+            hook.check(total)
+        except (ArithmeticError, ValueError) as error:
+            raise ValueError(f"{name}: {error}") from None
+    moves = _check_values(hook, runner, total)
+    if runner.trainer.fast_dev_run:
+        return
+    if not (counts and moves):
+        reason = "" if counts else ": by_epoch=True, and this run counts iterations"
+        rank_zero_warn(f"{name} never moves the {hook.quantity}{reason}")
+    _warn_of_long_warm_up(hook, runner, name)
+
+
+def _length(hook: Any, runner: Any) -> int | None:
+    """Return the length of the run in the policy's unit; ``max_steps`` in whole epochs."""
+    total: int | None = (hook.required_length if hook.needs_length else hook.run_length)(runner)
+    if total is None and hook.by_epoch and runner.max_iters is not None:
+        with contextlib.suppress(ValueError):  # the length of an epoch is unknown
+            total = math.ceil(runner.max_iters / hook.iters_of(runner, 1))
+    return total
+
+
+def _check_values(hook: Any, runner: Any, total: int | None) -> bool:
+    """Raise for an invalid value during the run; return whether the values change."""
+    if not hook.is_predictable() or (hook.needs_length and total is None):
+        return True
+    positions = _sample(1 if total is None else total)
+    moves = hook.is_constant or hook.warmup is not None or len(positions) == 1
+    checked = set()
+    for group, _, base in with_groups(runner.optimizer, hook.base):
+        if base in checked:
+            continue
+        checked.add(base)
+        values = set()
+        for when, position, factor in _moments(hook, runner, positions):
+            value: Any = "no number"
+            with contextlib.suppress(ArithmeticError):
+                regular = hook.value(base, position, total)
+                values.add(regular)
+                value = hook.with_warmup(regular, factor)
+            if not hook.is_valid(value):
+                raise hook.range_error(describe_groups(*group), value, when)
+        moves = moves or len(values) > 1
+    return moves or not checked
+
+
+def _moments(hook: Any, runner: Any, positions: list[int]) -> Iterator[tuple[str, int, float]]:
+    """Yield a name, the policy's position and the warm-up's factor for moments of the run."""
+    length, total = hook.warmup_length(runner), hook.run_length(runner)
+    batches: float = 1
+    if hook.by_epoch:
+        try:
+            batches = hook.iters_of(runner, 1)
+        except ValueError:  # the length of an epoch is unknown
+            batches = math.inf
+    for now in _sample(length):
+        position = int(now // batches)
+        if total is None or position < total:
+            yield f"{hook.iteration_unit} {now}", position, hook.warmup_factor(now)
+    for position in positions:
+        yield f"{'epoch' if hook.by_epoch else hook.iteration_unit} {position}", position, 1.0
+
+
+def _sample(length: int) -> list[int]:
+    """Return about a thousand positions, with the first and the last."""
+    every = max(1, length // 1000)
+    return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})
+
+
+def _warn_of_long_warm_up(hook: Any, runner: Any, name: str) -> None:
+    total = runner.max_iters
+    if hook.warmup is None or total is None:
+        return
+    length = hook.warmup_length(runner)
+    if length > total:
+        rank_zero_warn(
+            f"{name}: the warm-up of {length} {hook.iteration_unit}s is longer than the run of "
+            f"{total}"
+        )
+
+
+def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
+    """Warn of hooks, schedulers and ``StochasticWeightAveraging`` that set the same values.
+
+    Args:
+        hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` whose run has begun.
+        trainer: The hook's Trainer.
+    """
+    runner = Driver.of(trainer).runner
+    family = next(base.__name__ for base in type(hook).__mro__ if base.__name__ in FAMILIES)
+    own = _optimizers(hook, runner)
+    hooks = [
+        other
+        for other in runner.hooks
+        if is_family(other, family)
+        and not _overrides(other, family, f"_set_{hook.symbol}")  # may set some groups only
+        and own.keys() & _optimizers(other, runner).keys()
+    ]
+    if not hooks or hooks[-1] is not hook:  # the last hook warns for all
+        return
+    names = [class_name(one) for one in hooks]
+    if not runner.hooks_step:  # otherwise schedulers are not stepped, and the driver warns
+        names += [
+            type(config.scheduler).__name__
+            for config in trainer.lr_scheduler_configs
+            if hook.conflicts_with(config.scheduler)
+            and any(config.scheduler.optimizer is one for one in own.values())
+        ]
+    if hook.symbol == "lr":
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+        names += [type(c).__name__ for c in callbacks if isinstance(c, StochasticWeightAveraging)]
+    if len(names) > 1:
+        rank_zero_warn(
+            f"{' and '.join(names)} set the {hook.quantity} of {describe_optimizers(own)}: each "
+            "step takes the value that was set last; leave out all but one"
+        )
+
+
+def _optimizers(hook: Any, runner: Any) -> dict[str, Any]:
+    """Return the optimizers for which a hook has bases, by name."""
+    base = getattr(hook, "base", None)
+    found = optimizers_of(runner.optimizer)
+    return {name: one for name, one in found if not isinstance(base, dict) or name in base}
+
+
+def _overrides(hook: Any, family: str, name: str) -> bool:
+    """Whether a hook overrides a method of its family's base class, mmcv's or ours."""
+    base = next(base for base in type(hook).__mro__ if base.__name__ == family)
+    return name in vars(hook) or getattr(type(hook), name, None) is not getattr(base, name, None)
+
+
+def warn_of_early_monitors(hook: Any, trainer: L.Trainer) -> None:
+    """Warn of a ``LearningRateMonitor`` that reads the rates before the hooks set them.
+
+    Args:
+        hook: A hook for learning rates; only the first of a Trainer warns.
+        trainer: The hook's Trainer.
+    """
+    runner = Driver.of(trainer).runner
+    first = next(one for one in runner.hooks if is_family(one, "LrUpdaterHook"))
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks)
+    if first is hook and any(isinstance(one, LearningRateMonitor) for one in before):
+        rank_zero_warn(
+            f"LearningRateMonitor stands before {class_name(hook)} in callbacks=[...] and logs the "
+            "rates of the step or epoch before; put it after the hooks"
+        )

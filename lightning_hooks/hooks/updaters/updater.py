@@ -1,0 +1,394 @@
+"""``Updater``: the base of the hooks that set a value of every parameter group by a schedule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import lightning as L
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
+from lightning_hooks.hooks.updaters.checks import check_schedule, warn_of_rivals
+from lightning_hooks.hooks.updaters.param_groups import (
+    DistinctBases,
+    Values,
+    adopt_new_groups,
+    map_values,
+    optimizers_of,
+)
+from lightning_hooks.schedules import check_warm_up, warm_up
+from lightning_hooks.utils.arguments import check_bool
+
+__all__ = ["Updater", "alias", "by_iteration", "check_share"]
+
+EPOCHS = "max_epochs; with max_steps, by_epoch=False"
+ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
+STEPS = "max_steps, or with automatic optimization max_epochs and a loader with a length"
+
+
+def alias(name: str) -> Any:
+    """Return a property that reads and writes another attribute."""
+    return property(attrgetter(name), lambda self, value: setattr(self, name, value))
+
+
+class Updater(Hook):
+    """The base of the hooks for learning rates and for momenta.
+
+    A value is computed from the group's base, the counters and the length of the run. Nothing else
+    is stored, so the value is right after any resume, and when ``max_epochs`` changes. A group
+    added during the run is set from the next epoch on, as from the start.
+
+    With ``by_step`` an iteration is an optimizer step: under
+    ``Trainer(accumulate_grad_batches=4)``, or with ``GradientCumulativeOptimizerHook``, four
+    batches. A policy then sees the steps made as ``runner.iter`` and the steps of the run as
+    ``runner.max_iters``
+    (:func:`~lightning_hooks.engine.runner.optimizer_steps.steps_of_run`). The state of the hook is
+    the number of steps skipped by the Trainer's gradient scaler.
+
+    Args:
+        by_epoch: Count in epochs (the value changes before each), or in iterations.
+        warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``.
+        warmup_iters: Length of the warm-up.
+        warmup_ratio: The factor of ``schedules.warm_up`` at the start, in (0, 1].
+        warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations: in the policy with
+            ``by_epoch=False``, and in the warm-up. Steps skipped by the Trainer's gradient scaler
+            do not count, except of optimizers with ``fused=True``, which do not report a skip.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+        ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
+            ``by_step`` where no iterations are counted.
+    """
+
+    reads_step = False
+
+    quantity = "value"
+    """The name of the quantity that the hook sets."""
+
+    symbol = "value"
+    """The quantity in mmcv's names of arguments, as in ``min_lr``."""
+
+    least_minimum: float = -math.inf
+    """The lowest minimum that a policy accepts."""
+
+    valid_range = ""
+    """The range of :meth:`is_valid`, in words."""
+
+    needs_length = False
+    """Whether the policy depends on the length of the run."""
+
+    is_constant = False
+    """Whether the policy never changes a value."""
+
+    # for subclasses that do not call super().__init__()
+    by_epoch: bool = True
+    by_step: bool = False
+    warmup: str | None = None
+    warmup_iters: int | None = 0
+    warmup_ratio: float = 0.1
+    warmup_by_epoch: bool = False
+    warmup_epochs: int | None = None
+    _minimum: Any
+    _minimum_ratio: Any
+    _distinct: DistinctBases | None = None
+    _applied: AppliedSteps | None = None
+    _skipped_before = 0
+
+    base: Values = ()
+    """The number of each group from which its values are computed."""
+
+    regular: Values = ()
+    """The current values without warm-up."""
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        warmup: str | None = None,
+        warmup_iters: int = 0,
+        warmup_ratio: float = 0.1,
+        warmup_by_epoch: bool = False,
+        by_step: bool = False,
+    ) -> None:
+        super().__init__()
+        check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch, by_step=by_step)
+        check_warm_up(warmup, warmup_iters, warmup_ratio)
+        if by_step and by_epoch and warmup is None:
+            raise ValueError(
+                "by_step=True counts optimizer steps in place of iterations, but by_epoch=True "
+                "without a warmup counts no iterations: give by_epoch=False, or a warmup"
+            )
+        self.by_epoch = by_epoch
+        self.by_step = by_step
+        self.warmup = warmup
+        self.warmup_ratio = warmup_ratio
+        self.warmup_by_epoch = warmup_by_epoch
+        self.warmup_epochs = warmup_iters if warmup_by_epoch else None
+        self.warmup_iters = None if warmup_by_epoch else warmup_iters
+
+    # -- defined by a policy -----------------------------------------------------------------
+
+    def value(self, base: Any, position: int, total: Any) -> float:
+        """Return the policy's value for a group of this base.
+
+        ``position`` and ``total`` count epochs or iterations; ``total`` may be None unless the
+        policy ``needs_length``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no schedule")
+
+    @property
+    def takes_arrays(self) -> bool:
+        """Whether ``value`` also takes an array of bases; False if a subclass overrides it."""
+        return getattr(self.value, "elementwise", False)
+
+    def check(self, total: int) -> None:
+        """Raise ValueError for a run of a length where the policy would fail."""
+
+    # -- defined by a quantity ---------------------------------------------------------------
+
+    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+        """Return the base of each of an optimizer's groups."""
+        raise NotImplementedError
+
+    def regular_values(self, runner: Any) -> Values:
+        """Return the values without warm-up."""
+        raise NotImplementedError
+
+    def warm_values(self, now: int) -> Values:
+        """Return the values with warm-up."""
+        raise NotImplementedError
+
+    def with_warmup(self, value: float, factor: float) -> float:
+        """Apply a warm-up's factor to a value."""
+        raise NotImplementedError
+
+    def set_values(self, runner: Any, values: Values) -> None:
+        """Write the values into the groups."""
+        raise NotImplementedError
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether a group may have this value."""
+        raise NotImplementedError
+
+    def is_predictable(self) -> bool:
+        """Whether :meth:`value` alone computes the values, so they are known before the run."""
+        return type(self).value is not Updater.value
+
+    def conflicts_with(self, scheduler: Any) -> bool:
+        """Whether a scheduler of Lightning's sets the same quantity."""
+        return True
+
+    # -- the points --------------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """Read the bases, and check the schedule."""
+        if self.by_step:
+            if runner.trainer.global_step == 0:
+                self._skipped_before = 0
+            self._applied = AppliedSteps(runner.trainer)
+        runner = self.as_counted(runner)
+        optimizer = runner.optimizer
+        if not optimizer:
+            raise ValueError(f"{type(self).__name__} needs an optimizer, and there is none")
+        bases: dict[str, Sequence[Any]] = {
+            name: self.bases_of(name, one) for name, one in optimizers_of(optimizer)
+        }
+        self.base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
+        if self.warmup_epochs is not None:
+            self.warmup_iters = None  # an earlier fit may have had another loader
+        check_schedule(self, runner)
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """Set the epoch's values, if the policy counts epochs."""
+        runner = self.as_counted(runner)
+        self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
+        if self.by_epoch:
+            self.regular = self.regular_values(runner)
+            self.set_values(runner, self.regular)
+
+    def before_train_iter(self, runner: Any) -> None:
+        """Set the iteration's values, if the policy counts iterations or warms up."""
+        runner = self.as_counted(runner)
+        length, now = self.warmup_length(runner), runner.iter
+        if not self.by_epoch:
+            self.regular = self.regular_values(runner)
+        if now < length:
+            self.set_values(runner, self.warm_values(now))
+        # the first step after the warm-up may be later than its length
+        elif not self.by_epoch or (self.warmup is not None and (now == length or self.by_step)):
+            self.set_values(runner, self.regular)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn of rivals, once every hook has its bases."""
+        warn_of_rivals(self, trainer)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Set the values of parameter groups added in the last epoch, too."""
+        runner = Driver.of(trainer).runner
+        if runner.adopts_new_groups and adopt_new_groups(self, runner) and self.by_epoch:
+            runner = self.as_counted(runner)
+            self.regular = self.regular_values(runner)
+            self.set_values(runner, self.regular)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Stop counting the optimizers' steps."""
+        if self._applied is not None:
+            self._applied.close()
+            self._skipped_before, self._applied = self._skipped, None
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Stop counting the optimizers' steps: Lightning calls no teardown after an error."""
+        self.teardown(trainer, pl_module, "fit")
+
+    # -- counters ----------------------------------------------------------------------------
+
+    def as_counted(self, runner: Any) -> Any:
+        """Return the runner, with optimizer steps as iterations if ``by_step``."""
+        if not self.by_step or type(runner) is InSteps:
+            return runner
+        return InSteps(runner, self._skipped)
+
+    @property
+    def iteration_unit(self) -> str:
+        """The unit within an epoch, for messages."""
+        return "optimizer step" if self.by_step else "iteration"
+
+    def iters_of(self, runner: Any, epochs: int) -> int:
+        """Return the iterations (steps, with ``by_step``) of the run's first epochs.
+
+        Raises:
+            ValueError: if the loader has no length.
+        """
+        if self.by_step:
+            steps: int = runner.optimizer_steps_of(epochs)
+            return steps
+        batches = runner.trainer.num_training_batches
+        if batches == float("inf"):
+            raise ValueError(
+                f"{type(self).__name__} counts epochs as iterations: the training loader needs a "
+                "length, or Trainer(limit_train_batches=...) has to give it one; without, count "
+                "iterations (by_epoch=False, warmup_by_epoch=False)"
+            )
+        return epochs * int(batches)
+
+    def run_length(self, runner: Any) -> int | None:
+        """Return the length of the run in the policy's unit, None if unknown."""
+        total: int | None = runner.max_epochs if self.by_epoch else runner.max_iters
+        return total
+
+    def required_length(self, runner: Any) -> int:
+        """Return :meth:`run_length`.
+
+        Raises:
+            ValueError: if the length is unknown.
+        """
+        total = self.run_length(runner)
+        if total is None:
+            limit = EPOCHS if self.by_epoch else STEPS if self.by_step else ITERATIONS
+            raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
+        return total
+
+    def _progress(self, runner: Any) -> tuple[int, Any]:
+        """Return the position and the total that ``value`` takes."""
+        position = runner.epoch if self.by_epoch else runner.iter
+        return position, self.required_length(runner) if self.needs_length else None
+
+    # -- the warm-up -------------------------------------------------------------------------
+
+    def warmup_length(self, runner: Any) -> int:
+        """Return the iterations of the warm-up, 0 without one."""
+        if self.warmup is None:
+            return 0
+        if self.warmup_iters is None:
+            self.warmup_iters = self.iters_of(runner, self.warmup_epochs or 0)
+        return self.warmup_iters
+
+    def warmup_factor(self, now: int) -> float:
+        """Return the factor of the warm-up at an iteration."""
+        assert self.warmup_iters is not None
+        return warm_up(now, self.warmup_iters, kind=self.warmup, ratio=self.warmup_ratio)
+
+    # -- helpers for a quantity --------------------------------------------------------------
+
+    def range_error(self, where: str, value: Any, when: str) -> ValueError:
+        """Return the error for an invalid value of a group."""
+        return ValueError(
+            f"{type(self).__name__}: the {self.quantity} of {where} would be {value} at {when}, "
+            f"it must be {self.valid_range}"
+        )
+
+    def _regular_values(self, runner: Any, get: Callable[..., Any], default: Any) -> Values:
+        """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
+        if getattr(get, "__func__", None) is not default:
+            return map_values(partial(get, runner), self.base)
+        now = self._progress(runner)
+        if isinstance(self.base, dict):
+            return {name: self._group_values(bases, *now) for name, bases in self.base.items()}
+        return self._group_values(self.base, *now)
+
+    def _group_values(self, bases: Sequence[Any], position: int, total: Any) -> list[float]:
+        """Return the policy's value for each group of one optimizer."""
+        if self._distinct is None or not self._distinct.equal(bases):
+            self._distinct = DistinctBases(bases)
+        return self._distinct.values(self.value, position, total, as_array=self.takes_arrays)
+
+    def _warm_values(self, now: int, values: Values) -> Values:
+        factor = self.warmup_factor(now)
+        return map_values(lambda value: self.with_warmup(value, factor), values)
+
+    # -- the state: skipped steps ------------------------------------------------------------
+
+    @property
+    def _skipped(self) -> int:
+        return self._skipped_before + (0 if self._applied is None else self._applied.skipped)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number of skipped steps, if any."""
+        return {"skipped_steps": self._skipped} if self._skipped else {}
+
+    def on_load_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Reset the number of skipped steps."""
+        self._skipped_before = 0
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the number of skipped steps."""
+        self._skipped_before = state_dict.get("skipped_steps", 0)
+
+
+def by_iteration(hook: Updater, by_epoch: bool) -> bool:
+    """Return False, the only ``by_epoch`` of a policy that counts iterations.
+
+    Raises:
+        ValueError: for True.
+    """
+    check_bool(by_epoch=by_epoch)
+    if by_epoch:
+        raise ValueError(f"{type(hook).__name__} counts iterations: by_epoch must be False")
+    return by_epoch
+
+
+def check_share(name: str, value: object, *, below_one: bool = False) -> float:
+    """Check a share of the run and return it.
+
+    Args:
+        name: The argument's name, for the error.
+        value: The number.
+        below_one: Refuse 1.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 1 or (below_one and value == 1):  # type: ignore[operator]
+        allowed = "in [0, 1)" if below_one else "between 0 and 1"
+        raise ValueError(f"{name} must be a number {allowed}, got {value!r}")
+    return value  # type: ignore[return-value]

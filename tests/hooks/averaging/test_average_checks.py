@@ -1,0 +1,88 @@
+"""What an average does not work with, and an average too young, are reported at the start."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, StochasticWeightAveraging
+
+from lightning_hooks import ClosureHook, EMAHook, ExpMomentumEMAHook, HookAdapter
+from lightning_hooks.standin._hooks.ema import EMAHook as MmcvEMAHook
+from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["bare", "adapter"])
+@pytest.mark.parametrize("name", ["EMAWeightAveraging", "StochasticWeightAveraging"])
+def test_lightnings_averages_are_rivals(tmp_path: Path, name: str, host: bool) -> None:
+    swa = name == "StochasticWeightAveraging"
+    other = StochasticWeightAveraging(swa_lrs=0.03) if swa else EMAWeightAveraging(decay=0.5)
+    hook = EMAHook(momentum=0.5)
+    trainer = make_trainer(tmp_path, HookAdapter([hook]) if host else hook, other)
+    with pytest.warns(UserWarning, match=f"{name} and EMAHook both set the weights"):
+        trainer.fit(TinyModule(), make_loader(3), make_loader(1))
+
+
+@pytest.mark.parametrize("mmcv_first", [True, False])
+def test_a_hook_that_swaps_as_mmcv_is_refused(tmp_path: Path, mmcv_first: bool) -> None:
+    pair = [MmcvEMAHook(), EMAHook()]
+    with pytest.raises(ValueError, match=r"EMAHook and EMAHook of .*standin.* both"):
+        fit(tmp_path, *(pair if mmcv_first else pair[::-1]), module=NoValidation, host=True)
+
+
+class Jump(Callback):
+    """The weights are 0 where the average begins, and 1 from its first step on."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        for parameter in pl_module.parameters():
+            torch.nn.init.zeros_(parameter)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        if trainer.current_epoch >= self.epoch:
+            for parameter in pl_module.parameters():
+                torch.nn.init.ones_(parameter)
+
+
+@pytest.mark.parametrize(
+    ("options", "young"),
+    [
+        ({"momentum": 0.1, "warm_up": 300}, True),
+        ({"momentum": 0.01, "warm_up": 10}, True),
+        ({"momentum": 0.03, "interval": 3, "warm_up": 0}, True),
+        ({"momentum": 0.1, "begin_epoch": 1, "warm_up": 0}, True),
+        ({"momentum": 0.1, "warm_up": 20}, False),
+    ],
+)
+def test_the_reported_share_of_a_young_average_is_true(
+    tmp_path: Path, caplog: Any, options: dict[str, Any], young: bool
+) -> None:
+    hook = EMAHook(**options)
+    with caplog.at_level(logging.WARNING):
+        fit(
+            *(tmp_path, hook),
+            module=NoValidation(lr=0.0),
+            batches=6,
+            max_epochs=2,
+            callbacks=[Jump(hook.begin_epoch)],
+        )
+    share = 1 - float(hook.ema_state_dict()["net.weight"].mean())
+    found = re.search(r"too young: .* (\d+%) of the average", caplog.text)
+    assert (share > 0.5) is young
+    assert (found and found[1]) == (f"{share:.0%}" if young else None)
+
+
+@pytest.mark.parametrize(
+    ("make", "steps"), [(EMAHook, [1, 4, 7, 10]), (ExpMomentumEMAHook, [3, 6, 9])]
+)
+def test_the_steps_with_an_update(tmp_path: Path, make: Any, steps: list[int]) -> None:
+    hook, found = make(momentum=0.5, interval=3), [0]
+    count = ClosureHook("after_train_iter", lambda runner: found.append(hook.updates))
+    fit(tmp_path, HookAdapter([hook, (count, "LOWEST")]), module=NoValidation, batches=11)
+    assert [step for step in range(1, 12) if found[step] > found[step - 1]] == steps
