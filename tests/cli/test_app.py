@@ -51,7 +51,7 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["reply"], ["plot", "a.py", "--epochs", "-1"]])
-def test_what_is_no_command_is_refused(
+def test_an_unknown_command_or_option_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2
@@ -76,7 +76,7 @@ def test_what_is_no_command_is_refused(
         (["plot", "config.py"], "--iters-per-epoch"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_line(
+def test_wrong_input_is_reported_in_one_line(
     arguments: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("notes.txt").write_text("")
