@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -57,8 +58,8 @@ IMPORTS = {
     ),
     "old": ("print 'hello'", 1, "no valid Python 3", ""),
     "exits": (
-        "import sys\nsys.exit(3)",
-        2,
+        "import sys\nclass A:\n    sys.exit(3)",
+        3,
         "ends the process when it is imported: SystemExit(3)",
         "",
     ),
@@ -66,7 +67,7 @@ IMPORTS = {
     "taken": (
         f"{HOOK}class Taken: ...\nHOOKS.register_module()(Taken)\n@HOOKS.register_module()\n"
         "class EMAHook(Hook): ...",
-        4,
+        4 if sys.version_info >= (3, 11) else 5,  # the decorator, or its class
         "EMAHook is already registered",
         "",
     ),
