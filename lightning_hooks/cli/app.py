@@ -11,6 +11,7 @@ from typing import Any
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
 from lightning_hooks.cli.printable import printable
+from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
 
 __all__ = ["parser", "run"]
 
@@ -83,12 +84,12 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.replay)
     add_path("paths", nargs="+", help="spools, or offline runs of Neptune's")
-    one.add_argument("--to", help="another backend than the spool's own")
-    one.add_argument("--uri", help="MLflow's tracking URI")
-    one.add_argument("--experiment", help="MLflow's experiment")
-    one.add_argument("--log-dir", help="TensorBoard's folder")
-    one.add_argument("--project", help="W&B's project")
-    one.add_argument("--within", help="a folder, outside of which a spool may write no file")
+    one.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
+    one.add_argument(
+        "--everything", action="store_true", help="copy all records, also those sent before"
+    )
+    for name, text in OPTIONS.items():
+        one.add_argument(f"--{name.replace('_', '-')}", help=text)
     return whole
 
 

@@ -89,21 +89,13 @@ def hooks(given: Namespace) -> int:
 
 
 def replay(given: Namespace) -> int:
-    """Send undelivered records, or all records to another backend."""
+    """Send undelivered records to their tracker, or all records to another one."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from lightning_hooks.loggers.replay import WRITERS
+    from lightning_hooks.loggers.trackers.table import OPTIONS
 
-    backends = [name for name in WRITERS if name != "lightning"]  # which needs a logger
-    if given.to not in (None, *backends):
-        raise ValueError(f"--to must be one of {', '.join(backends)}, got {given.to!r}")
-    names = ("uri", "experiment", "log_dir")
-    arguments: dict[str, Any] = {
-        name: getattr(given, name) for name in names if getattr(given, name) is not None
-    }
-    if given.project is not None:
-        arguments["init"] = {"project": given.project}
+    destination = {name: value for name in OPTIONS if (value := getattr(given, name)) is not None}
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("sending", total=None)
@@ -111,7 +103,8 @@ def replay(given: Namespace) -> int:
         def on_sent(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        options = {"to": given.to, "on_sent": on_sent, "within": given.within, **arguments}
+        options = {"to": given.to, "everything": given.everything, "on_sent": on_sent}
+        options |= destination
         counts = [_try_to_replay(path, options) for path in given.paths]
     print(f"{sum(count or 0 for count in counts)} records sent")
     return int(None in counts)

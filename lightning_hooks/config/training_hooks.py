@@ -19,8 +19,8 @@ from lightning_hooks.config.trainer_args import (
 )
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS, build_with_order
+from lightning_hooks.engine.usage_errors import check_names, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
-from lightning_hooks.utils.arguments import check_names, parameter_names
 from lightning_hooks.utils.config_files import copied
 
 __all__ = ["ConfiguredHooks", "register_training_hooks"]

@@ -62,7 +62,7 @@ def test_an_unknown_command_or_option_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["replay", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["replay", "nowhere.jsonl", "--to", "mlflow"], "nowhere.jsonl"),
         (["check", "nowhere"], "no file, folder or module 'nowhere'"),
         (["check", "nowhere/to/be.py"], "nowhere/to/be.py"),
         (["convert", "nowhere.py"], "nowhere.py"),

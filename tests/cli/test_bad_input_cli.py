@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.record import Record, to_line
+from lightning_hooks.loggers.delivery.record import Record, seal, to_line
 from support.torture.bad_input import NAMES, odd, tried, tries
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -58,9 +57,9 @@ def command_lines(draw: Any) -> list[str]:
         "check": [("--seconds", numbers)],
         "replay": [
             ("--to", st.sampled_from(["tensorboard", "lightning", "visdm"]) | text),
-            ("--log-dir", st.just("run/tf_logs")),
-            ("--within", paths),
+            ("--dir", st.just("run/tf_logs")),
             ("--experiment", text),
+            ("--logger", text),
         ],
     }
     words = [command, *target, *some(*options.get(command, []))]
@@ -233,7 +232,7 @@ def test_a_spool_of_any_content_is_sent_or_stays(
 ) -> None:
     tried["spools"] += 1
     fill(LOG, spool, ack, "{}")
-    if run(above, ["replay", path]):
+    if run(above, ["replay", path, "--to", "tensorboard", "--dir", "run/tf_logs"]):
         assert Path(path).read_bytes() == spool
 
 

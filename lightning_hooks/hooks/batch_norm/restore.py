@@ -1,0 +1,80 @@
+"""Context managers for temporary changes, undone also after an error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightning_hooks.engine.lightning_api.data import generators_of
+from lightning_hooks.utils import random_state
+
+__all__ = ["attributes", "buffers", "randomness", "uncompiled", "without_dropout"]
+
+
+@contextlib.contextmanager
+def attributes(thing: object, *names: str) -> Iterator[None]:
+    """Restore an object's own attributes; remove attributes inherited from the class before."""
+    before = {name: vars(thing)[name] for name in names if name in vars(thing)}
+    try:
+        yield
+    finally:
+        for name in names:
+            vars(thing).pop(name, None)
+        vars(thing).update(before)
+
+
+@contextlib.contextmanager
+def buffers(model: nn.Module) -> Iterator[None]:
+    """Restore the values of all buffers, and replaced buffers themselves."""
+    before = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if not nn.parameter.is_lazy(buffer)
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, value in before:
+            buffer.copy_(value)
+            setattr(module, name, buffer)
+
+
+@contextlib.contextmanager
+def randomness(batches: Any) -> Iterator[None]:
+    """Restore the random state, and the generators of a loader."""
+    before = [(generator, generator.get_state()) for generator in generators_of(batches)]
+    try:
+        with random_state.isolated():
+            yield
+    finally:
+        for generator, state in before:
+            generator.set_state(state)
+
+
+@contextlib.contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off, also in attention and recurrent layers; restore all train flags."""
+    flags = [(module, module.training) for module in model.modules()]
+    try:
+        for module, _ in flags:
+            if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+                drops = bool(module.dropout)
+            else:
+                drops = any(word in type(module).__name__ for word in ("Drop", "StochasticDepth"))
+            if drops:
+                module.training = False
+        yield
+    finally:
+        for module, training in flags:
+            module.training = training
+
+
+def uncompiled() -> contextlib.AbstractContextManager[Any]:
+    """Run compiled models uncompiled: compiled graphs would miss temporary changes."""
+    stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
+    return contextlib.nullcontext() if stance is None else stance("force_eager")
