@@ -13,7 +13,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.training_hooks import register_training_hooks
-from lightning_hooks.utils.arguments import parameter_names
+from lightning_hooks.engine.usage_errors import parameter_names
 from lightning_hooks.utils.config_files import read_config
 
 __all__ = ["from_file", "hooks_from_config"]

@@ -10,8 +10,8 @@ from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.hook_dicts import FP16, Config, training_items
 from lightning_hooks.config.trainer_args import evaluation_interval, run_length, validation
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.usage_errors import check_names, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
-from lightning_hooks.utils.arguments import check_names, parameter_names
 from lightning_hooks.utils.config_files import copied
 
 __all__ = ["register_training_hooks"]

@@ -14,11 +14,8 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.driver.collect import is_lightnings_default
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api.checkpoint_choice import (
-    choosing_trainer,
-    is_lightnings_default,
-)
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
@@ -241,27 +238,17 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
     def best_model_path(self) -> str:
         """The file for ``ckpt_path="best"``: the best by the first key, else the last.
 
-        Before the first fit of a process, the best file of the latest run in the directory.
+        Before the first fit of a process, an empty string.
         """
         if self._best_path_override:
             return self._best_path_override
         if self._runner is None:
-            return self._best_of_earlier_run()
+            return ""
         return super().best_model_path or self._messages().get("best_ckpt") or self.last_model_path
 
     @best_model_path.setter
     def best_model_path(self, path: str) -> None:
         self._best_path_override = path  # a launcher sets the path after a fit in another process
-
-    def _best_of_earlier_run(self) -> str:
-        """Return the best file of an earlier process, while a Trainer resolves ``ckpt_path``."""
-        trainer = choosing_trainer()
-        if trainer is None:
-            return ""
-        source: Any = self.best_source([hook for hook, _ in Driver.entries_of(trainer)])
-        directory = directory_of((source or self).out_dir, Driver.work_dir(trainer))
-        key = None if source is None else source.standing().key
-        return earlier_files.best_valid(directory, key) or self.newest_in(directory) or ""
 
     def _messages(self) -> dict[str, Any]:
         meta = self._runner.meta if self._runner is not None else None

@@ -125,9 +125,9 @@ class CheckpointWriter(Hook):
             resumed = runner.trainer.ckpt_path
             if resumed and files.join(directory, os.path.basename(resumed)) == str(resumed):
                 names = None  # unlisted files beside the file resumed from belong to this run
-            # Lightning resolves "last" by a ModelCheckpoint only, not by an EvalHook
-            resolve = [h.directory(runner) for h in writers if isinstance(h, ModelCheckpoint)]
-            by_word = directory in resolve
+            # Lightning resolves "last" by ModelCheckpoints only: no EvalHook, no hosted hook
+            asked = [h for h in writers if isinstance(h, ModelCheckpoint) and h.hosted_at is None]
+            by_word = directory in [hook.directory(runner) for hook in asked]
             found = report_other_runs(directory, runner.run_id, names, by_word=by_word)
             if found:
                 runner.logger.warning("%s", found)

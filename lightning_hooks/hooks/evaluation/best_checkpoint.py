@@ -25,8 +25,8 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
 
     To Lightning, the hook is a ``ModelCheckpoint`` with ``monitor``, ``best_model_score`` and the
     other attributes (:class:`~lightning_hooks.hooks.checkpoint.best_fields.BestFields`).
-    ``ckpt_path="best"`` is the best file; before the first fit of a process, the best file of the
-    latest run in the directory.
+    After a fit of the Trainer, ``ckpt_path="best"`` is the best file; in a new process,
+    ``HookAdapter(hooks, work_dir=...).best_checkpoint`` finds the file.
 
     A score must be better to rank before another score: on ties the older file stays first. NaN is
     never among the best, and neither is the worst possible score (minus infinity where greater is

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from lightning_hooks.engine.driver.collect import is_lightnings_default
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api.checkpoint_choice import is_lightnings_default
 from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
 from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
