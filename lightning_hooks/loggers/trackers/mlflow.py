@@ -163,7 +163,7 @@ class MlflowWriter(Writer):
         """Find stored points after a checkpoint, which are not stored twice."""
         if self._owned:
             self.client.update_run(self.run, status="RUNNING")
-        self.keep_stored(in_mlflow(self.client, self.run), after)
+        self.keep_stored(_stored_steps(self.client, self.run), after)
         self._params = dict(self.client.get_run(self.run).data.params)
 
     def stored_name(self, name: str) -> str:
@@ -185,7 +185,7 @@ class MlflowWriter(Writer):
             for batch in _batches(metrics, _MAX_BATCH[0]):
                 self.client.log_batch(self.run, metrics=batch)
             for record in records:
-                for method, content, path in mlflow_files(record, self.stored_name):
+                for method, content, path in _sample_files(record, self.stored_name):
                     getattr(self.client, method)(self.run, content, path)
         for record in records:
             self.checkpoints(record)
@@ -360,13 +360,13 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
     return str(found[0].info.run_id) if found else None
 
 
-def in_mlflow(client: Any, run_id: str) -> dict[str, set[int]]:
+def _stored_steps(client: Any, run_id: str) -> dict[str, set[int]]:
     """Return the steps of a run in MLflow."""
     names = client.get_run(run_id).data.metrics
     return {name: {m.step for m in client.get_metric_history(run_id, name)} for name in names}
 
 
-def mlflow_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tuple[str, Any, str]]:
+def _sample_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tuple[str, Any, str]]:
     """Yield the client's method, the content and the path for each sample of a record.
 
     A table has the form of MLflow's own ``log_table``. A second attempt writes the same files.
