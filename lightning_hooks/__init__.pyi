@@ -36,11 +36,11 @@ from lightning_hooks.hooks.evaluation.best_checkpoint import (
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook as DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook as EvalHook
 from lightning_hooks.hooks.hub.hub_checkpoint import HubCheckpointHook as HubCheckpointHook
-from lightning_hooks.hooks.invalid_loss.batch_dump import load_batch as load_batch
 from lightning_hooks.hooks.invalid_loss.check import (
     CheckInvalidLossHook as CheckInvalidLossHook,
     InvalidLossError as InvalidLossError,
 )
+from lightning_hooks.hooks.invalid_loss.loss_history import load_batch as load_batch
 from lightning_hooks.hooks.optimizer.accumulation import (
     GradientCumulativeOptimizerHook as GradientCumulativeOptimizerHook,
 )

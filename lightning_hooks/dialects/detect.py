@@ -11,7 +11,6 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks.dialects.dialect import DIALECTS
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS, STAGES
-from lightning_hooks.engine.usage_errors import place_elsewhere
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -69,8 +68,7 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         if isinstance(hook, Callback):
             raise TypeError(f"{name} is Lightning's own: give it to Trainer(callbacks=[...])")
         raise TypeError(
-            place_elsewhere(hook)
-            or f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
+            f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
         )
     if not points & points_of[dialect] and by_base != dialect:
         found = sorted(points) or "none of a hook"

@@ -1,4 +1,4 @@
-"""Offer names that numpy, Python and torch have dropped, to whole scripts of mmcv's time.
+"""Give old scripts the names dropped by numpy, Python and torch since mmcv's time.
 
 ``python -m lightning_hooks.standin`` calls :func:`offer`. The first use of a name logs a line.
 """
@@ -56,7 +56,7 @@ def offer() -> None:
 
 
 def _offer_names(module: Any, dropped: Mapping[str, Any]) -> None:
-    """Give a module a ``__getattr__`` that knows its dropped names."""
+    """Give a module a ``__getattr__`` for dropped names."""
     before = vars(module).get("__getattr__")
     if getattr(before, "has_dropped_names", False):
         return
@@ -75,7 +75,7 @@ def _offer_names(module: Any, dropped: Mapping[str, Any]) -> None:
 
 
 def _offer_module(name: str, dropped: Mapping[str, Any]) -> None:
-    """Make a dropped module importable, unless it is installed."""
+    """Make a dropped module importable, unless an installed package has the module."""
     if name in sys.modules or importlib.util.find_spec(name) is not None:
         return
     sys.modules[name] = module = types.ModuleType(name)
@@ -116,7 +116,7 @@ def _getargspec(function: Callable[..., Any]) -> Any:
 
 
 def _names_of_pkg_resources() -> dict[str, Any]:
-    """Return the names of setuptools' module, dropped in setuptools 82, that versions need."""
+    """Return the names of ``pkg_resources`` for versions; setuptools 82 dropped the module."""
     from packaging.version import parse
 
     def get_distribution(name: str) -> Any:
@@ -144,7 +144,7 @@ _NAMES_OF_SIX = {
 def _offer_old_files() -> None:
     """Let ``torch.load`` read files with objects other than tensors, as before torch 2.6.
 
-    A call with ``weights_only`` and a file that loads safely are left to torch.
+    Calls with ``weights_only`` are left to torch, and so are files of weights alone.
     ``TORCH_FORCE_WEIGHTS_ONLY_LOAD=1`` keeps torch's refusal.
     """
     original: Any = torch.load

@@ -27,21 +27,21 @@ __all__ = [
 
 
 class DamagedCheckpointError(RuntimeError):
-    """A checkpoint is not as it was written; the message names the newest valid one."""
+    """A checkpoint is damaged; the message names the newest intact checkpoint."""
 
 
 def save_torch(obj: Any, path: str) -> None:
     """Write with ``torch.save``, atomically, to a local or remote path."""
     if files.is_local(path):
         with files.atomic_path(path) as temporary:
-            torch.save(obj, temporary)  # by name: it need not go through Python's buffers
+            torch.save(obj, temporary)  # by name: past Python's buffers
         return
     with files.atomic_write(path) as file:
         torch.save(obj, file)
 
 
 def save_state_dict(state: Mapping[str, Any], path: str) -> None:
-    """Write a state dict on the CPU; of a sharded one rank 0 writes the whole (collective)."""
+    """Write a state dict on the CPU; rank 0 writes a sharded state dict whole (collective)."""
     whole = to_cpu(dtensors.gathered(state))
     if whole:
         save_torch(whole, os.path.expanduser(path))
@@ -56,13 +56,13 @@ def load_torch(
 
     Args:
         path: The path.
-        map_location: As of ``torch.load``.
-        weights_only: As of ``torch.load``, which without it executes what the file asks for.
-        verified: Whether the file has been verified; else its own checksums are.
+        map_location: As in ``torch.load``.
+        weights_only: As in ``torch.load``; False executes code from the file.
+        verified: Whether the caller has verified the file; else its own CRC-32s are compared.
 
     Raises:
-        DamagedCheckpointError: for a file with ``weights_only`` that cannot be read.
-        pickle.UnpicklingError: for one that has more in it than tensors and plain types.
+        DamagedCheckpointError: for a damaged file, with ``weights_only``.
+        pickle.UnpicklingError: for a file with more than tensors and plain types.
     """
     problem = flaw(path) if weights_only and not verified else ""
     if problem:
@@ -72,21 +72,21 @@ def load_torch(
             return torch.load(file, map_location=map_location, weights_only=weights_only)
         except (OSError, pickle.UnpicklingError):
             raise
-        except Exception as error:  # a damaged file raises whatever it leads to
+        except Exception as error:  # torch raises errors of many types for a damaged file
             if not weights_only:
                 raise
             raise DamagedCheckpointError(f"{path} cannot be read: {error!r}") from error
 
 
 LEGACY_HEAD = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""The pickled number at the beginning of the files of torch before 1.6."""
+"""The pickled number at the beginning of files of torch before 1.6."""
 
 
 def flaw(path: str) -> str | None:
-    """Describe how a file of ``torch.save`` differs from its own checksums.
+    """Describe how a file of ``torch.save`` differs from its own CRC-32s.
 
     Returns:
-        An empty string if it does not; None if there are none in it.
+        An empty string for an intact file; None for a file without CRC-32s.
     """
     with fsspec.open(path, "rb") as file:
         head = file.read(32)
@@ -98,7 +98,7 @@ def flaw(path: str) -> str | None:
 
 
 def numpy_globals() -> list[Any]:
-    """Return the types in files whose ``meta`` holds numpy numbers, as old best scores are."""
+    """Return numpy's types in old files, with numpy numbers as best scores in ``meta``."""
     scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
     kinds = {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdU"}
     old = [(scalar, "numpy.core.multiarray.scalar")]
@@ -107,5 +107,5 @@ def numpy_globals() -> list[Any]:
 
 
 def to_cpu(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state dict whose tensors are on the CPU."""
+    """Return a state dict with tensors on the CPU."""
     return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in state.items()}

@@ -17,7 +17,7 @@ def save(path, content, **options):
     return checksum.checksum(str(path))
 
 
-def test_it_tells_contents_apart_and_not_moments(tmp_path):
+def test_a_checksum_depends_on_the_contents_alone(tmp_path):
     weights = {"x": torch.arange(5000.0)}
     first = save(tmp_path / "a.pth", weights)
     assert save(tmp_path / "a.pth", weights) == first
@@ -26,7 +26,7 @@ def test_it_tells_contents_apart_and_not_moments(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["no archive", "without torch's checksums"])
-def test_of_another_file_it_is_that_of_the_bytes(tmp_path, kind):
+def test_the_checksum_of_another_file_is_the_crc32_of_its_bytes(tmp_path, kind):
     path = tmp_path / "a.pth"
     torch.serialization.set_crc32_options(False)
     try:
@@ -36,7 +36,7 @@ def test_of_another_file_it_is_that_of_the_bytes(tmp_path, kind):
     assert found == f"{zlib.crc32(path.read_bytes()):08x}"
 
 
-def test_a_list_of_an_earlier_version_has_that_of_the_bytes(tmp_path):
+def test_a_listed_crc32_of_all_bytes_is_accepted(tmp_path):
     path = tmp_path / "a.pth"
     found = save(path, torch.arange(10.0))
     of_bytes = f"{zlib.crc32(path.read_bytes()):08x}"

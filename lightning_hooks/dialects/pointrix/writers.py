@@ -1,4 +1,4 @@
-"""pointrix's writers of scalars, images and configs, to the backends of this package."""
+"""pointrix's writers of scalars, images and configs, for this package's trackers."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Writer:
         raise NotImplementedError(f"{type(self).__name__} must define write_config()")
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until all values are written."""
 
 
 class NullWriter(Writer):
-    """Writes nothing; the writer of all ranks but the first."""
+    """Writes nothing, on all ranks except rank 0."""
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Do nothing."""
@@ -54,7 +54,7 @@ class NullWriter(Writer):
 
 
 class BackendWriter(Writer):
-    """Writes to one of the backends of this package, from its own thread.
+    """Writes to a tracker of this package, from a separate thread.
 
     If the backend fails, a warning is logged; undelivered values stay in ``{logfolder}/spool``.
 
@@ -91,7 +91,7 @@ class BackendWriter(Writer):
         self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
 
     def close(self) -> None:
-        """Wait until everything is sent."""
+        """Wait until all values are sent."""
         self._backend.close()
 
 

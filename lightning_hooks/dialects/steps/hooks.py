@@ -212,9 +212,6 @@ class CallbackHook:
             "before_step": before_step,
             "after_step": after_step,
         }
-        for point, function in self._functions.items():
-            if not (function is None or callable(function)):
-                raise TypeError(f"{point} must be a function of the trainer, got {function!r}")
 
     def _call(self, point: str) -> None:
         function = self._functions[point]
@@ -244,18 +241,11 @@ class StepProfiler:
     Args:
         enable_predicate: Function of the trainer, called before each step; True profiles the step.
         output_dir: Directory of the files.
-
-    Raises:
-        TypeError: if ``enable_predicate`` is no function.
     """
 
     trainer: Any
 
     def __init__(self, enable_predicate: Callable[[Any], bool], output_dir: str) -> None:
-        if not callable(enable_predicate):
-            raise TypeError(
-                f"enable_predicate must be a function of the trainer, got {enable_predicate!r}"
-            )
         self._is_enabled = enable_predicate
         self._output_dir = os.fspath(output_dir)
         self._profiler: Any = None

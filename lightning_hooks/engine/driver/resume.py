@@ -45,7 +45,7 @@ _MEMBERS = {
     "hooks": ("key", "class", "arguments"),
     "averages": ("class", "arguments", "state_dict", "steps", "updates"),
     "text_logs": ("size", "crc32"),
-    "log_buffer": ("values", "counts", "output", "ready"),
+    "log_buffer": ("values", "counts", "iterations", "output", "averages", "ready"),
 }
 """The keys of the dicts in an item of the entry."""
 

@@ -12,7 +12,7 @@ __all__ = ["HOOKS"]
 
 
 class _Hooks(Registry):
-    """The hooks by name, in one table with the native registry."""
+    """The hooks by name; the table is the native registry's."""
 
     def __init__(self) -> None:
         super().__init__("hook", scope="mmcv")
@@ -20,7 +20,7 @@ class _Hooks(Registry):
         self._module_dict = native.HOOKS.module_dict
 
     def get(self, key: str) -> Any:
-        """Return a class; for a native hook the class that ``mmcv.runner`` has by this name."""
+        """Return a class; in place of a native hook, the class of this name in ``mmcv.runner``."""
         found = super().get(key)
         source = names_of("mmcv.runner").get(key.rpartition(".")[2])
         is_native = getattr(found, "__module__", "").startswith("lightning_hooks.")

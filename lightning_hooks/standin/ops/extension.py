@@ -24,7 +24,7 @@ def get_compiler_version() -> str:
 
 
 def get_compiling_cuda_version() -> str:
-    """Return the version of CUDA that torch was compiled with."""
+    """Return the version of CUDA for which torch was compiled."""
     return torch.version.cuda or "not available"
 
 
@@ -42,22 +42,22 @@ OFFERED: dict[str, Callable[..., Any]] = {
 
 
 def load_ext(name: str, funcs: Sequence[str]) -> Any:
-    """Return the compiled operators of an installed mmcv 2.x, otherwise those of the stand-in.
+    """Return the compiled operators of an installed mmcv 2.x, or the operators of the stand-in.
 
-    An operator that the stand-in lacks raises NotImplementedError when it is called.
+    Calls of operators missing in the stand-in raise NotImplementedError.
 
     Args:
         name: The name of the compiled module in mmcv: ``"_ext"``.
-        funcs: The functions that the module must have.
+        funcs: The required functions.
 
     Raises:
         AssertionError: if the compiled module lacks a function.
     """
     compiled = _compiled(f"mmcv.{name}")
     if compiled is None:
-        plain = {one: OFFERED.get(one) or functools.partial(refuse, one) for one in funcs}
+        plain = {func: OFFERED.get(func) or functools.partial(refuse, func) for func in funcs}
         return types.SimpleNamespace(**plain)
-    missing = [one for one in funcs if not hasattr(compiled, one)]
+    missing = [func for func in funcs if not hasattr(compiled, func)]
     if missing:
         raise AssertionError(f"{', '.join(missing)} miss in module {name}")
     return compiled
@@ -79,7 +79,7 @@ def _warn(message: str) -> None:
 
 
 def refuse(name: str, *args: Any, **kwargs: Any) -> NoReturn:
-    """Raise an error for a call of an operator that the stand-in lacks."""
+    """Raise an error for a call of a missing operator."""
     raise NotImplementedError(
         f"the stand-in of lightning_hooks does not have mmcv's operator {name!r}. Install an mmcv "
         "2.x with compiled operators (`pip install onedl-mmcv`, its maintained fork), and the "

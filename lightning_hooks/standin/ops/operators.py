@@ -2,7 +2,7 @@
 
 Each public function has the name and the arguments of its counterpart in ``mmcv._ext``; most fill
 an output tensor. A backward function evaluates the formula again and lets autograd differentiate.
-Where torchvision is installed, its compiled ``nms``, ``roi_align`` and ``deform_conv2d`` are used.
+If torchvision is installed, ``nms``, ``roi_align`` and ``deform_conv2d`` are its compiled ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def torchvision_ops() -> Any:
 def _gradients(
     function: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of a function's inputs for the gradient of its result."""
+    """Return the gradients of a function's inputs for a gradient of the result."""
     with torch.enable_grad():
         leaves = [value.detach().requires_grad_() for value in inputs]
         result = function(*leaves)
@@ -66,12 +66,12 @@ def _gradients(
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
-    """Return the indices of the boxes that no better kept box overlaps, best first.
+    """Return the indices of the boxes kept by non-maximum suppression, best first.
 
     Args:
         boxes: Boxes (x1, y1, x2, y2), of shape (n, 4).
-        scores: Their scores, of shape (n,). Of equal scores, the first box is the better.
-        iou_threshold: A box is dropped if its overlap with a kept box is larger.
+        scores: Scores of the boxes, of shape (n,). Of equal scores, the first box is the better.
+        iou_threshold: A larger overlap with a kept box drops a box.
         offset: The width of a box is ``x2 - x1 + offset``.
     """
     boxes = boxes if boxes.dtype == torch.float64 else boxes.float()
@@ -94,7 +94,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
 def _suppress(
     order: Tensor, overlaps: Callable[[Tensor, Tensor], Tensor], threshold: float
 ) -> Tensor:
-    """Keep the best index, drop the indices that overlap with it, and repeat."""
+    """Keep the best index, drop the indices of overlapping boxes, and repeat."""
     kept = [order[:0]]
     while len(order):
         best, order = order[:1], order[1:]
@@ -112,7 +112,7 @@ def nms_rotated(
     iou_threshold: float,
     multi_label: bool,
 ) -> Tensor:
-    """Return the indices of the rotated boxes that no better kept box overlaps, best first.
+    """Return the indices of the rotated boxes kept by non-maximum suppression, best first.
 
     Args:
         dets: Boxes (centre x, centre y, width, height, angle), followed by a label if
@@ -121,10 +121,10 @@ def nms_rotated(
         order: The indices of the boxes, best first.
         dets_sorted: Unused.
         labels: Unused: the labels are in ``dets``.
-        iou_threshold: A box is dropped if its overlap with a kept box is larger.
+        iou_threshold: A larger overlap with a kept box drops a box.
         multi_label: Whether ``dets`` has labels.
     """
-    corners, label = _corners(dets[:, :5]), dets[:, 5:]
+    corners, label = _corners(dets), dets[:, 5:]
 
     def overlaps(best: Tensor, others: Tensor) -> Tensor:
         ious = _polygon_overlaps(corners[best], corners[others], mode=0)
@@ -139,7 +139,8 @@ def box_iou_rotated(
     """Fill in the overlaps of boxes (centre x, centre y, width, height, angle in radian).
 
     Args:
-        bboxes1: Boxes of shape (m, 5); a positive angle turns them clockwise in the image.
+        bboxes1: Boxes of shape (m, 5); a positive angle turns a box clockwise in the image. Further
+            columns, such as scores, are ignored.
         bboxes2: Boxes of shape (n, 5).
         ious: Filled with m * n values row by row, or with m values if ``aligned``.
         mode_flag: 0 divides the intersection by the union, 1 by the area of the first box.
@@ -158,7 +159,7 @@ _TOLERANCE = 1e-7  # in pixels, for coordinates in double precision
 
 def _corners(boxes: Tensor) -> Tensor:
     """Return the four corners (n, 4, 2) of rotated boxes, in order and in double precision."""
-    x, y, width, height, angle = boxes.double().unbind(1)
+    x, y, width, height, angle = boxes[:, :5].double().unbind(1)
     along = torch.stack([angle.cos() * width, angle.sin() * width], -1) / 2
     across = torch.stack([-angle.sin() * height, angle.cos() * height], -1) / 2
     sides = [-along - across, along - across, along + across, across - along]
@@ -170,18 +171,18 @@ def _polygon_overlaps(first: Tensor, second: Tensor, mode: int) -> Tensor:
     centre = (first.mean(-2, keepdim=True) + second.mean(-2, keepdim=True)) / 2
     first, second = first - centre, second - centre  # large coordinates would cost precision
     shared = _border_within(first, second, -_TOLERANCE) + _border_within(second, first, _TOLERANCE)
-    areas = [(_cross(one, one.roll(-1, -2)) / 2).sum(-1) for one in (first, second)]
+    areas = [(_cross(p, p.roll(-1, -2)) / 2).sum(-1) for p in (first, second)]
     base = areas[0] + areas[1] - shared if mode == 0 else areas[0].expand_as(shared)
     flat = torch.minimum(*areas) < 1e-14
     return (shared.clamp(min=0) / base).masked_fill(flat, 0)
 
 
 def _border_within(polygon: Tensor, other: Tensor, limit: float) -> Tensor:
-    """Return the share of the area of an intersection for the border of one polygon.
+    """Return a polygon's part of the area of the intersection with another polygon.
 
-    By Green's theorem the area is half the integral of x dy - y dx along the border, which
-    consists of the edges of each polygon within the other. Of edges that coincide, the polygon
-    with the negative ``limit`` counts.
+    By Green's theorem the area is half the integral of x dy - y dx along the border of the
+    intersection: the edges of each polygon within the other polygon. Coinciding edges count for the
+    polygon with the negative ``limit``.
     """
     edges = polygon.roll(-1, -2) - polygon
     walls = functional.normalize(other.roll(-1, -2) - other, dim=-1).unsqueeze(-3)
@@ -323,8 +324,8 @@ def _pool(
 ) -> Tensor:
     """Return the means of samples in ``size`` bins of k regions.
 
-    A region begins at ``start``, has ``sides``, and is turned by ``angle`` around the origin, which
-    then moves to ``centre`` (all but the angle as (x, y), in pixels of the maps).
+    A region begins at ``start``, has ``sides``, is turned by ``angle`` around the origin, and is
+    moved by ``centre``. All but the angle are (x, y), in pixels of the maps.
     """
     channels, height, width = maps.shape[1:]
     table = _precise(maps).permute(0, 2, 3, 1).reshape(-1, channels)  # a row for each pixel
@@ -336,28 +337,28 @@ def _pool(
     for columns, rows in torch.unique(counts, dim=0).tolist():
         if not rows * columns:
             continue
-        of = (counts == counts.new_tensor([columns, rows])).all(1).nonzero()[:, 0]
-        x = _samples(start[of, 0], steps[of, 0], size[1], columns)[:, None, :, None, :]
-        y = _samples(start[of, 1], steps[of, 1], size[0], rows)[:, :, None, :, None]
-        around, turn = centre[of].view(-1, 2, 1, 1, 1, 1), angle[of].view(-1, 1, 1, 1, 1)
+        members = (counts == counts.new_tensor([columns, rows])).all(1).nonzero()[:, 0]
+        x = _samples(start[members, 0], steps[members, 0], size[1], columns)[:, None, :, None, :]
+        y = _samples(start[members, 1], steps[members, 1], size[0], rows)[:, :, None, :, None]
+        around, turn = centre[members].view(-1, 2, 1, 1, 1, 1), angle[members].view(-1, 1, 1, 1, 1)
         pixels, weights = _neighbours(
             y * turn.cos() - x * turn.sin() + around[:, 1],
             y * turn.sin() + x * turn.cos() + around[:, 0],
             height,
             width,
         )
-        pixels += images[of].long().view(-1, 1, 1, 1, 1, 1) * (height * width)
+        pixels += images[members].long().view(-1, 1, 1, 1, 1, 1) * (height * width)
         shares = (weights / (rows * columns)).to(table.dtype)
         means = functional.embedding_bag(
             pixels.flatten(3).flatten(0, 2), table, mode="sum",
             per_sample_weights=shares.flatten(3).flatten(0, 2),
         )  # fmt: skip
-        pooled[of] = means.view(-1, *size, channels)
+        pooled[members] = means.view(-1, *size, channels)
     return pooled.permute(0, 3, 1, 2)
 
 
 def _samples(start: Tensor, step: Tensor, bins: int, count: int) -> Tensor:
-    """Return the coordinates (k, bins, count) of the samples along one axis."""
+    """Return the coordinates (k, bins, count) of the samples along an axis."""
     at_bin = torch.arange(bins, device=start.device, dtype=start.dtype)[:, None]
     within = torch.arange(count, device=start.device, dtype=start.dtype) + 0.5
     start, step = start[:, None, None], step[:, None, None]
@@ -365,7 +366,7 @@ def _samples(start: Tensor, step: Tensor, bins: int, count: int) -> Tensor:
 
 
 def _neighbours(y: Tensor, x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Return the four pixels around each point and their weights: 0 outside of the map."""
+    """Return the four pixels around each point with bilinear weights, 0 outside of the map."""
     outside = (y < -1) | (y > height) | (x < -1) | (x > width)
     y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
     top, left = y.floor(), x.floor()
@@ -487,7 +488,7 @@ def modulated_deform_conv_backward(
     with_bias: bool,
     **sizes: Any,
 ) -> None:
-    """Fill in the gradients of input, offset, kernel and mask; add that of the bias."""
+    """Fill in the gradients of input, offset, kernel and mask; add the gradient of the bias."""
     convolve = partial(_convolve, **_geometry(_VERSION_2, sizes))
     found = _gradients(convolve, (input, offset, weight, mask), grad_output)
     for grad, filled in zip(found, (grad_input, grad_offset, grad_weight, grad_mask), strict=True):
@@ -574,7 +575,7 @@ def sigmoid_focal_loss_forward(
 def sigmoid_focal_loss_backward(
     input: Tensor, target: Tensor, weight: Tensor, grad_input: Tensor, gamma: float, alpha: float
 ) -> None:
-    """Fill in the derivative of each loss by its score."""
+    """Fill in the derivative of each loss by the score."""
     loss = partial(_focal_loss, target=target, weight=weight, gamma=gamma, alpha=alpha)
     grad_input.copy_(_gradients(loss, (input,), torch.ones_like(input))[0])
 

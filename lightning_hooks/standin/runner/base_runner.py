@@ -69,7 +69,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     ``trainer_kwargs`` get the events of batches, training epochs and validations.
 
     Args:
-        model: The model, in a wrapper or not; ``runner.model`` is this object itself.
+        model: The model, in a wrapper or not; ``runner.model`` is the same object.
         batch_processor: Deprecated in mmcv: ``f(model, data_batch, train_mode=...)``, called
             instead of the model's ``train_step`` and ``val_step``.
         optimizer: The model's optimizer, or a dict of optimizers.
@@ -92,7 +92,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     """
 
     stands_for: ClassVar[Any] = Runner
-    """The native runner that ``isinstance`` takes for an instance of this class, too."""
+    """The native runner class whose instances are instances of this class, too."""
 
     loops_itself = True
     writes_mmcv_files = True

@@ -68,10 +68,10 @@ def auto_fp16(
     out_fp32: bool = False,
     supported_types: tuple[type, ...] = (nn.Module,),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a method that runs in half precision where ``self.fp16_enabled`` is true.
+    """Decorate a method to run in half precision if ``self.fp16_enabled`` is true.
 
     Args:
-        apply_to: Names of the arguments that are cast; all by default.
+        apply_to: Names of the arguments to cast; all by default.
         out_fp32: Whether the result is cast back.
         supported_types: Classes whose methods may be decorated.
     """
@@ -83,10 +83,10 @@ def force_fp32(
     out_fp16: bool = False,
     supported_types: tuple[type, ...] = (nn.Module,),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a method that runs in full precision where ``self.fp16_enabled`` is true.
+    """Decorate a method to run in full precision if ``self.fp16_enabled`` is true.
 
     Args:
-        apply_to: Names of the arguments that are cast; all by default.
+        apply_to: Names of the arguments to cast; all by default.
         out_fp16: Whether the result is cast back.
         supported_types: Classes whose methods may be decorated.
     """
@@ -94,7 +94,7 @@ def force_fp32(
 
 
 def wrap_fp16_model(model: nn.Module) -> None:
-    """Set ``fp16_enabled``, which switches on the decorated methods of a model."""
+    """Switch on the decorated methods of a model: set ``fp16_enabled`` of its modules."""
     module: Any
     for module in model.modules():
         if hasattr(module, "fp16_enabled"):

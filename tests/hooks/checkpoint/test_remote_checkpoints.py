@@ -54,7 +54,7 @@ def s3() -> Iterator[str]:
         server.stop()
 
 
-@pytest.fixture(params=["memory", "s3"])
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
 def remote(request: Any, tmp_path: Path) -> str:
     root = request.getfixturevalue("s3") if request.param == "s3" else "memory://bucket"
     return f"{root}/{tmp_path.name}"
@@ -76,7 +76,9 @@ def damage(path: str) -> None:
     fs.pipe_file(target, bytes(data))
 
 
-@pytest.mark.parametrize("background", [False, True], ids=["sync", "background"])
+@pytest.mark.parametrize(
+    ("remote", "background"), [("memory", True), ("s3", False)], indirect=["remote"]
+)
 def test_a_run_and_its_resume(tmp_path, remote, background):
     def hook() -> CheckpointHook:
         return CheckpointHook(1, out_dir=remote, max_keep_ckpts=2, background=background)

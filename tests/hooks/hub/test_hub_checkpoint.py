@@ -111,10 +111,9 @@ def test_the_best_is_pushed_with_a_card_of_the_run(
     assert Secretive.load_from_checkpoint(loaded).hparams.width == 3
 
 
-@each
-def test_the_last_is_pushed_also_by_iteration(host: bool, hub: Hub, tmp_path: Path) -> None:
+def test_the_last_is_pushed_also_by_iteration(hub: Hub, tmp_path: Path) -> None:
     files = CheckpointHook(interval=3, by_epoch=False, max_keep_ckpts=1, save_last=False)
-    fit(tmp_path, files, HubCheckpointHook(REPO, "last", private=False, card=False), host=host)
+    fit(tmp_path, files, HubCheckpointHook(REPO, "last", private=False, card=False), host=True)
     assert {*hub.repos[REPO]} == {"last.pth"}
     assert hub.repos[REPO]["last.pth"] == (tmp_path / "iter_12.pth").read_bytes()
     assert not hub.private[REPO]
@@ -291,13 +290,13 @@ def test_remote_checkpoints_are_refused_before_the_first_step(hub: Hub, tmp_path
         fit(tmp_path, *hooks)
 
 
-def test_what_the_client_raises_is_shown_without_secrets() -> None:
+def test_errors_of_the_client_are_shown_without_secrets() -> None:
     shown = describe(OSError(f"https://me:1234@host/x refused Bearer {TOKEN}\nRequest ID: 3"))
     assert shown == "OSError: https://host/x refused Bearer hf_... Request ID: 3"
 
 
 @pytest.mark.slow
-def test_it_is_a_checkpoint_like_any_other(hub: Hub, tmp_path: Path) -> None:
+def test_the_uploaded_file_is_a_checkpoint(hub: Hub, tmp_path: Path) -> None:
     fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), epochs=1)
     path = client.hf_hub_download(REPO, "best.pth", local_dir=tmp_path / "download")
     assert "state_dict" in torch.load(path, weights_only=True)

@@ -91,4 +91,4 @@ def test_without_the_wheel_a_use_says_what_to_install(
     module = importlib.import_module("mmcv.ops")
     with pytest.raises(NotImplementedError, match=r"lightning-hooks\[openmmlab"):
         module.nms()
-    assert not importlib.import_module("mmcv.utils").check_ops_exist()
+    assert not importlib.import_module("mmcv.utils.ext_loader").check_ops_exist()

@@ -176,6 +176,8 @@ def test_rotated_boxes_at_the_edges_of_the_formula(ops: Any) -> None:
     touching = torch.tensor([[2.0, 2.0, 2.0, 2.0, 0.0], [4.0, 2.0, 2.0, 2.0, 0.0]])
     assert ops.box_iou_rotated(touching[:1], touching[1:]).item() == pytest.approx(0, abs=1e-6)
     assert ops.box_iou_rotated(box[:0], others).shape == (0, 5)
+    scored = torch.cat([box, torch.ones(1, 1)], 1)  # as evaluations of mmrotate give them
+    assert ops.box_iou_rotated(scored, box).item() == pytest.approx(1)
 
 
 def test_rotated_boxes_without_rotation_overlap_as_straight_ones(ops: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lightning_hooks import StepLrUpdaterHook, TextLoggerHook
 from lightning_hooks.cli import main
-from lightning_hooks.cli.run_log import read_run
+from lightning_hooks.cli.plot_runs import read_run
 from support.training import fit
 
 for package in ("matplotlib", "plotext", "rich", "shtab"):
@@ -106,7 +106,7 @@ def test_a_picture_without_an_ending_is_a_png(
         ("empty", (), "has no .log.json: TextLoggerHook writes one"),
         ("meta", ('{"seed": 0}',), "has no row of a log"),
         ("odd", ("[[[", "\0", '{"mode": "train", "epoch": "1", "iter": 1}'), "has no row"),
-        ("times", (row("train", 1, 1, time=1.0, note="x"),), "but no numbers at all"),
+        ("times", (row("train", 1, 1, time=1.0, note="x"),), "and no numbers at all"),
     ],
 )
 def test_what_has_no_curve_is_one_clear_line(

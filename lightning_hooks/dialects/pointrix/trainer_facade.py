@@ -1,4 +1,4 @@
-"""``TrainerFacade``: a run as pointrix's hooks see it, as ``trainner``."""
+"""``TrainerFacade``: the ``trainner`` passed to pointrix's hooks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["TrainerFacade"]
 
 
 class TrainerFacade(Facade):
-    """A pointrix-style trainer.
+    """The ``trainner`` passed to pointrix's hooks.
 
-    ``writer``, ``logger``, ``cfg``, ``gui`` and other attributes that hooks use may be given by
-    ``HookAdapter(attributes=...)``; without a ``logger`` that writes numbers, ``writer`` writes to
-    TensorBoard in ``exp_dir``, and ``logger`` logs lines and writes to the ``writer``.
+    ``HookAdapter(attributes=...)`` may set ``writer``, ``logger``, ``cfg``, ``gui`` and further
+    attributes. By default ``writer`` writes to TensorBoard in ``exp_dir``, and ``logger`` logs
+    lines and passes numbers and images to the ``writer``.
     """
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
@@ -29,7 +29,6 @@ class TrainerFacade(Facade):
         self._logged: dict[str, torch.Tensor] = {}
         self._seen: dict[str, torch.Tensor] = {}
         self._writer: Any = None
-        # a user's logger may write lines, numbers or both
         self._given_logger = self._user_attribute("given_logger")
         if self._given_logger is None and hasattr(runner.logger, "write_scalar"):
             self._given_logger = runner.logger
@@ -48,12 +47,12 @@ class TrainerFacade(Facade):
 
     @property
     def max_steps(self) -> Any:
-        """Number of the last iteration; None if it is unknown."""
+        """Number of the last iteration; None if unknown."""
         return self._runner.max_iters
 
     @property
     def loss_dict(self) -> dict[str, Any]:
-        """The step's ``loss``, its other scalars and the values logged in the step."""
+        """The step's ``loss``, the other returned scalars and the values logged in the step."""
         outputs = getattr(self._runner, "outputs", None) or {}
         return scalars_of({**outputs, **(outputs.get("log_vars") or {}), **self._logged})
 
@@ -64,12 +63,12 @@ class TrainerFacade(Facade):
 
     @property
     def cfg(self) -> Any:
-        """The config of ``HookAdapter(attributes=...)``, else one with the length of the run."""
+        """The config of ``HookAdapter(attributes=...)``; by default only the run's length."""
         return vars(self._runner).get("cfg", _DefaultConfig(self))
 
     @property
     def writer(self) -> Any:
-        """The writer or logger of ``HookAdapter(attributes=...)``, else TensorBoard's."""
+        """The writer or logger of ``HookAdapter(attributes=...)``, else a TensorboardWriter."""
         for given in (self._user_attribute("writer"), self._given_logger):
             if given is not None:
                 return given
@@ -86,7 +85,7 @@ class TrainerFacade(Facade):
 
     @property
     def logger(self) -> Any:
-        """The logger of ``HookAdapter(attributes=...)``, else one of lines, numbers and images."""
+        """The logger of ``HookAdapter(attributes=...)``, else the default logger."""
         return _Logger(self) if self._given_logger is None else self._given_logger
 
     @logger.setter
@@ -94,7 +93,7 @@ class TrainerFacade(Facade):
         self._given_logger = value
 
     def save_model(self, path: str | None = None, step: int | None = None) -> None:
-        """Save the number of the step, the model and the optimizer, as pointrix loads them.
+        """Save the number of the step, the model and the optimizer in pointrix's format.
 
         Args:
             path: Path of the file; ``exp_dir/chkpnt{step}.pth`` by default.
@@ -105,7 +104,7 @@ class TrainerFacade(Facade):
         step = self.global_step if step is None else step
         optimizer: Any = self.optimizer
         if isinstance(optimizer, dict):
-            states: Any = {name: one.state_dict() for name, one in optimizer.items()}
+            states: Any = {name: each.state_dict() for name, each in optimizer.items()}
         else:
             states = optimizer.state_dict()
         state = {"global_step": step, "optimizer": states, "model": self.model.state_dict()}
@@ -133,14 +132,14 @@ class TrainerFacade(Facade):
         self.metric_dict = {**self._validation_results()}
 
     def end(self) -> None:
-        """Close the writer, unless the user gave it."""
+        """Close the default writer; a user's writer stays open."""
         if self._writer is not None:
             self._writer.close()
         super().end()
 
 
 class _Logger:
-    """A logger of lines that is a writer of numbers and images too, as pointrix's hooks use it."""
+    """pointrix's logger: lines go to the run's logger, ``write_*`` to the writer."""
 
     def __init__(self, trainer: TrainerFacade) -> None:
         self._trainer = trainer
@@ -152,7 +151,7 @@ class _Logger:
 
 
 class _DefaultConfig(dict[str, Any]):
-    """The config of a run without one: the entries that hooks read."""
+    """The default config, with the entries read by hooks."""
 
     def __init__(self, trainer: TrainerFacade) -> None:
         steps = trainer.max_steps
@@ -161,6 +160,6 @@ class _DefaultConfig(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name not in self:
             raise AttributeError(
-                f"there is no config with {name!r}: give HookAdapter(attributes=dict(cfg=...))"
+                f"the default config has no {name!r}: write HookAdapter(attributes=dict(cfg=...))"
             )
         return self[name]
