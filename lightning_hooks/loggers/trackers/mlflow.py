@@ -51,7 +51,7 @@ SHORT_WAITS = {
 _FOLDER = "checkpoints"
 _SECONDS_PER_BYTE = 1e-6  # for a server to store a file
 
-MLFLOW_TAG = "lightning_hooks.run"
+LABEL_TAG = "lightning_hooks.run"
 """The tag to find a run without an id."""
 
 RUN_NAME = "mlflow.runName"
@@ -108,7 +108,6 @@ class MlflowWriter(Writer):
         """
         from mlflow import MlflowClient
 
-        tags = {**(tags or {}), **({MLFLOW_TAG: label} if label and run is None else {})}
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
@@ -118,12 +117,13 @@ class MlflowWriter(Writer):
             if found is None:
                 experiment_id = find_experiment(client, experiment, artifacts)
                 # MLflow itself would draw a name from the training's random numbers
-                name = tags.get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
-                created = client.create_run(experiment_id, tags=tags, run_name=name)
+                name = (tags or {}).get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
+                labelled = {**(tags or {}), **({LABEL_TAG: label} if label else {})}
+                created = client.create_run(experiment_id, tags=labelled, run_name=name)
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
-            for name, value in tags.items():
+            for name, value in (tags or {}).items():
                 client.set_tag(found, name, value)
             writer = cls(client, found, owned=run is None)
             if after is not None:
@@ -356,7 +356,7 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
         else:
             return str(info.run_id) if info.lifecycle_stage == "active" else None
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{MLFLOW_TAG}` = '{label}'") if label else []
+    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'") if label else []
     return str(found[0].info.run_id) if found else None
 
 
