@@ -1,8 +1,8 @@
 # make demo   sets up .venv if needed and runs the demo
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
-.PHONY: demo test slow torture old-code peers docs notebooks gallery check fmt release-check \
-    pythons golden golden-check bench clean
+.PHONY: demo test lint slow torture old-code peers docs notebooks gallery walks check fmt \
+    release-check pythons golden golden-check bench clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -60,11 +60,16 @@ notebooks: $(INSTALLED)
 gallery: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python tests/project/test_gallery.py
 
-check: $(INSTALLED)
+# which files of the package a log line, a checkpoint, a config ... visits, in order
+walks: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python -m support.walks $(ARGS)
+
+lint: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: lint test
 
 fmt: $(INSTALLED)
 	$(BIN)/ruff format

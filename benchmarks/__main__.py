@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import readme, report
+from benchmarks import report
 from benchmarks.measure import Bench, Ratio, show
 
 NAMES = (
@@ -106,7 +106,6 @@ def main() -> None:
     ]
     report.write(ratios, arguments.results)
     (arguments.results / "tables.md").write_text(report.tables(kept), encoding="utf-8")
-    readme.main()
 
 
 if __name__ == "__main__":

@@ -5,5 +5,3 @@ from lightning_hooks import _exports
 __all__, __getattr__, __dir__ = _exports.PUBLIC, _exports.import_name, _exports.list_names
 
 __version__ = "0.1.0"
-
-_exports.serve_cli()  # last: the hooks that it may import read the names above

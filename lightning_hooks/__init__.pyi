@@ -92,13 +92,13 @@ from lightning_hooks.loggers.discontinued import (
     PaviLoggerHook as PaviLoggerHook,
     SegmindLoggerHook as SegmindLoggerHook,
 )
-from lightning_hooks.loggers.lightning_logger import LightningLoggerHook as LightningLoggerHook
+from lightning_hooks.loggers.trackers.lightning import LightningLoggerHook as LightningLoggerHook
 from lightning_hooks.loggers.text import TextLoggerHook as TextLoggerHook
 from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearMLLoggerHook
 from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
-from lightning_hooks.loggers.samples.from_steps import (
+from lightning_hooks.loggers.samples import (
     log_image as log_image,
     log_table as log_table,
 )

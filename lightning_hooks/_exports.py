@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.abc
 import importlib.util
 import pkgutil
 import sys
-from importlib.machinery import ModuleSpec
 from typing import Any
 
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["HOMES", "PUBLIC", "import_name", "list_names", "serve_cli", "unknown_name_error"]
+__all__ = ["HOMES", "PUBLIC", "import_name", "list_names", "unknown_name_error"]
 
 PACKAGE = __name__.rpartition(".")[0]
 
@@ -51,40 +49,6 @@ def import_name(name: str) -> Any:
         raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC, f"dir({PACKAGE})"))
     vars(sys.modules[PACKAGE])[name] = found  # the next time it is found without this function
     return found
-
-
-CLI = "lightning.pytorch.cli"
-"""The module of LightningCLI."""
-
-
-def serve_cli() -> None:
-    """Import the hooks with LightningCLI, which finds a class by its name alone once it is there.
-
-    So ``class_path: EMAHook`` is enough in a YAML file; a process without LightningCLI imports
-    nothing for it.
-    """
-    if CLI in sys.modules:
-        _import_hooks()
-    elif not any(isinstance(finder, _WithCLI) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _WithCLI())
-
-
-class _WithCLI(importlib.abc.MetaPathFinder):
-    """Imports the hooks when LightningCLI is looked for, which the other finders find."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != CLI or self not in sys.meta_path:
-            return None
-        sys.meta_path.remove(self)
-        _import_hooks()
-        # a search of its own: the one that is going on would leave out the finder after this one
-        return importlib.util.find_spec(fullname)
-
-
-def _import_hooks() -> None:
-    for name in HOMES:
-        if name.endswith(("Hook", "HookAdapter")):
-            import_name(name)
 
 
 def list_names() -> list[str]:

@@ -11,20 +11,17 @@ import lightning as L
 
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
-from lightning_hooks.engine.driver.join import JoinsTrainer
+from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.lightning_api.checkpoint_choice import join_choice
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
-from lightning_hooks.hooks.evaluation.save_best import BestCheckpoints
+from lightning_hooks.hooks.evaluation.ranking import BestCheckpoints
 from lightning_hooks.storage import earlier_files, files
 
 __all__ = ["HookAdapter"]
-
-join_choice()  # here, as a process that unpickles an adapter imports this module too
 
 
 class HookAdapter(JoinsTrainer):
@@ -64,13 +61,6 @@ class HookAdapter(JoinsTrainer):
     >>> [type(hook).__name__ for hook in adapter.hooks]
     ['IterTimerHook', 'Hook']
     """
-
-    @classmethod
-    def _check_positional(cls, args: Sequence[Any]) -> None:
-        """Refuse several hooks that are not in a list."""
-        if len(args) > 1 and cls.__init__ is HookAdapter.__init__:
-            made = ", ".join(f"{type(hook).__name__}(...)" for hook in args)
-            raise TypeError(f"HookAdapter takes its hooks in one list: HookAdapter([{made}])")
 
     def __init__(
         self,
@@ -140,8 +130,8 @@ class HookAdapter(JoinsTrainer):
     def last_checkpoint(self) -> str | None:
         """The newest undamaged file of the hosted CheckpointHooks, or None.
 
-        To resume write ``Trainer.fit(..., ckpt_path="last")``, which searches the Trainer's
-        directory in a new process too. The adapter does not know that: without a fit before it
+        To resume in a new process write ``Trainer.fit(..., ckpt_path=adapter.last_checkpoint)``:
+        Lightning does not see hosted hooks before the first fit. Before that fit the adapter
         searches its ``work_dir``, or else the current directory. A damaged file is skipped with a
         warning.
         """

@@ -54,6 +54,14 @@ class TrainStepModule(L.LightningModule):
         self.optimizer_names: list[str] | None = list(self._optimizers) if named else None
         self.automatic_optimization = len(self._optimizers) == 1
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning sets the name of the running event 44 times in a step, and torch would search
+        # the parameters, buffers and submodules for an attribute of that name each time
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     @property
     def inner_model(self) -> torch.nn.Module:
         """The model that hooks see as ``runner.model.module``."""

@@ -1,13 +1,13 @@
-"""Hooks of mmcv's sister libraries (dialects) in the same adapter.
+"""Hooks of MMEngine, detectron2, cvpods, Pet and pointrix in a ``HookAdapter``.
 
-``HookAdapter([...], dialect="detectron2")`` hosts hooks of one dialect; with ``"auto"`` the dialect
-of each hook is detected from its base class, else from its points and their arguments. Hooks of
-several dialects may be in one adapter, or in several adapters of one Trainer. They share one order:
-by priority if the dialect has priorities (mmcv, mmengine), else as given.
+``HookAdapter([...], dialect="detectron2")`` hosts hooks of one library; with ``"auto"`` the dialect
+of each hook is detected from its base class, else from its points and their arguments. One adapter,
+or several adapters of one Trainer, may mix hooks of several dialects. All hooks share one order: by
+priority if the dialect has priorities (mmcv, mmengine), else as given.
 
-A dialect is data (:class:`~lightning_hooks.dialects.dialect.Dialect`): its points at each of
-mmcv's, their arguments, and the object that its hooks get in place of the runner. If two points
-share a row, the first is called on all hooks before the second.
+A :class:`~lightning_hooks.dialects.dialect.Dialect` is data: the points of a library at each point
+of mmcv, their arguments, and the class of the object passed to hooks as runner or trainer. If two
+points share a row, the first is called on all hooks before the second.
 
 ==================  ==================================  ===================  ===================
 mmcv's point        mmengine                            detectron2, cvpods,  pointrix
@@ -26,7 +26,7 @@ after_val_epoch     after_val_epoch, after_val                               aft
 after_run           after_train, after_run              after_train          after_train,
                                                                              after_run
 in other ways       before_save_checkpoint,             after_backward       exception,
-                    after_load_checkpoint               (detectron2)         the two of mmengine,
+                    after_load_checkpoint               (detectron2)         mmengine's two,
                                                                              any by call_hook
 ``Trainer.test``    before_test, before_test_epoch,     Pet's TestHook
                     before_test_iter,
@@ -36,12 +36,12 @@ in other ways       before_save_checkpoint,             after_backward       exc
 
 ``after_train`` of detectron2, cvpods and Pet, and ``exception`` of pointrix, are also called when
 training raises. mmengine's ``before_run`` and ``after_run`` also enclose a test, and a validation
-outside of a fit. In a run that is counted in iterations, mmengine's epoch points are called once,
-around the whole run; the points of validation are as above.
+outside of a fit. In a run counted in iterations, mmengine's epoch points are called once, around
+the whole run; the points of validation are as above.
 
-``cvpods_master`` is cvpods as on its main branch: see ``lightning_hooks.dialects.cvpods``.
+``cvpods_master`` is the main branch of cvpods: see ``lightning_hooks.dialects.cvpods``.
 
-A hook's ``state_dict()`` is saved in every checkpoint of Lightning. A resumed run passes it to
+A hook's ``state_dict()`` is saved in every Lightning checkpoint. A resumed run passes the state to
 ``load_state_dict()`` of the hook with the same class and position.
 """
 

@@ -1,4 +1,4 @@
-"""``Backend``: a connection of a dialect's writer to one of this package's backends."""
+"""``Backend``: sends the values of a dialect's writer to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.loggers.delivery.session import Session
-from lightning_hooks.loggers.delivery.unsent import shared_folder
+from lightning_hooks.loggers.delivery.spool import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.utils.default_logger import default_logger
-from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import as_image
 
 __all__ = ["Backend"]
 
 
 class Backend:
-    """Sends values to a backend from its own thread, in order.
+    """Sends values to a backend in order, from a separate thread.
 
     Values are appended to a file first. If the backend is slow, hangs or cannot be reached, a
-    warning is logged; undelivered values stay in the file, for ``lightning-hooks replay FILE``.
+    warning is logged; undelivered values stay in the file, for ``lightning-hooks replay``.
 
     Args:
         writer_class: Class of the backend's writer.
         who: Name of the sender in messages.
-        folder: Directory of the file; by default the system's directory for such files.
-        arguments: Arguments of ``writer_class.connect``, which is called by the first ``send``.
+        folder: Directory of the file; by default a shared directory for undelivered values.
+        arguments: Arguments of ``writer_class.connect``; the first ``send`` connects.
 
     Raises:
         ImportError: if the backend's package is not installed.
@@ -48,7 +48,7 @@ class Backend:
         self._session: Session | None = None
 
     def send(self, step: int, **values: Any) -> None:
-        """Send ``scalars``, ``images`` or ``params`` of a step."""
+        """Send the ``scalars``, ``images`` or ``params`` of a step."""
         if self._session is None:
             self._session = self._open()
         if "images" in values:
@@ -64,11 +64,12 @@ class Backend:
             self._writer_class,
             functools.partial(self._writer_class.connect, **self._arguments),
             os.path.join(self._folder, f"{uuid.uuid4().hex[:8]}-{name}.jsonl"),
-            *(plain(self._arguments), default_logger(0), self._who),
+            without_secrets(self._writer_class.options(None, **self._arguments)),
+            *(default_logger(0), self._who),
         )
 
     def close(self, failed: bool = False) -> None:
-        """Wait until everything is sent; a later ``send`` connects again."""
+        """Wait until all values are sent; a later ``send`` connects again."""
         session, self._session = self._session, None
         if session is not None:
             session.close(self.timeout, failed=failed)

@@ -1,4 +1,4 @@
-"""Detect the dialect of a hook from its base class, its points and their arguments."""
+"""Detect the library of a hook from its base class, its points and their arguments."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks.dialects.dialect import DIALECTS
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS, STAGES
-from lightning_hooks.engine.usage_errors import place_elsewhere
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["EPOCH_POINTS", "MMCV", "PACKAGES", "detect", "is_of_fast_reid", "refuse_fast_reid"]
+__all__ = ["EPOCH_POINTS", "MMCV", "PACKAGES", "detect"]
 
 MMCV = frozenset(POINTS)
-"""The methods of an mmcv hook."""
+"""The points of an mmcv hook."""
 
 EPOCH_POINTS = ("before_epoch", "after_epoch")
-"""Points of fast-reid, which no loop of steps has."""
+"""Points of fast-reid's hooks; a loop of steps has no epochs."""
 
 PACKAGES = {
     "mmengine": "mmengine",
@@ -32,7 +31,7 @@ PACKAGES = {
     "pointrix": "pointrix",
     "mmcv": "mmcv",
 }
-"""The dialects of hooks whose base class is in one of these packages."""
+"""The dialect of a hook by the package of its base class."""
 
 
 def detect(hook: Any, dialect: str = "auto") -> str:
@@ -40,14 +39,14 @@ def detect(hook: Any, dialect: str = "auto") -> str:
 
     Args:
         hook: A hook object.
-        dialect: The dialect that the user gives, or ``"auto"``.
+        dialect: The user's choice, or ``"auto"``.
 
     Raises:
         UnknownNameError: if ``dialect`` is unknown.
-        TypeError: if the object has no point of the dialect, or of any dialect.
+        TypeError: for an object without a point of the dialect, or of any dialect.
         ValueError: if several dialects are possible.
     """
-    points_of = {"mmcv": MMCV, **{name: one.methods for name, one in DIALECTS.items()}}
+    points_of = {"mmcv": MMCV, **{name: known.methods for name, known in DIALECTS.items()}}
     if dialect not in ("auto", *points_of):
         close = suggest(dialect, ["auto", *points_of])
         raise UnknownNameError(f"unknown dialect {dialect!r}; {close}")
@@ -59,7 +58,6 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
     if isinstance(hook, Participant):
         return "mmcv"
-    refuse_fast_reid(hook)
     points = {p for names in points_of.values() for p in names if callable(getattr(hook, p, None))}
     by_base = _by_base(hook)
     if dialect == "auto":
@@ -70,8 +68,7 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         if isinstance(hook, Callback):
             raise TypeError(f"{name} is Lightning's own: give it to Trainer(callbacks=[...])")
         raise TypeError(
-            place_elsewhere(hook)
-            or f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
+            f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
         )
     if not points & points_of[dialect] and by_base != dialect:
         found = sorted(points) or "none of a hook"
@@ -79,35 +76,8 @@ def detect(hook: Any, dialect: str = "auto") -> str:
     return dialect
 
 
-def refuse_fast_reid(hook: Any) -> None:
-    """Refuse a hook of fast-reid.
-
-    Raises:
-        TypeError: for such a hook.
-    """
-    if is_of_fast_reid(hook):
-        raise TypeError(
-            f"{type(hook).__name__} is a hook of fast-reid, whose before_epoch and after_epoch no "
-            "dialect calls: derive it from lightning_hooks.dialects.detectron2.HookBase, and do "
-            "there in after_step what it does at the borders of an epoch"
-        )
-
-
-def is_of_fast_reid(hook: Any) -> bool:
-    """Return whether a hook is one of fast-reid, or of a copy of it under another name.
-
-    It has detectron2's points of a step, and points of an epoch that take no argument either.
-    """
-    if any(base.__module__.partition(".")[0] == "fastreid" for base in type(hook).__mro__):
-        return True
-    points = ("before_step", "after_step", *EPOCH_POINTS)
-    methods = [getattr(hook, point, None) for point in points]
-    has_shape = all(map(callable, methods)) and not any(map(_parameters, methods))
-    return has_shape and _by_base(hook) is None
-
-
 def _by_base(hook: Any) -> str | None:
-    """Return the dialect of the nearest base class that is from this or another library."""
+    """Return the dialect of the nearest base class: ``hook_dialect``, or the class's package."""
     for base in type(hook).__mro__:
         declared = vars(base).get("hook_dialect")
         if isinstance(declared, str) and declared in DIALECTS:
@@ -119,10 +89,10 @@ def _by_base(hook: Any) -> str | None:
 
 
 def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[str]]) -> str:
-    """Return the only dialect that has the hook's points with their arguments.
+    """Return the only dialect with the hook's points and their arguments.
 
     Raises:
-        ValueError: if several have them, or none.
+        ValueError: if several dialects match, or none.
     """
     methods = {point: _parameters(getattr(hook, point)) for point in points}
     arguments = {parameter.name for parameters in methods.values() for parameter in parameters}
@@ -149,7 +119,7 @@ def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[st
 
 
 def _check_mmcv(hook: Any, methods: Mapping[str, list[inspect.Parameter]]) -> None:
-    """Refuse points that need more arguments than the runner."""
+    """Raise ValueError for a point with further required arguments besides the runner."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     for point, parameters in sorted(methods.items()):
         required = sum(p.default is p.empty and p.kind in positional for p in parameters)

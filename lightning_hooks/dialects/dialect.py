@@ -1,4 +1,4 @@
-"""``Dialect``: a library's hooks as data, their points and the arguments of these."""
+"""``Dialect``: one library's hooks as data: points, arguments, and the class of its runner."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import lightning as L
 __all__ = ["DIALECTS", "Arguments", "Dialect", "no_arguments"]
 
 DIALECTS: dict[str, Dialect] = {}
-"""The dialects besides mmcv's own, by name; the package fills it."""
+"""All dialects except mmcv's, by name; ``lightning_hooks.dialects`` fills the dict."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""Arguments of a call: by position and by name."""
+"""Positional and keyword arguments of a call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,17 +23,17 @@ class Dialect:
 
     Args:
         name: Name for ``HookAdapter(dialect=...)``.
-        points: The dialect's points at each of mmcv's, in the order of their calls.
-        facade: Class of the object that hooks get in place of mmcv's runner; one for each run.
-        arguments: Function of the facade, a point's name and the method that returns the arguments
-            of the point.
-        base: Name of the library's base class, whose own methods do nothing.
-        delegates: Methods that points of the base class call, by point.
-        facade_points: Points of mmcv's at which the facade itself has work, with or without hooks.
-        on_error: Points that are called also when training raises.
-        further: Points besides those, called in other ways.
+        points: Points of the library at each point of mmcv, in the order of their calls.
+        facade: Class of the runner or trainer passed to hooks; one object for each run.
+        arguments: Function of the facade, a point's name and the hook's method; returns the
+            arguments of the call.
+        base: Name of the library's base class, whose methods do nothing.
+        delegates: Method called by the base class's default implementation of a point, by point.
+        facade_points: Points of mmcv at which the facade has work, with or without hooks.
+        on_error: Points also called when training raises.
+        further: Points called at no point of mmcv.
         has_priority: Whether a hook's ``priority`` is used; else hooks are called as given.
-        owners: Names of classes that call ``backward`` and step the optimizer themselves.
+        owners: Names of hook classes that call ``backward`` and step the optimizer.
         renames_type_errors: Whether a TypeError in a hook is raised again with the hook's name.
         evaluates: Function that calls the points of ``Trainer.test`` and ``Trainer.validate``.
     """
@@ -58,7 +58,7 @@ class Dialect:
         return frozenset(self.further).union(*self.points.values())
 
     def facade_of(self, runner: Any, point: str) -> Any:
-        """Return the facade of the present run; make one at the beginning of a run."""
+        """Return the facade of the current run; make a new facade at the start of a run."""
         facades: dict[str, Any] = runner.dialect_facades
         facade = facades.get(self.name)
         if facade is None or (facade.ended and point == "before_run"):
@@ -69,16 +69,15 @@ class Dialect:
         return facade
 
     def facade_for_evaluation(self, runner: Any) -> Any:
-        """Return the facade for a test: that of the last fit, or a new one."""
+        """Return the facade for a test: the facade of the last fit, or a new one."""
         facades: dict[str, Any] = runner.dialect_facades
-        if self.name not in facades:
-            facades[self.name] = self.facade(runner, self)
-        facade = facades[self.name]
+        facade = facades.get(self.name) or self.facade(runner, self)
+        facades[self.name] = facade
         facade.ended = False
         facade.begin()
         return facade
 
 
 def no_arguments(facade: Any, point: str, method: Any) -> Arguments:
-    """Return no arguments: detectron2's hooks have ``self.trainer``."""
+    """Return no arguments: hooks of detectron2 and cvpods read ``self.trainer``."""
     return (), {}

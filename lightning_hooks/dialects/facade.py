@@ -1,9 +1,8 @@
-"""``Facade``: a run as hooks of another library see it, in place of mmcv's runner."""
+"""``Facade``: the runner or trainer passed to hooks of another library."""
 
 from __future__ import annotations
 
 import contextlib
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -22,15 +21,15 @@ _PLAIN: AbstractContextManager[None] = contextlib.nullcontext()
 
 
 class Facade:
-    """A run as the hooks of a dialect see it.
+    """The runner or trainer passed to the hooks of a dialect.
 
-    Subclasses define the attributes of the dialect's library. Any other attribute is that of the
-    Runner: one of ``HookAdapter(attributes=...)``, or mmcv's of the same name. Hooks may set
-    attributes, for the dialect's other hooks.
+    Subclasses define the attributes of the dialect's library. All other attributes come from the
+    Runner: from ``HookAdapter(attributes=...)``, or under mmcv's names. Attributes set by a hook
+    are visible to the dialect's other hooks.
     """
 
     packages: tuple[str, ...] = ()
-    """The packages of the library, where another name than the dialect's."""
+    """The packages of the library, if named differently from the dialect."""
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         self._runner = runner
@@ -39,42 +38,24 @@ class Facade:
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
-        if hasattr(type(self), name):  # a property that has raised: its own message
+        if hasattr(type(self), name):  # a property raised: show the property's message
             return object.__getattribute__(self, name)
-        # of the Runner's private attributes only the user's
+        # private attributes of the Runner are hidden, unless set by the user
         shown = not name.startswith("_") or name in self._runner.given_attributes
         if shown and hasattr(self._runner, name):
             return getattr(self._runner, name)
         message = f"the run, as hooks of {self._dialect.name} see it, has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=self)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute, except those that are computed.
-
-        Raises:
-            AttributeError: for such a one.
-        """
-        own = getattr(type(self), name, None)
-        if isinstance(own, property) and own.fset is None:
-            raise AttributeError(self._cannot_be_assigned(name, value))
-        object.__setattr__(self, name, value)
-
-    def _cannot_be_assigned(self, name: str, value: Any) -> str:
-        """Return the message for an attribute that a hook assigns and that is computed."""
-        return (
-            f"the run, as hooks of {self._dialect.name} see it, computes {name!r} from the "
-            f"Trainer: it cannot be assigned, as {reprlib.repr(value)} here"
-        )
-
     def __reduce__(self) -> Any:
         return type(None), ()  # a copied or pickled hook has no run
 
     def _user_attribute(self, name: str) -> Any:
-        """Return a user's attribute of the runner, as set by ``HookAdapter(attributes=...)``."""
+        """Return an attribute set by ``HookAdapter(attributes=...)``, None if missing."""
         return vars(self._runner).get(name)
 
     def _validation_results(self) -> dict[str, float]:
-        """Return the values that the module logged in the last validation or test."""
+        """Return the values logged by the module in the last validation or test."""
         metrics = validation.val_metrics(self._runner.trainer)
         return {name: value.item() for name, value in metrics.items()}
 
@@ -94,7 +75,7 @@ class Facade:
 
     @property
     def model(self) -> Any:
-        """The model without a wrapper; an assigned one is trained from then on."""
+        """The model without a wrapper; an assigned model is trained from then on."""
         return unwrap(self._runner.model)
 
     @model.setter
@@ -121,7 +102,7 @@ class Facade:
         return self.hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
-        """Add a hook to the run; it is called from the next point on.
+        """Add a hook to the run; the next point is the hook's first.
 
         Args:
             hook: A hook of this or another dialect.
@@ -142,7 +123,7 @@ class Facade:
 
     @property
     def should_stop(self) -> bool:
-        """Whether training ends after this iteration; it can be assigned."""
+        """Whether training ends after this iteration; can be assigned."""
         return bool(self._runner.should_stop)
 
     @should_stop.setter
@@ -152,7 +133,11 @@ class Facade:
     # -- events ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a run: attach its hooks."""
+        """Begin a run: attach the hooks.
+
+        Raises:
+            ValueError: for a hook given twice.
+        """
         hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
         for index, hook in enumerate(hooks):
             if any(hook is other for other in hooks[:index]):
@@ -167,7 +152,7 @@ class Facade:
         """Add a hook to the run.
 
         Raises:
-            ValueError: if it takes part in another run.
+            ValueError: for a hook of another unfinished run.
         """
         if hosted.in_run and hosted.facade is not self:
             name = type(hosted.foreign_hook).__name__
@@ -176,7 +161,7 @@ class Facade:
         hosted.reached, hosted.is_idle = set(), True
 
     def load_states(self) -> None:
-        """Restore the hooks from a checkpoint, before any of them is called."""
+        """Restore the hooks from a checkpoint, before the first call of any hook."""
         for hosted in self.hosted_hooks():
             state, hosted.loaded_state = hosted.loaded_state, None
             load = getattr(hosted.foreign_hook, "load_state_dict", None)
@@ -184,30 +169,30 @@ class Facade:
                 load(state)
 
     def enter_point(self, point: str) -> None:
-        """Prepare for one of mmcv's points, before the dialect's first hook is called there."""
-        now = point, self._runner.iter, self._runner.inner_iter  # the batch of a validation
+        """Prepare for a point, before the call of the dialect's first hook."""
+        now = point, self._runner.iter, self._runner.inner_iter  # inner_iter: batch of a validation
         if self._entered != now:
             self._entered = now
             self.prepare(point)
 
     def prepare(self, point: str) -> None:
-        """Call the facade's own method for a point, ``at_{point}``."""
+        """Call the facade's method for a point, ``at_{point}``, if defined."""
         method = getattr(type(self), f"at_{point}", None)
         if method is not None:
             method(self)
 
     def calling(self, point: str) -> AbstractContextManager[None]:
-        """Return the context of the call of a hook at a point."""
+        """Return the context manager around a hook's call at a point."""
         return _PLAIN
 
     def after_call(self, point: str) -> None:
-        """Run after each of the dialect's hooks at one of mmcv's points."""
+        """Run after each of the dialect's hooks at a point of mmcv."""
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """Add what a resumed run needs to a checkpoint."""
+        """Add the facade's state to a checkpoint."""
 
     def report(self) -> None:
-        """Warn of each hook of which the run has called nothing."""
+        """Warn of each hook without a call in the run."""
         for hosted in self.hosted_hooks():
             reason = hosted.why_idle()
             if reason is not None:
@@ -216,28 +201,28 @@ class Facade:
                 self._runner.logger.warning(message, name, self._dialect.name, reason)
 
     def end(self) -> None:
-        """End the run; a second call changes nothing."""
+        """End the run; may be called twice."""
         self.ended = True
 
     def hosted_hooks(self) -> Iterator[Hosted]:
-        """Yield the dialect's hooks of the run, in their order."""
+        """Yield the dialect's hooks of the run, in the order of their calls."""
         for entry in self._runner.hooks:
             if getattr(entry, "dialect", None) is self._dialect:
                 yield entry
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call a point of all hooks of the dialect that have it, also one of the user's own.
+        """Call a point of all hooks of the dialect; the name may be a point of the user's own.
 
         Args:
-            fn_name: The point.
-            kwargs: Arguments, besides those of the dialect.
+            fn_name: Name of the point. Hooks without a method of the name are skipped.
+            kwargs: Arguments added to the arguments of the dialect.
         """
         with self._calling_hooks():
             for hosted in list(self.hosted_hooks()):
                 hosted.call(fn_name, **kwargs)
 
     def validate(self, point: str) -> None:
-        """Call a point of a validation among iterations, where the driver, as mmcv, calls none.
+        """Call a validation's point in a run by iterations; the driver, as mmcv, calls none.
 
         Args:
             point: ``before_val_epoch`` or ``after_val_epoch``.
@@ -259,7 +244,7 @@ class Facade:
             runner.calls_hooks = outer
 
     def fail(self) -> None:
-        """End the run after an error: call the points for errors that were not called yet."""
+        """End the run after an error: call each ``on_error`` point once for each hook."""
         if self.ended:
             return
         for name in self._dialect.on_error:
@@ -267,7 +252,7 @@ class Facade:
                 if name not in hosted.reached:
                     try:
                         hosted.call(name)
-                    except Exception as error:  # the one that ended the training is raised
+                    except Exception as error:  # Lightning raises the first error
                         self._runner.logger.error(
                             "%s.%s, called after an error, fails too: %r",
                             *(type(hosted.foreign_hook).__name__, name, error),
@@ -276,7 +261,7 @@ class Facade:
 
 
 def scalars_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers and the one-element tensors among values; tensors are detached."""
+    """Return the numbers and the one-element tensors among the values; tensors are detached."""
     scalars: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""``Hosted``: a hook of another dialect with mmcv's points; and the states of such hooks."""
+"""``Hosted``: calls a hook of another library at mmcv's points, and saves the hook's state."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Hosted", "foreign", "host_as", "load_states", "save_states"]
 
 
 class Hosted:
-    """A hook of another dialect, called at mmcv's points.
+    """A hook of another library, called at mmcv's points.
 
-    One of mmcv's points may stand for several of the dialect (``before_run``, then
-    ``before_train``): the first is called on all hooks of the dialect before the next.
+    A point of mmcv may map to several points of the dialect (``before_run``, then
+    ``before_train``): the first is called on all hooks of the dialect before the second.
 
     Args:
         hook: The hook.
@@ -37,9 +37,9 @@ class Hosted:
         self.dialect = dialect
         self.facade: Any = None
         self.reached: set[str] = set()
-        """The points of ``dialect.on_error`` that were called in this run."""
+        """The points of ``dialect.on_error`` already called in this run."""
         self.is_idle = True
-        """Whether no method of the hook's own was called in this run."""
+        """Whether the run has called none of the hook's methods."""
         self.loaded_state: Any = None
         """The hook's state in a loaded checkpoint, until the run begins."""
         self.loaded_checkpoint: dict[str, Any] | None = None
@@ -54,44 +54,44 @@ class Hosted:
 
     @property
     def in_run(self) -> bool:
-        """Whether the hook takes part in a run that has not ended."""
+        """Whether the hook takes part in an unfinished run."""
         return self.facade is not None and not self.facade.ended
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the first hook of its dialect in the run."""
+        """Whether the hook is the first of its dialect in the run."""
         return self.facade is not None and next(self.facade.hosted_hooks()) is self
 
     def fail(self) -> None:
-        """Call the points that are reached on errors, on all hooks of the dialect."""
+        """Call the ``on_error`` points of all hooks of the dialect."""
         if self.in_run:
             self.facade.fail()
 
     # -- mmcv's points ---------------------------------------------------------------------
 
     def get_triggered_stages(self) -> list[str]:
-        """Return mmcv's points at which the hook is called."""
+        """Return the points of mmcv at which the hook is called."""
         return [stage for stage in STAGES if self.is_called_at(stage)]
 
     def is_called_at(self, point: str) -> bool:
-        """Return whether the hook, or its facade, has something to do at one of mmcv's points."""
+        """Return whether the hook or the facade has work at a point of mmcv."""
         names = self.dialect.points.get(point, ())
-        # every hook begins and ends a run; the last hook calls the second of several names
+        # every hook begins and ends a run; the last hook calls the second of several points
         if point in ("before_run", "after_run", *self.dialect.facade_points) or len(names) > 1:
             return True
         return any(self.implements(name) for name in names)
 
     def __getattr__(self, point: str) -> Any:
-        dialect = self.__dict__.get("dialect")  # missing while a copy is being made
+        dialect = self.__dict__.get("dialect")  # missing during copy
         if dialect is not None and not point.startswith("_"):
             if point in dialect.points and self.is_called_at(point):
                 return functools.partial(self.run_point, point)
             if point not in dialect.methods.union(MMCV) and self._method(point) is not None:
-                return lambda runner: self.call(point)  # a point that only the user calls
+                return lambda runner: self.call(point)  # a point of the user's own
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {point!r}")
 
     def run_point(self, point: str, runner: Any) -> None:
-        """Call the dialect's points at one of mmcv's."""
+        """Call the dialect's points at a point of mmcv."""
         facade = self.dialect.facade_of(runner, point)
         first, *others = self.dialect.points[point]
         facade.enter_point(point)
@@ -125,7 +125,7 @@ class Hosted:
         return self.dialect.points["after_train_iter"][0]
 
     def why_idle(self) -> str | None:
-        """Return why no point of the hook was called in a fit; None if one was, or need not be."""
+        """Return why a fit called no point of the hook; None if no call is missing."""
         own = {name for name in self.dialect.methods if self.implements(name)}
         if not self.is_idle or (own and own <= {*self.dialect.further, *self.dialect.on_error}):
             return None
@@ -134,14 +134,14 @@ class Hosted:
         return f"it has none of the points ({', '.join(sorted(self.dialect.methods))})"
 
     def implements(self, name: str) -> bool:
-        """Return whether the hook has a method that is not its library's empty one."""
+        """Return whether the hook defines a point; the base class's empty method does not count."""
         if self._method(name) is None:
             return False
         delegate = self.dialect.delegates.get(name)
         return not self._is_empty(name) or (delegate is not None and not self._is_empty(delegate))
 
     def _is_empty(self, name: str) -> bool:
-        """Return whether a method is that of the library's base class."""
+        """Return whether a method is inherited from the library's base class."""
         if name in getattr(self.foreign_hook, "__dict__", {}):
             return False
         for cls in type(self.foreign_hook).__mro__:
@@ -152,7 +152,7 @@ class Hosted:
         return False
 
     def call_with_checkpoint(self, name: str, checkpoint: dict[str, Any]) -> None:
-        """Call a point of the hook, with a checkpoint if it takes one."""
+        """Call a point of the hook, with the checkpoint if the method accepts it."""
         method = self._method(name)
         if method is not None:
             parameters = inspect.signature(method).parameters.values()
@@ -160,7 +160,7 @@ class Hosted:
             self.call(name, *([checkpoint] if takes_any or len(parameters) > 1 else []))
 
     def call(self, name: str, *more: Any, **kwargs: Any) -> None:
-        """Call a point of the hook, if it has it; errors get a note with hook and point."""
+        """Call a point of the hook, if defined; errors get a note with hook and point."""
         facade, hook, method = self.facade, self.foreign_hook, self._method(name)
         if name in self.dialect.on_error:
             self.reached.add(name)
@@ -184,13 +184,13 @@ class Hosted:
 
 
 def host_as(hook: Any, dialect: str = "auto") -> Any:
-    """Return the object that the driver calls for a hook: itself if it is mmcv's, else its host."""
+    """Return an object with mmcv's points: the hook itself, or a ``Hosted`` around it."""
     name = detect(hook, dialect)
     return Hosted(hook, DIALECTS[name]) if name in DIALECTS else hook
 
 
 def foreign(hook: Any) -> Any:
-    """Return the hook inside a host, or the hook itself."""
+    """Return the hook inside a ``Hosted``; any other object is returned unchanged."""
     return hook.foreign_hook if isinstance(hook, Hosted) else hook
 
 
@@ -202,10 +202,10 @@ def _restore(hook: Any, dialect: str) -> Hosted:
 
 
 def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
-    """Add the states of hooks that have a ``state_dict()`` to a checkpoint."""
+    """Add the ``state_dict()`` of each hook to a checkpoint."""
     keys = keys_of(trainer)
     for facade in dict.fromkeys(hosted.facade for hosted in hooks):
-        if facade is not None:  # its run may be over
+        if facade is not None:
             facade.save(checkpoint)
     for hosted in hooks:
         hook = hosted.foreign_hook
@@ -217,9 +217,9 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[st
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
-    """Store each hook's state until its run begins; warn of states without a hook.
+    """Store each hook's state until the run begins; warn of states without a hook.
 
-    A resumed run also warns of each hook with a state that finds none.
+    A resumed run also warns of each stateful hook without a state in the checkpoint.
     """
     states, keys = checkpoint.get(DIALECTS_KEY, {}), keys_of(trainer)
     resumes = trainer.state.fn == TrainerFn.FITTING
@@ -230,14 +230,14 @@ def load_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[st
         stateful = callable(getattr(hook, "state_dict", None))
         if resumes and stateful and hosted.loaded_state is None and has_state(hook):
             rank_zero_warn(finds_none("no state", keys[id(hook)]))
-    # only the adapter of the first hook warns
+    # of several adapters, the adapter of the first hook warns
     if hooks and keys[id(hooks[0].foreign_hook)] == next(iter(keys.values())):
         for unknown in sorted(set(states) - set(keys.values())):
             rank_zero_warn(has_no_owner("the state", unknown))
 
 
 def keys_of(trainer: L.Trainer) -> dict[int, str]:
-    """Return a name for each hook of another dialect, by its id: its class, numbered if needed."""
+    """Return the checkpoint key of each hosted hook by its id: class name, then number."""
     keys: dict[int, str] = {}
     count: Counter[str] = Counter()
     for callback in trainer.callbacks:  # type: ignore[attr-defined]

@@ -11,11 +11,7 @@ import lightning as L
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.points import POINTS
-from lightning_hooks.engine.usage_errors import (
-    misspelt_points,
-    uncallable_events,
-    uncallable_points,
-)
+from lightning_hooks.engine.usage_errors import misspelt_points
 
 __all__ = ["announce", "announce_end", "announce_misspelt"]
 
@@ -82,11 +78,3 @@ def announce_misspelt(runner: Any) -> None:
         for name, point in misspelt_points(written, points):
             message = "%s.%s() is called at no point; did you mean %s()?"
             runner.logger.warning(message, class_name(hook), name, point)
-        for name, event in uncallable_events(written):
-            message = (
-                "%s.%s() is Lightning's event; write def %s, or after_train_iter(self, runner)"
-            )
-            runner.logger.warning(message, class_name(hook), name, event)
-        for name in uncallable_points(hook) if written is hook else ():
-            message = "%s.%s() cannot be called with the runner alone; write def %s(self, runner)"
-            runner.logger.warning(message, class_name(hook), name, name)

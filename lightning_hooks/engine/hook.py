@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lightning_hooks.engine.driver.join import JoinsTrainer
+import lightning as L
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.events import EVENTS
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.priority import default_priority
+from lightning_hooks.engine.usage_errors import check_arguments, check_callbacks, signature_of
 
-__all__ = ["Hook"]
+__all__ = ["Hook", "JoinsTrainer"]
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -33,6 +38,59 @@ def _only_calls(generic: str) -> Callable[[F], F]:
         return method
 
     return note
+
+
+def _joins(setup: Callable[..., None]) -> Callable[..., None]:
+    """Make a ``setup`` join the Trainer first, also where it does not call ``super().setup()``."""
+
+    @functools.wraps(setup)
+    def join(self: Any, trainer: Any, pl_module: Any = None, stage: str = "fit") -> None:
+        if isinstance(self, L.Trainer):  # Lightning has called the function of a class
+            check_callbacks(self)
+        if not isinstance(trainer, L.Trainer):
+            raise TypeError(
+                f"{type(self).__name__} needs lightning.Trainer, got that of "
+                f"{type(trainer).__module__.partition('.')[0]}: its classes are others; "
+                "write `import lightning as L` and L.Trainer, L.LightningModule"
+            )
+        check_callbacks(trainer)
+        if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
+            vars(self).pop("log", None)  # the module's, set by Lightning
+        Driver.of(trainer, stage)
+        setup(self, trainer, pl_module, stage)
+
+    return join
+
+
+class JoinsTrainer(Participant):
+    """The base of hooks and adapters: checks the arguments and joins the Trainer in ``setup``."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Answer likely mistakes in the arguments."""
+        check_arguments(cls, args, kwargs)
+        return super().__new__(cls)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make a subclass's own ``setup`` join the Trainer."""
+        super().__init_subclass__(**kwargs)
+        if "setup" in vars(cls):
+            cls.setup = _joins(cls.setup)  # type: ignore[method-assign]
+
+    @_joins
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Make sure that the Trainer has its driver.
+
+        Raises:
+            TypeError: if the Trainer is that of the package ``pytorch_lightning``, or was given
+                what is no callback.
+        """
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the module's ``log``, by which a copy would hold it, and skipped events."""
+        state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
+        state.pop("log", None)
+        state.pop("log_dict", None)
+        return state
 
 
 class Hook(JoinsTrainer):
@@ -191,7 +249,7 @@ class Hook(JoinsTrainer):
         plain: dict[str, Any] = {}
         if cls.__init__ is not object.__init__:
             with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
-                bound = inspect.signature(cls.__init__).bind(cls, *args, **kwargs).arguments
+                bound = signature_of(cls.__init__).bind(cls, *args, **kwargs).arguments
                 plain = {k: copy.copy(v) for k, v in bound.items() if _is_plain(v)}
         hook = super().__new__(cls, *args, **kwargs)
         if cls.__init__ is object.__init__ and (args or kwargs):

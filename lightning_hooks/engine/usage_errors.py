@@ -1,126 +1,246 @@
-"""Find mistakes in the use of hooks, and raise errors that name what to write instead."""
+"""Answer likely mistakes in the use of hooks: wrong arguments, and callbacks that are none.
+
+:func:`check_arguments` is called for each hook and adapter that is made, :func:`check_callbacks` in
+``setup``.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
-from lightning.pytorch.profilers import Profiler
-from lightning.pytorch.strategies import Strategy
 
 from lightning_hooks.engine.points import POINTS
+from lightning_hooks.utils.arguments import check_python_lists
+from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [
-    "HostedOnly",
-    "for_objects",
+    "check_arguments",
+    "check_callbacks",
+    "check_names",
     "misspelt_points",
-    "place_elsewhere",
-    "refuse_misplaced",
-    "uncallable_events",
-    "uncallable_points",
+    "parameter_names",
+    "signature_of",
 ]
 
-OTHER_ARGUMENTS = {"logger": Logger, "profiler": Profiler, "strategy": Strategy}
-"""Arguments of the Trainer whose objects are given as callbacks by mistake."""
+SYNONYMS = {
+    "accumulate_grad_batches": ("cumulative_iters",),
+    "beta": ("momentum",),
+    "clip_grad_norm": ("grad_clip",),
+    "clip_val": ("grad_clip",),
+    "config": ("init_kwargs",),
+    "decay": ("momentum",),
+    "dirpath": ("out_dir",),
+    "eta_min": ("min_lr",),
+    "epochs": ("total_epochs",),
+    "every_n_epochs": ("interval",),
+    "every_n_steps": ("interval",),
+    "every_n_train_steps": ("interval",),
+    "experiment": ("exp_name",),
+    "experiment_name": ("exp_name",),
+    "filename": ("filename_tmpl",),
+    "gradient_clip_val": ("grad_clip",),
+    "id": ("init_kwargs",),
+    "job_type": ("init_kwargs",),
+    "layers": ("names",),
+    "log_every_n_steps": ("interval",),
+    "log_model": ("upload",),
+    "lr_min": ("min_lr",),
+    "max_epochs": ("total_epochs",),
+    "max_norm": ("grad_clip",),
+    "milestones": ("step",),
+    "mode": ("rule",),
+    "modules": ("names",),
+    "monitor": ("save_best",),
+    "offline": ("mode",),
+    "project": ("exp_name", "project_name"),
+    "save_dir": ("out_dir", "log_dir"),
+    "save_top_k": ("max_keep_ckpts", "keep_best"),
+    "start_factor": ("warmup_ratio",),
+    "step_size": ("step",),
+    "t_0": ("periods",),
+    "total_iters": ("warmup_iters",),
+    "update_after_step": ("begin_iter",),
+    "update_every": ("interval",),
+    "update_every_n_steps": ("interval",),
+    "update_starting_at_epoch": ("begin_epoch",),
+    "update_starting_at_step": ("begin_iter",),
+    "use_buffers": ("buffers",),
+    "warmup_epochs": ("warmup_iters",),
+    "warmup_steps": ("warmup_iters",),
+}
+"""Arguments of other libraries, most of Lightning and torch, with the arguments of hooks here."""
 
-F = TypeVar("F", bound=Callable[..., None])
+_LENGTH = (
+    "T_max", "epochs", "max_epochs", "max_steps", "num_epochs", "num_training_steps",
+    "steps_per_epoch", "total_steps",
+)  # fmt: skip
+NOT_NEEDED = {
+    **dict.fromkeys(_LENGTH, "the length of the run is the Trainer's"),
+    **dict.fromkeys(("model", "module", "optimizer", "optimizers"), "it is the Trainer's"),
+    "patience": "stopping is for Lightning's EarlyStopping(monitor=..., patience=...)",
+}
+"""Arguments of other libraries that no argument here replaces, with the reason."""
+
+FIRST_ARGUMENTS = {
+    ("by_epoch", int): ("interval",),
+    ("by_epoch", str): ("out_dir",),
+    ("dataloader", str): ("save_best",),
+    ("init_kwargs", str): ("project", "project_name", "server"),
+    ("interval", str): ("out_dir", "action"),
+}
+"""The first argument of a hook and a type that it never has, with the likely arguments."""
+
+PASSED_ON = ("kwargs", "options")
+"""The names of ``**kwargs`` that constructors of this package pass on to the next class."""
 
 
-def refuse_misplaced(trainer: L.Trainer) -> None:
-    """Check that everything in ``trainer.callbacks`` is a callback.
+# -- arguments -------------------------------------------------------------------------------
+
+
+def check_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise for a misspelt keyword, a value in another argument's place, or OmegaConf's lists.
+
+    Args:
+        cls: The class of the hook or adapter.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
 
     Raises:
-        TypeError: if something is not, with what to write instead.
+        TypeError: with the argument to write instead.
     """
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    wrong = [c for c in callbacks if not _is_callback(c)]
-    if wrong:
-        # Lightning calls on_exception of each, where these would raise an error of their own
-        trainer.callbacks = [c for c in callbacks if _is_callback(c)]  # type: ignore[attr-defined]
-        raise TypeError(_advice(wrong[0]))
+    known = _known_arguments(cls) if kwargs else None
+    if known is not None:
+        for name in kwargs.keys() & NOT_NEEDED.keys() - known:
+            wrong = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
+            raise TypeError(f"{wrong}; leave it out: {NOT_NEEDED[name]}")
+        check_names(cls.__name__, kwargs, known)
+    check_python_lists(cls.__name__, (*args, *kwargs.values()))
+    if args:
+        _check_first(cls, args[0])
 
 
-def for_objects(setup: F) -> F:
-    """Check a callback's ``setup`` for a call on the class: the user passed no object."""
+def check_names(user: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise for an unknown argument, in Python's words and with a did-you-mean hint.
 
-    @functools.wraps(setup)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        if isinstance(self, L.Trainer):  # the bare function of a class: its first argument
-            refuse_misplaced(self)
-        setup(self, *args, **kwargs)
-
-    return checked  # type: ignore[return-value]
-
-
-def _is_callback(given: Any) -> bool:
-    hosted = isinstance(given, HostedOnly)
-    return hasattr(given, "on_exception") and not inspect.isclass(given) and not hosted
-
-
-def _advice(given: Any) -> str:
-    if inspect.isclass(given):
-        made = f"{given.__name__}(...)"
-        ours = issubclass(given, Callback)
-        write = made if ours else f"HookAdapter([{made}])"
-        return f"{given.__name__} is a class; pass an object: Trainer(callbacks=[{write}])"
-    name = type(given).__name__
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], (str, int)):
-        return f"{given!r} is a hook with its priority; write callbacks=[HookAdapter([{given!r}])]"
-    if isinstance(given, (list, tuple)):
-        return f"a {name} is among the callbacks: {given!r}; unpack it, callbacks=[*hooks, ...]"
-    if isinstance(given, Mapping):
-        return f"{given!r} is a hook's config; write callbacks=[HookAdapter([{given!r}])]"
-    if isinstance(given, str):
-        return f"{given!r} is a name; write callbacks=[HookAdapter([dict(type={given!r})])]"
-    if given is None:
-        return "None is among the callbacks; leave it out"
-    return place_elsewhere(given) or (
-        f"the hook {name} is not a Lightning Callback; "
-        f"write Trainer(callbacks=[HookAdapter([{name}(...)])])"
-    )
+    >>> check_names("EMAHook", ["momentm"], ["interval", "momentum"])
+    Traceback (most recent call last):
+    TypeError: EMAHook() got an unexpected keyword argument 'momentm'; did you mean 'momentum'? \
+Known: interval, momentum
+    """
+    for name in given:
+        if name not in known:
+            wrong = f"{user}() got an unexpected keyword argument {name!r}"
+            if name == "priority":  # mmcv's configs have it among the arguments
+                raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
+            hint = suggest(name, known, f"help({user})", SYNONYMS.get(name.lower(), ()))
+            raise TypeError(f"{wrong}; {hint}")
 
 
-def place_elsewhere(given: Any) -> str | None:
-    """Return what to write for an object of Lightning's that is no callback, None for others."""
-    name = type(given).__name__
-    for argument, kind in OTHER_ARGUMENTS.items():
-        if isinstance(given, kind):
-            return f"{name} is a {argument}, no callback; write Trainer({argument}={name}(...))"
+def _check_first(cls: type, value: object) -> None:
+    """Raise for a first argument that is another argument's value.
+
+    >>> class TextLog:
+    ...     def __init__(self, by_epoch=True, interval=10): ...
+    >>> _check_first(TextLog, 50)
+    Traceback (most recent call last):
+    TypeError: the first argument of TextLog is by_epoch, got 50; write TextLog(interval=50)
+    """
+    _, first, *others = [*parameter_names(cls.__init__), ""]  # type: ignore[misc]
+    is_ours = cls.__module__.startswith("lightning_hooks.hooks.")
+    if is_ours and (hasattr(value, "named_parameters") or hasattr(value, "param_groups")):
+        raise TypeError(
+            f"{cls.__name__} takes no {type(value).__name__}: it works on the Trainer's; its first "
+            f"argument is {first}"
+        )
+    meant = [name for name in FIRST_ARGUMENTS.get((first, type(value)), ()) if name in others]
+    if meant:
+        name = cls.__name__
+        raise TypeError(
+            f"the first argument of {name} is {first}, got {value!r}; "
+            f"write {name}({meant[0]}={value!r})"
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function, computed once."""
+    return inspect.signature(function)
+
+
+def parameter_names(function: Callable[..., Any]) -> list[str]:
+    """Return the names of a function's arguments that can be given by name.
+
+    >>> parameter_names(lambda interval, *, priority=None, **more: None)
+    ['interval', 'priority']
+    """
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in signature_of(function).parameters.values() if p.kind in by_name]
+
+
+@functools.lru_cache(maxsize=1024)
+def _known_arguments(cls: type) -> frozenset[str] | None:
+    """Return the keywords that a class and its bases take; None if the class takes any keyword."""
+    names: set[str] = set()
+    for base in cls.__mro__[:-1]:
+        init = vars(base).get("__init__")
+        if init is None:
+            continue
+        names.update(parameter_names(init)[1:])
+        rest = {p.kind: p.name for p in signature_of(init).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in rest:
+            return frozenset(names)
+        ours = base.__module__.startswith("lightning_hooks.")
+        passes_on = rest[inspect.Parameter.VAR_KEYWORD] in PASSED_ON
+        in_order = rest.get(inspect.Parameter.VAR_POSITIONAL, "arguments") == "arguments"
+        if not (ours and passes_on and in_order):
+            return None
     return None
 
 
-class HostedOnly:
-    """The base of hooks that only an adapter can host: given to a Trainer, they raise why."""
-
-    @property
-    def state_key(self) -> str:
-        """Refuse: Lightning reads it of a callback with a state when a Trainer is made."""
-        raise TypeError(_advice(self))
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Refuse: Lightning calls it of every callback first."""
-        refuse_misplaced(trainer)
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Do nothing: the error from ``setup`` is the one to show."""
+# -- callbacks -------------------------------------------------------------------------------
 
 
-POSITIONAL = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+def check_callbacks(trainer: L.Trainer) -> None:
+    """Raise for a class, or a hook that is no callback, in ``trainer.callbacks``.
 
-OWN = ("lightning_hooks", "lightning", "mmcv", "mmengine")
+    Raises:
+        TypeError: with what to write instead.
+    """
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    wrong = [c for c in callbacks if inspect.isclass(c) or not hasattr(c, "on_exception")]
+    if not wrong:
+        return
+    # Lightning calls on_exception of each, where these would raise an error of their own
+    trainer.callbacks = [c for c in callbacks if c not in wrong]  # type: ignore[attr-defined]
+    given = wrong[0]
+    if inspect.isclass(given):
+        made = f"{given.__name__}(...)"
+        write = made if issubclass(given, Callback) else f"HookAdapter([{made}])"
+        raise TypeError(
+            f"{given.__name__} is a class; pass an object: Trainer(callbacks=[{write}])"
+        )
+    name = type(given).__name__
+    raise TypeError(
+        f"{name} is not a Lightning Callback; if it is a hook, write "
+        f"Trainer(callbacks=[HookAdapter([{name}(...)])])"
+    )
+
+
+# -- methods ---------------------------------------------------------------------------------
+
+LIBRARIES = ("lightning_hooks", "lightning", "mmcv", "mmengine")
 """Packages whose classes are not searched for misspelt points."""
 
 
 def misspelt_points(hook: Any, points: Collection[str] = POINTS) -> Iterator[tuple[str, str]]:
-    """Yield each method of a user's hook whose name is nearly that of a point, with that point.
+    """Yield each method of a user's hook whose name is close to a point's, with that point.
 
     >>> class Late:
     ...     __module__ = "my_hooks"
@@ -128,58 +248,10 @@ def misspelt_points(hook: Any, points: Collection[str] = POINTS) -> Iterator[tup
     >>> list(misspelt_points(Late()))
     [('after_train_iters', 'after_train_iter')]
     """
-    for name, value in _written_by_user(hook).items():
+    bases = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in LIBRARIES]
+    own = {name: value for base in bases for name, value in vars(base).items()}
+    for name, value in own.items():
         if not isinstance(value, types.FunctionType) or name in points or name.startswith("_"):
             continue
         for point in difflib.get_close_matches(name, points, n=1, cutoff=0.9):
             yield name, point
-
-
-def uncallable_points(hook: Any) -> Iterator[str]:
-    """Yield the points of a user's hook that cannot be called with the runner alone.
-
-    >>> class Mixed:
-    ...     __module__ = "my_hooks"
-    ...     def after_run(self, runner): ...
-    ...     def after_train_epoch(self, trainer, pl_module): ...
-    >>> list(uncallable_points(Mixed()))
-    ['after_train_epoch']
-    """
-    for name in sorted(_written_by_user(hook).keys() & {*POINTS}):
-        with contextlib.suppress(ValueError):  # a function in C may have no signature
-            parameters = inspect.signature(getattr(hook, name)).parameters.values()
-            needed = [p for p in parameters if p.default is p.empty and p.kind in POSITIONAL]
-            takes_one = any(p.kind in (*POSITIONAL, p.VAR_POSITIONAL) for p in parameters)
-            if len(needed) > 1 or not takes_one:
-                yield name
-
-
-def uncallable_events(hook: Any) -> Iterator[tuple[str, str]]:
-    """Yield each of Lightning's events that a user's hook cannot be called with, as it should be.
-
-    >>> class Mixed(Callback):
-    ...     __module__ = "my_hooks"
-    ...     def on_train_end(self, runner): ...
-    >>> list(uncallable_events(Mixed()))
-    [('on_train_end', 'on_train_end(self, trainer, pl_module)')]
-    """
-    own = _written_by_user(hook) if isinstance(hook, Callback) else {}
-    for name in sorted(own.keys() & EVENTS.keys()):
-        needed = EVENTS[name]
-        try:
-            inspect.signature(getattr(hook, name)).bind(*needed)
-        except TypeError:
-            yield name, f"{name}({', '.join(['self', *needed])})"
-
-
-EVENTS = {
-    name: [*inspect.signature(method).parameters][1:]
-    for name, method in vars(Callback).items()
-    if name.startswith("on_") or name in {"setup", "teardown"}
-}
-"""Lightning's events with the names of their arguments."""
-
-
-def _written_by_user(hook: Any) -> dict[str, Any]:
-    classes = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in OWN]
-    return {name: value for cls in classes for name, value in vars(cls).items()}

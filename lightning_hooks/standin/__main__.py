@@ -1,7 +1,7 @@
 """``python -m lightning_hooks.standin script.py ...``: run a script that imports mmcv 1.x.
 
-``--mmcv 1.4.0`` before the script sets the version that it reads. What old scripts use of old
-Python, numpy and torch is there (:mod:`lightning_hooks.standin.habits`).
+``--mmcv 1.4.0`` before the script sets the version of mmcv that the script reads. Features of old
+Python, numpy and torch that old scripts use are restored (:mod:`lightning_hooks.standin.habits`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def main(arguments: list[str]) -> None:
     """Run a script like ``python script.py ...``, with the stand-in installed.
 
     Args:
-        arguments: The script's path and arguments, its ``sys.argv``; before them the options.
+        arguments: Options, then the script's path and arguments: the script's ``sys.argv``.
     """
     if arguments[:1] == ["--mmcv"] and len(arguments) > 1:
-        os.environ[ENVIRONMENT] = arguments[1]  # also for the processes that it starts
+        os.environ[ENVIRONMENT] = arguments[1]  # inherited by the script's processes
         arguments = arguments[2:]
     if not arguments or arguments[0] in ("-h", "--help", "--mmcv"):
         print(USAGE)

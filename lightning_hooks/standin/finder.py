@@ -1,4 +1,4 @@
-"""Import mmcv's modules: a finder for ``sys.meta_path``, and lazy modules."""
+"""A finder for ``sys.meta_path`` that imports mmcv's modules, with names loaded on access."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from importlib.machinery import SourceFileLoader
 from typing import Any, ClassVar
 
 from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed
-from lightning_hooks.standin.lite.files import is_of_a_file, spec_of_file
-from lightning_hooks.standin.lite.loader import LiteLoader
+from lightning_hooks.standin.lite.loader import LiteLoader, is_in_a_file, spec_of_file
 from lightning_hooks.standin.lite.names import LITE
 from lightning_hooks.standin.mmcv_names import kind_of
-from lightning_hooks.standin.name_table import PACKAGES
+from lightning_hooks.standin.name_table import MODULES
 from lightning_hooks.standin.names import names_of
-from lightning_hooks.standin.placeholders import load
-from lightning_hooks.standin.refused import hint_for
+from lightning_hooks.standin.placeholders import hint_for, load
 from lightning_hooks.standin.utils.version import parse_version_info
 from lightning_hooks.standin.version_window import version_for
 
@@ -28,27 +26,27 @@ __all__ = ["Finder", "StandinModule", "has_lost_names"]
 
 
 class _Loader(importlib.abc.Loader):
-    """Load a module of the name table; raise an error with advice for any other."""
+    """Load a module of mmcv 1.7.2; raise an error with advice for any other module."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """Make an empty module."""
-        if spec.name not in PACKAGES:
+        if spec.name not in MODULES:
             parent, _, last = spec.name.rpartition(".")
-            # without name=: `from mmcv.runner import X` would replace the message by its own
+            # without name=, or `from mmcv.runner import X` would replace the message
             raise ModuleNotFoundError(hint_for(parent, last))
         return StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Load the names that are also modules, as ``mmcv.ops.nms``; others are on access."""
+        """Load the names that are also modules, like ``mmcv.ops.nms``."""
         package = module.__name__
         for name, source in names_of(package).items():
-            if f"{package}.{name}" in PACKAGES:
-                importlib.import_module(f"{package}.{name}")  # it would replace the name later
+            if f"{package}.{name}" in MODULES:
+                importlib.import_module(f"{package}.{name}")  # a later import would set the name
                 setattr(module, name, load(source))
 
 
 class _FileLoader(LiteLoader):
-    """Load a module from mmcv-lite's file, once in a process, whoever installs and uninstalls."""
+    """Load a module from mmcv-lite's file, once in a process: a reinstalled stand-in reuses it."""
 
     loaded: ClassVar[dict[str, types.ModuleType]] = {}
 
@@ -57,15 +55,15 @@ class _FileLoader(LiteLoader):
         return self.loaded.get(spec.name) or StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the file; names that the table has of ours replace the file's."""
+        """Run the file, then replace the names that this package defines."""
         name = module.__name__
-        if name in self.loaded:  # a package's modules came in with it, and do so again
+        if name in self.loaded:  # with a package its submodules come back, too
             below = {n: m for n, m in self.loaded.items() if n.startswith(f"{name}.")}
             sys.modules.update(below)
             return
         super().exec_module(module)
         self.loaded[name] = module
-        if name not in PACKAGES:  # operators of mmcv 2.x
+        if name not in MODULES:  # operators of mmcv 2.x
             return
         offered = {n: one for n, one in names_of(name).items() if not one.missing}
         ours = {n: source for n, source in offered.items() if source.module not in LITE}
@@ -86,8 +84,8 @@ class Finder(importlib.abc.MetaPathFinder):
     """Find ``mmcv`` and its submodules.
 
     Args:
-        beside_mmcv_2: Leave ``mmcv`` to an installed mmcv 2.x, and find only the modules that it
-            has lost.
+        beside_mmcv_2: Leave ``mmcv`` to an installed mmcv 2.x, and find only the modules missing
+            in 2.x.
     """
 
     def __init__(self, beside_mmcv_2: bool = False) -> None:
@@ -103,7 +101,7 @@ class Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None = None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a spec for a module of mmcv; loading one that is not offered raises an error."""
+        """Return a spec for a module of mmcv; loading an unknown module raises an error."""
         if fullname.partition(".")[0] != "mmcv":
             return None
         if fullname == "mmcv":
@@ -111,10 +109,10 @@ class Finder(importlib.abc.MetaPathFinder):
             if installed is not None and (self.beside_mmcv_2 or not installed.is_2):
                 return None
         elif not isinstance(sys.modules.get("mmcv"), StandinModule) and not (
-            self.beside_mmcv_2 and fullname in PACKAGES
+            self.beside_mmcv_2 and fullname in MODULES
         ):
             return None
-        elif is_of_a_file(fullname):
+        elif is_in_a_file(fullname):
             installed = self.installed()
             spec = installed and installed.is_2 and spec_of_file(fullname, installed)
             if spec:
@@ -157,7 +155,7 @@ class StandinModule(types.ModuleType):
             return value
         if attribute.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
-        if f"{self.__name__}.{attribute}" in PACKAGES:
+        if f"{self.__name__}.{attribute}" in MODULES:
             # packages of real mmcv import their modules
             return importlib.import_module(f"{self.__name__}.{attribute}")
         raise AttributeError(hint_for(self.__name__, attribute))
@@ -170,7 +168,7 @@ class StandinModule(types.ModuleType):
 
 
 def has_lost_names(real: types.ModuleType | None) -> bool:
-    """Return whether a module is a real mmcv 2.x, which has lost the runners."""
+    """Return whether a module is a real mmcv 2.x, without runners."""
     if real is None or isinstance(real, StandinModule):
         return False
     major = str(getattr(real, "__version__", "1")).partition(".")[0]

@@ -23,20 +23,20 @@ PATCHED = ("mmcv", "mmcv.utils", "mmcv.cnn")
 def install(*, version: str | None = None, beside_mmcv_2: bool = False) -> None:
     """Make ``mmcv`` 1.x importable; a second call changes nothing.
 
-    An installed mmcv 1.x takes precedence. Where mmcv-lite or mmcv 2.x is installed, ``mmcv`` is
-    1.x all the same: its layers, images and videos come from the files of mmcv-lite 2.2.0, its
-    compiled operators from those of an mmcv 2.x that has them.
+    An installed mmcv 1.x takes precedence. With mmcv-lite or mmcv 2.x installed, ``mmcv`` is still
+    1.x: layers, images and videos come from the files of mmcv-lite 2.2.0, compiled operators from
+    an mmcv 2.x with operators.
 
     Args:
-        version: The ``mmcv.__version__`` to report: ``"1.4.0"``. By default that of the environment
-            variable ``LIGHTNING_HOOKS_MMCV_VERSION``, or 1.7.2; a package whose ``__init__`` has a
-            window of versions without it (``mmcv_maximum_version = "1.4.0"``) then reads one
-            within, and a line of log says so.
-        beside_mmcv_2: Leave ``mmcv`` to an installed mmcv 2.x, and add the names that it has lost.
+        version: The ``mmcv.__version__`` to report, such as ``"1.4.0"``. By default the value of
+            the environment variable ``LIGHTNING_HOOKS_MMCV_VERSION``, or 1.7.2; a package whose
+            ``__init__`` excludes 1.7.2 (``mmcv_maximum_version = "1.4.0"``) then reads a version
+            within its window, and a log line reports the version.
+        beside_mmcv_2: Leave ``mmcv`` to an installed mmcv 2.x, and add the names missing in 2.x.
 
     Raises:
-        ValueError: if the version is not one of mmcv before 2.
-        ImportError: if mmcv 2.x has been imported before, and is not to be left as it is.
+        ValueError: unless the version is 0.x or 1.x.
+        ImportError: if mmcv 2.x has been imported before, without ``beside_mmcv_2``.
     """
     if _finder() is not None:
         if version:
@@ -50,7 +50,7 @@ def install(*, version: str | None = None, beside_mmcv_2: bool = False) -> None:
     elif has_lost_names(imported):
         raise ImportError(
             f"mmcv {imported.__version__} has been imported already: call standin.install() "
-            "before, or standin.install(beside_mmcv_2=True) to add to it what it has lost"
+            "before, or standin.install(beside_mmcv_2=True) to add the names of 1.x to it"
         )
     else:
         sys.meta_path.insert(0, Finder())
@@ -59,7 +59,7 @@ def install(*, version: str | None = None, beside_mmcv_2: bool = False) -> None:
 def uninstall() -> None:
     """Remove the stand-in, and its modules from ``sys.modules``.
 
-    Objects imported from it keep working.
+    Objects imported from the stand-in keep working.
     """
     finder = _finder()
     if finder is None:
@@ -79,7 +79,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Install the stand-in for the block, unless it is installed already."""
+    """Install the stand-in for a block; leave an installed stand-in as is."""
     before = _finder()
     install()
     try:
@@ -94,7 +94,7 @@ def _finder() -> Finder | None:
 
 
 def _fill_mmcv_2() -> None:
-    """Add lost names to the modules of mmcv 2.x."""
+    """Add names of mmcv 1.x to the modules of mmcv 2.x."""
     if not _is_mmcv_2():
         return
     for name in PATCHED:

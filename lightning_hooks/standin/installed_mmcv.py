@@ -1,4 +1,4 @@
-"""Find the mmcv that is installed, without importing it."""
+"""Find an installed mmcv without importing mmcv."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class InstalledMmcv(NamedTuple):
 
     @property
     def is_2(self) -> bool:
-        """Whether it is mmcv 2.x or newer, which has lost the runners."""
+        """Whether the package is mmcv 2.x or newer, without runners."""
         major = self.version.partition(".")[0]
         return major.isdigit() and int(major) >= 2
 
     @property
     def has_operators(self) -> bool:
-        """Whether it has the compiled operators."""
+        """Whether the package has compiled operators."""
         return any(self.folder.glob("_ext.*"))
 
 
 def find_installed(finders: Iterable[Any]) -> InstalledMmcv | None:
-    """Return the installed mmcv, None if there is none.
+    """Return the installed mmcv, or None.
 
     Args:
-        finders: Those of ``sys.meta_path`` that are asked for it.
+        finders: The entries of ``sys.meta_path`` to ask.
     """
     for finder in finders:
         spec = finder.find_spec("mmcv", None)
@@ -51,5 +51,5 @@ def _version(file: Path) -> str:
     found = _VERSION.search(file.read_text(encoding="utf-8")) if file.is_file() else None
     if found is None:
         return "unknown"
-    # onedl-mmcv has it from its metadata
+    # onedl-mmcv reads its version from the distribution's metadata
     return metadata.version(found[2]) if found[1] else found[2]

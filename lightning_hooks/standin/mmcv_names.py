@@ -1,8 +1,8 @@
 """All modules of mmcv 1.7.2, with their public names.
 
-``mmcv_names.txt`` has a line for each module, with the names that it defines and, after a colon,
-those that it imports: ``mmcv.utils.path Path fopen() LIMIT= : is_str()`` has a class, a function, a
-value and an imported function. ``tests/support/mmcv_names.py`` records it with real mmcv.
+``mmcv_names.txt`` has a line for each module, with the names defined there and, after a colon, the
+imported names: ``mmcv.utils.path Path fopen() LIMIT= : is_str()`` has a class, a function, a value
+and an imported function. ``tests/support/mmcv_names.py`` records the file with real mmcv.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def mmcv_modules() -> Mapping[str, MmcvModule]:
 
 
 def kind_of(module: str, name: str) -> Kind:
-    """Return the kind of a name; a function if mmcv 1.7.2 does not have it."""
+    """Return the kind of a name; ``"function"`` for a name missing in mmcv 1.7.2."""
     own, imported = mmcv_modules().get(module, MmcvModule({}, {}))
     return own.get(name) or imported.get(name, "function")
 

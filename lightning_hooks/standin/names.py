@@ -1,103 +1,58 @@
-"""The names of a module of mmcv 1.x, with the place that each is imported from.
+"""Look up the names of a module of mmcv 1.x, and the source of each name.
 
-They are those of the table, those of a package's modules and, as in mmcv, those that a module
-imports: old code writes ``from mmcv.runner.hooks.ema import HOOKS``. What else is in mmcv 1.7.2
-(``mmcv_names.py``) has a placeholder.
+A module has the names that mmcv 1.7.2 defines or imports there (``mmcv_names.py``): old code writes
+``from mmcv.runner.hooks.ema import HOOKS``. Names without a source are placeholders.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
-from typing import Any, NamedTuple
 
-from lightning_hooks.standin.mmcv_names import Kind, mmcv_modules
-from lightning_hooks.standin.name_table import PACKAGES, TABLE
+from lightning_hooks.standin.mmcv_names import MmcvModule, mmcv_modules
+from lightning_hooks.standin.name_table import OFFERED, OFFERED_AT, PACKAGES, UNRECORDED, Source
 
-__all__ = ["Source", "names_of"]
-
-
-class Source(NamedTuple):
-    """The module and name from which a name of mmcv is imported."""
-
-    module: str
-    name: str
-    is_public: bool = True
-    missing: Kind | None = None
-    """The kind of a name that is not offered; ``module`` is then mmcv's."""
-
-    def load(self) -> Any:
-        """Import and return the object."""
-        found = importlib.import_module(self.module)
-        return getattr(found, self.name)
+__all__ = ["names_of"]
 
 
 @functools.cache
 def names_of(module: str) -> dict[str, Source]:
     """Return the names of a module with their sources."""
-    found: dict[str, Source] = {}
-    for root in PACKAGES.get(module, ()):
-        for below in TABLE:
-            if below == root or below.startswith(f"{root}."):
-                found.update(_offered(below))
-    found.update(_offered(module))
-    if module in mmcv_modules():
-        own, imported = mmcv_modules()[module]
-        for name in found.keys() - own.keys() - imported.keys():
-            if f"{module}.{name}" in PACKAGES:  # mmcv.ops.psa_mask is a module
-                del found[name]
-        for name, kind in own.items():
-            found.setdefault(name, _source(module, name, kind))
-        for name, kind in imported.items():
-            source = _source(_owner(name, module), name, kind)
-            found.setdefault(name, source._replace(is_public=bool(PACKAGES[module])))
+    here = OFFERED_AT.get(module, {})
+    offered = {} if _is_refused(module) else {**OFFERED, **here}
+    found = {**here, **{name: OFFERED[name] for name in UNRECORDED.get(module, ())}}
+    own, imported = mmcv_modules().get(module, MmcvModule({}, {}))
+    for name, kind in own.items():
+        source = offered.get(name)
+        if source is None and kind == "value":
+            source = _offered_anywhere().get(name)
+        found[name] = source or Source(module, name, missing=kind)
+    for name, kind in imported.items():
+        missing = Source(_defining_modules().get(name, module), name, missing=kind)
+        source = here.get(name) or _offered_anywhere().get(name) or missing
+        found[name] = source._replace(is_public=module in PACKAGES)
     return found
 
 
-def _source(module: str, name: str, kind: Kind) -> Source:
-    """Return the source of a name in the module that defines it."""
-    offered = _offered(module).get(name)
-    if offered is None and (kind == "value" or name not in mmcv_modules()[module].own):
-        offered = _homes().get(name)  # the table does not tell which module defines it
-    return offered or Source(module, name, missing=kind)
-
-
-def _owner(name: str, module: str) -> str:
-    """Return the module that an imported name comes from; the importing one if none defines it.
-
-    Of several, one whose name is offered goes before one of the same package.
-    """
-
-    def fitness(owner: str) -> tuple[bool, bool]:
-        return name in _offered(owner), owner.startswith(f"{module.rpartition('.')[0]}.")
-
-    return max(_owners().get(name, [module]), key=fitness)
+def _is_refused(module: str) -> bool:
+    """Return whether a module defines names like ``scatter`` for another device."""
+    return module.startswith("mmcv.device.") and module != "mmcv.device.utils"
 
 
 @functools.cache
-def _owners() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _defining_modules() -> dict[str, str]:
+    """Return the first module of mmcv that defines each class and function."""
+    found: dict[str, str] = {}
     for module, names in mmcv_modules().items():
         for name, kind in names.own.items():
-            if kind != "value":
-                found.setdefault(name, []).append(module)
+            if kind != "value":  # values are recorded in each module that has them
+                found.setdefault(name, module)
     return found
 
 
 @functools.cache
-def _homes() -> dict[str, Source]:
-    """Return the source of each name that is offered, from all modules together."""
-    return {name: source for module in TABLE for name, source in _offered(module).items()}
-
-
-def _offered(module: str) -> dict[str, Source]:
-    found = {}
-    for source, names in TABLE.get(module, {}).items():
-        for entry in names.split():
-            theirs, _, ours = entry.partition("=")
-            private = theirs.startswith("_") and not theirs.startswith("__")
-            found[theirs] = Source(source, ours or theirs, not private or theirs in _STARRED)
+def _offered_anywhere() -> dict[str, Source]:
+    """Return the source of each offered name, from the first module that has the name."""
+    found = dict(OFFERED)
+    for names in OFFERED_AT.values():
+        found = {**names, **found}
     return found
-
-
-_STARRED = ("_load_checkpoint", "_load_checkpoint_with_prefix", "_BatchNorm", "_InstanceNorm")

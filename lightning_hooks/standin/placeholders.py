@@ -1,7 +1,7 @@
-"""Placeholders for names of mmcv that the stand-in does not offer.
+"""Placeholders for names of mmcv that the stand-in does not offer, and advice for their users.
 
-They can be imported, and classes also subclassed and registered; using one raises an error with
-what to do.
+A placeholder can be imported; a class can also be subclassed and registered. A call or an attribute
+raises an error that says what to do.
 """
 
 from __future__ import annotations
@@ -10,36 +10,100 @@ import functools
 from abc import ABCMeta
 from typing import Any, NoReturn
 
+from lightning_hooks.standin.lite.names import LITE, NEEDS_LITE
 from lightning_hooks.standin.mmcv_names import Kind
-from lightning_hooks.standin.names import Source
-from lightning_hooks.standin.refused import refusal
+from lightning_hooks.standin.name_table import MODULES, Source
+from lightning_hooks.standin.names import names_of
+from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["load", "placeholder", "placeholder_name"]
+__all__ = ["hint_for", "load", "placeholder_name"]
+
+_ZOO = "get_deprecated_model_names get_external_models get_mmcls_models get_torchvision_models"
+_ADVICE = (
+    (
+        "mmcv._ext",
+        "mmcv's compiled operators are not installed: mmcv.ops has the stand-in's operators. Take "
+        "an mmcv 2.x with its operators (`pip install onedl-mmcv`, its maintained fork)",
+    ),
+    ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
+    (
+        "mmcv.tensorrt",
+        "mmcv's TensorRT tools are not offered by the stand-in: take torch-tensorrt",
+    ),
+    (
+        "mmcv.device.ipu mmcv.device.mlu mmcv.device.mps mmcv.device.npu mmcv.device._functions "
+        "mmcv.device.scatter_gather mmcv.runner.ipu",
+        "mmcv's other devices are not offered by the stand-in: Lightning has its own. "
+        'Give the runner trainer_kwargs=dict(accelerator="mps"), or take mmcv.parallel',
+    ),
+    (
+        "mmcv.utils.config.add_args",
+        "a command line from a config is not offered by the stand-in: take DictAction "
+        "(--cfg-options key=value) and Config.merge_from_dict",
+    ),
+    (
+        "mmcv.transforms",
+        "mmcv.transforms is part of mmcv 2.x: take mmcv 2.x (`pip install mmcv-lite`, if its "
+        "compiled operators are not needed)",
+    ),
+    (
+        " ".join(
+            ["mmcv.model_zoo"]
+            + [f"mmcv.runner.checkpoint.{name}" for name in _ZOO.split()]
+            + [f"mmcv.runner.checkpoint.load_from_{name}" for name in ("mmcls", "openmmlab")]
+        ),
+        "the stand-in does not resolve names of OpenMMLab's model zoo: give load_checkpoint a "
+        "path, an https:// or an s3:// address",
+    ),
+)
+
+
+def _advice_for(full: str) -> str | None:
+    """Return the advice for a name that is not offered; None for other names."""
+    for names, advice in _ADVICE:
+        if any(f"{full}.".startswith(f"{name}.") for name in names.split()):
+            return advice
+    return NEEDS_LITE if full.rpartition(".")[0] in LITE else None
+
+
+def _refusal(full: str) -> str:
+    advice = _advice_for(full) or (
+        "this is not offered by the stand-in of lightning_hooks: copy it from mmcv 1.7.2 into your "
+        "project, or install mmcv itself"
+    )
+    return f"{full}: {advice}."
+
+
+def hint_for(module: str, name: str) -> str:
+    """Return the error message for a name that mmcv 1.7.2 lacks, with advice or similar names."""
+    full = f"{module}.{name}" if module else name
+    advice = _advice_for(full)
+    if advice is not None:
+        return f"{full}: {advice}."
+    submodules = {m.rpartition(".")[2] for m in MODULES if m.rpartition(".")[0] == module}
+    hint = suggest(name, {*names_of(module), *submodules}, f"dir({module})")
+    return (
+        f"{module} has no {name!r} in the stand-in of lightning_hooks: {hint}. "
+        "For what it does not offer, copy that function into your project, or install mmcv itself"
+    )
 
 
 def load(source: Source) -> Any:
-    """Return the object of a name, a placeholder if it is not offered."""
+    """Return the object of a name, or the placeholder of a name that is not offered."""
     if source.missing is None:
         return source.load()
-    return placeholder(source.module, source.name, source.missing)
+    return _placeholder(source.module, source.name, source.missing)
 
 
 @functools.cache
-def placeholder(module: str, name: str, kind: Kind) -> Any:
-    """Return the placeholder for a name.
-
-    Args:
-        module: mmcv's module that defines it.
-        name: The name.
-        kind: Whether it stands for a class, a function or a value.
-    """
+def _placeholder(module: str, name: str, kind: Kind) -> Any:
     if kind == "class":
         return _PlaceholderClass(name, (), {"__module__": module})
     if kind == "value":
         return _PlaceholderValue(module, name)
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(refusal(f"{module}.{name}"))
+        raise NotImplementedError(_refusal(f"{module}.{name}"))
 
     refuse.__module__, refuse.__name__, refuse.__qualname__ = module, name, name
     refuse.placeholder = f"{module}.{name}"  # type: ignore[attr-defined]
@@ -47,10 +111,10 @@ def placeholder(module: str, name: str, kind: Kind) -> Any:
 
 
 def placeholder_name(value: Any) -> str:
-    """Return the full name of a placeholder, or of a class that inherits from one.
+    """Return the full name of a placeholder, or of the placeholder that a class inherits from.
 
     Returns:
-        ``"mmcv.ops.carafe.CARAFE"``; empty for anything else.
+        ``"mmcv.ops.carafe.CARAFE"``; empty for any other object.
     """
     if isinstance(value, _PlaceholderClass):
         origin = next(cls for cls in reversed(value.__mro__) if isinstance(cls, _PlaceholderClass))
@@ -60,19 +124,19 @@ def placeholder_name(value: Any) -> str:
 
 
 class _PlaceholderClass(ABCMeta):
-    """The type of classes that can be inherited from, but not constructed."""
+    """The type of placeholders for classes: subclasses work, instances are refused."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(refusal(placeholder_name(cls)))
+        raise NotImplementedError(_refusal(placeholder_name(cls)))
 
     def __getattr__(cls, name: str) -> NoReturn:
-        if name.startswith("_"):  # Python, torch and pickle look for such
+        if name.startswith("_"):  # Python, torch and pickle ask for such attributes
             raise AttributeError(f"{cls.__name__} has no attribute {name!r}")
-        raise AttributeError(refusal(placeholder_name(cls)))
+        raise AttributeError(_refusal(placeholder_name(cls)))
 
 
 class _PlaceholderValue:
-    """Stands for a value."""
+    """A placeholder for a value, such as a registry or a constant."""
 
     def __init__(self, module: str, name: str) -> None:
         self.placeholder = f"{module}.{name}"
@@ -81,4 +145,4 @@ class _PlaceholderValue:
         return f"<{self.placeholder}, which the stand-in does not offer>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(name if name.startswith("_") else refusal(self.placeholder))
+        raise AttributeError(name if name.startswith("_") else _refusal(self.placeholder))

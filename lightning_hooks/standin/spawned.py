@@ -1,8 +1,8 @@
-"""A script's new processes: Python imports the script there again, and so needs mmcv before it.
+"""Install the stand-in in a script's worker processes before Python imports the script there.
 
-Workers of a DataLoader or of a pool that are started by "spawn" or "forkserver", the only way on
-Windows and the usual one on macOS, begin with an empty interpreter. This module is what they run in
-place of the script: it prepares the process, then runs the script.
+Workers of a DataLoader or of a pool started by "spawn" or "forkserver", the only start method on
+Windows and the default on macOS, begin with an empty interpreter and import the script. Under the
+stand-in the workers import this module instead, which installs the stand-in and runs the script.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lightning_hooks.standin.utils.notice import quiet
 __all__ = ["prepare", "run_again"]
 
 _SCRIPT = "LIGHTNING_HOOKS_SCRIPT"
-"""The environment variable with the script that a new process imports."""
+"""The environment variable with the path of the script."""
 
 
 def prepare() -> None:
-    """Install the stand-in with the old habits, in this process and those that it spawns."""
+    """Install the stand-in and the habits, in this process and in spawned processes."""
     install()
     habits.offer()
     original = spawn.get_preparation_data
@@ -37,7 +37,7 @@ def prepare() -> None:
         if script is not None:
             os.environ[_SCRIPT] = script
             data["init_main_from_name"] = __spec__.name
-            # multiprocessing's alias, by which results name the script's classes, is of its import
+            # pickled results name the script's classes by multiprocessing's alias of the script
             sys.modules["__mp_main__"] = sys.modules["__main__"]
         return data
 
@@ -57,7 +57,7 @@ def run_again(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__mp_main__":
-    # from the module itself: the names of this copy become those of the script
+    # imported again, since this copy of the module takes the script's names
     from lightning_hooks.standin import spawned
 
     globals().update(spawned.run_again(__name__))

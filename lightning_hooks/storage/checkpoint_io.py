@@ -1,4 +1,4 @@
-"""Write Lightning's checkpoint files atomically, and verify them when they are read."""
+"""Write Lightning's checkpoint files atomically, and verify files before reading."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = [
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write beside the target, sync, rename; read a file only if it is as it was written.
+    """Write a checkpoint beside the target, sync and rename; read intact files only.
 
     ``CheckpointHook`` uses it for its own files; ``Trainer(plugins=[AtomicCheckpointIO()])``
     uses it for every checkpoint of a Trainer.
 
     Args:
         write: Writes a checkpoint to a path; by default :func:`torch_files.save_torch`.
-        for_fit: Returns, when a file is read, whether a run is to be resumed from it.
+        for_fit: Called when a file is read; returns whether a run is resumed from the file.
 
     Note:
-        Lightning's own writes to a temporary directory and moves the file: on another file
-        system a kill in the move leaves half a file under the final name. It also reads a file
-        with a flipped bit.
+        Lightning's ``TorchCheckpointIO`` writes to a temporary directory and moves the file: on
+        another file system, a kill in the move leaves half a file under the final name. A file with
+        a flipped bit is read without an error.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Read a checkpoint; nothing in it is executed, unless ``weights_only`` is False.
+        """Read a checkpoint; execute no code in the file, unless ``weights_only`` is False.
 
         Raises:
-            FileNotFoundError: if there is no such file.
-            DamagedCheckpointError: if it is not as it was written.
-            WeightsOnlyError: if a run is to be resumed from it and cannot be.
+            FileNotFoundError: for a missing file.
+            DamagedCheckpointError: for a damaged file.
+            WeightsOnlyError: for a file without the state to resume a run, in a fit.
         """
         path = os.fspath(path)
         checkpoint = verification.load(path, map_location, weights_only is not False)
@@ -77,10 +77,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class CheckedCheckpointIO(AtomicCheckpointIO):
-    """Write as Lightning does, and read only files that are as they were written, of its layout.
+    """Write as Lightning does; read only intact files of Lightning's layout.
 
     Args:
-        for_fit: Returns, when a file is read, whether a run is to be resumed from it.
+        for_fit: Called when a file is read; returns whether a run is resumed from the file.
     """
 
     save_checkpoint = TorchCheckpointIO.save_checkpoint
@@ -90,9 +90,9 @@ class CheckedCheckpointIO(AtomicCheckpointIO):
 
 
 def check_layout(trainer: L.Trainer) -> CheckpointIO | None:
-    """Refuse files of another layout in a Trainer; return its own reader, to be put back.
+    """Have a Trainer refuse files of another layout; return the own reader, to be put back.
 
-    One of the user's stays, and None is returned.
+    A user's ``CheckpointIO`` stays; the result is then None.
     """
     own = trainer.strategy.checkpoint_io
     if type(own) is not TorchCheckpointIO:
@@ -111,10 +111,10 @@ def is_replaceable(io: CheckpointIO) -> bool:
 def replace_writer(
     strategy: Strategy, write: Callable[[dict[str, Any], str], None]
 ) -> CheckpointIO:
-    """Have a strategy write with ``write``; return its own ``CheckpointIO``, to be put back.
+    """Have a strategy write with ``write``; return the own ``CheckpointIO``, to be put back.
 
-    One of the user's stays. Lightning's ``AsyncCheckpointIO`` around its default is replaced too:
-    it does not report when a file is complete.
+    A user's ``CheckpointIO`` stays. Lightning's ``AsyncCheckpointIO`` around the default is
+    replaced too, because the latter does not report complete files.
     """
     own = strategy.checkpoint_io
     if writes_for(strategy):
@@ -133,4 +133,4 @@ def wait_for_writer(strategy: Strategy) -> None:
     """Wait until a user's ``AsyncCheckpointIO`` has written everything, and raise its error."""
     own = strategy.checkpoint_io
     if isinstance(own, AsyncCheckpointIO):
-        own.teardown()  # its thread comes again with the next file
+        own.teardown()  # the next file starts a new thread

@@ -1,4 +1,4 @@
-"""Save checkpoints in a directory, and delete those that they supersede."""
+"""Save checkpoints in a directory, and delete superseded checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from lightning_hooks.storage import files, manifest, torch_files
+import torch
+
+from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
 
@@ -28,36 +30,40 @@ class Target(NamedTuple):
     series: str
     resumable: bool = True
     is_latest: bool = False
-    """Whether the link ``latest.pth`` is to point at it, in a local directory."""
+    """Whether to point the link ``latest.pth`` at the file, in a local directory."""
     score: float | None = None
     rule: str | None = None
     taken: datetime.datetime | None = None
-    """The moment at which its contents were taken; None for that of its listing."""
+    """The moment of the contents; None for the moment of the entry in the list."""
 
 
 def save(
     checkpoint: dict[str, Any], path: str, target: Target, choose_old: ChooseOld | None = None
 ) -> list[str]:
-    """Write a checkpoint, then delete those that it supersedes; return the names of these.
+    """Write a checkpoint, then delete superseded files; return the deleted names.
 
-    A kill at any moment leaves every listed file complete: the run is listed before it writes,
-    so that the next process can delete what is left of its temporary file; the entry before the
-    file has its name; and the older files until it has.
+    A kill at any moment leaves an intact newest file. The run is listed before the write, so that
+    the next process can delete a leftover temporary file. The entry is listed before the rename,
+    and older files are deleted after the rename.
 
     Args:
         checkpoint: The contents.
         path: The path of the target.
-        target: The place and what belongs to its entry.
+        target: The place and the fields of the entry.
         choose_old: Chooses the files to delete; None keeps all.
     """
     with contextlib.ExitStack() as writing:
         if files.is_local(path):
             manifest.begin(target.directory, target.run)
             temporary = writing.enter_context(files.locked_path(path, target.run))
-            size, crc32 = torch_files.write_synced(checkpoint, temporary)
+            torch.save(checkpoint, temporary)
+            files.sync(temporary)  # now: renaming holds up other writers of the list
+            size, crc32 = os.path.getsize(temporary), checksum(temporary)
         else:
             file = writing.enter_context(files.atomic_write(path))
-            size, crc32 = torch_files.write_to(checkpoint, file)
+            torch.save(checkpoint, file)
+            size, crc32 = file.tell(), None
+            file.close()
         return record(target, checkpoint["meta"], choose_old, size, crc32, writing.close)
 
 
@@ -69,15 +75,15 @@ def record(
     crc32: str | None = None,
     rename: Callable[[], object] = lambda: None,
 ) -> list[str]:
-    """List a checkpoint and delete those that it supersedes; return the names of these.
+    """List a checkpoint and delete superseded files; return the deleted names.
 
     Args:
-        target: The place and what belongs to its entry.
+        target: The place and the fields of the entry.
         meta: The epochs and iterations done: ``epoch``, ``iter``.
         choose_old: Chooses the files to delete; None keeps all.
-        size: The bytes of the file; None if another writer has made it.
-        crc32: The file's checksum, as above.
-        rename: Gives the file its name, if it has not got it yet.
+        size: The size of the file in bytes; None to measure the file of another writer.
+        crc32: The file's checksum, with ``size``.
+        rename: Renames the temporary file, for a file not yet in place.
     """
     directory, name, run, series, resumable, is_latest, score, rule, taken = target
     if size is None:
@@ -90,19 +96,19 @@ def record(
 
 
 def _measured(path: str) -> tuple[int | None, str | None]:
-    """Return size and checksum of another writer's file; of a remote one the size alone."""
+    """Return size and checksum of another writer's file; the size alone for a remote file."""
     try:
         size = files.size_of(path)
-    except FileNotFoundError:  # it is still to be written
+    except FileNotFoundError:  # the writer has not finished
         size = None
     return size, checksum(path) if size is not None and files.is_local(path) else None
 
 
 def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
-    """List a file that another hook of the run has just written for one more series.
+    """List a file just written by another hook of the run in a further series.
 
-    It stays until no series keeps it. The files that it supersedes in this series are deleted;
-    their names are returned.
+    The file stays until superseded in all series. Delete the superseded files of the further
+    series, and return the deleted names.
     """
     listed = reversed(manifest.read(target.directory))
     entry = next(e for e in listed if (e.run, e.name) == (target.run, target.name))
@@ -114,9 +120,9 @@ def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
 
 
 def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
-    """Return the entries that make room for the last ``limit`` names, or for a newer file.
+    """Return the entries to delete: all but the last ``limit`` names; -1 is no limit.
 
-    A name that was written twice counts where it was written last; -1 is no limit.
+    For a name written twice, the older entry is returned and the newer entry counts.
     """
     kept: dict[str, Entry] = {}
     for entry in reversed(entries):
@@ -128,17 +134,18 @@ def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
 def clean_up(
     directory: str, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int
 ) -> list[str]:
-    """Delete what killed processes have left in a directory in which a run begins.
-
-    The names of superseded files are returned.
+    """Delete leftovers of killed processes in the directory of a new run.
 
     Args:
         directory: The directory of the run's checkpoints.
         run: The run.
-        series: The series in it whose superseded files are deleted.
-        choose_old: Chooses these; None keeps all.
-        resumed_at: The iterations done in the file that the run is resumed from, 0 for none.
-            Where newer files are listed they may be damaged, and nothing is superseded.
+        series: The series of the run to delete superseded files of.
+        choose_old: Chooses the superseded files; None keeps all.
+        resumed_at: The iterations done in the file to resume from, 0 for none. If the list has
+            newer files, which may be damaged, nothing is superseded.
+
+    Returns:
+        The names of superseded files.
     """
     is_local = files.is_local(directory)
     if not (os.path.isdir(directory.removeprefix("file://")) if is_local else resumed_at > 0):
@@ -158,7 +165,7 @@ def clean_up(
 
 
 def _remove_temporaries(directory: str) -> None:
-    """Delete the temporary lists and links that killed processes have left."""
+    """Delete temporary lists and links of killed processes."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
         found = re.fullmatch(r"(.+)\.[0-9a-f]{8}\.tmp", name)
@@ -167,14 +174,14 @@ def _remove_temporaries(directory: str) -> None:
 
 
 def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
-    """Delete the temporary files that killed processes have left in a local directory.
+    """Delete temporary files of killed processes in a local directory.
 
-    A file that a process is writing stays.
+    A file locked by a writing process stays.
 
     Args:
-        directory: The directory; its subdirectories are searched too.
+        directory: The directory, searched with its subdirectories.
         tags: The tags of the files, see :func:`files.locked_path`.
-        own: The tag that no other process uses; its files go even where there are no locks.
+        own: The tag used by no other process; files of this tag are deleted even without locks.
     """
     if not (files.is_local(directory) and os.path.isdir(directory)):
         return
@@ -183,7 +190,7 @@ def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
             tag = name.removesuffix(".tmp").rpartition(".")[2]
             if name.endswith(".tmp") and tag in tags:
                 path = os.path.join(folder, name)
-                # not there any more, no file, or not ours to open: no reason to end a run
+                # a missing or foreign file is no reason to end a run
                 flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
                 with (
                     contextlib.suppress(OSError),
@@ -195,7 +202,7 @@ def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
 
 def link_latest(directory: str, name: str) -> None:
     """Point ``latest.pth`` at a file of the same local directory, in one step."""
-    with files.locked(directory):  # a temporary link without a lock was left by a kill
+    with files.locked(directory):  # a temporary link without a lock is the leftover of a kill
         _link(directory, name)
 
 
@@ -209,7 +216,7 @@ def _link(directory: str, name: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         warnings.warn(
-            f"{link} cannot be pointed at the newest checkpoint ({error.strerror}): remove what is "
-            "there, or write create_symlink=False. The checkpoint itself is written",
+            f"{link} cannot be pointed at the newest checkpoint ({error.strerror}): remove the "
+            "obstacle, or write create_symlink=False. The checkpoint itself is written",
             stacklevel=2,
         )

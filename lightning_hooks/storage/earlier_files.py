@@ -1,4 +1,4 @@
-"""Find the newest and the best of a directory's checkpoints, and those that no manifest lists."""
+"""Find the newest and the best checkpoint of a directory, listed or not."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["best_series", "best_valid", "newest_unlisted", "newest_valid", "numb
 
 
 def best_series(key: str) -> str:
-    """Return the series of the best files by a key; see :class:`~.manifest.Entry`."""
+    """Return the name of the series of best files by a key; see :class:`~.manifest.Entry`."""
     return f"best {key}"
 
 
 def best_valid(directory: str, key: str | None = None) -> str | None:
-    """Return the path of the best checkpoint that is as it was written, None if there is none.
+    """Return the path of the best intact checkpoint, None without any.
 
-    It is the best of one run: of those that have kept the best, the one that wrote last. Better
-    ones that are damaged or missing are warned of.
+    Use the run that most recently saved a best checkpoint. Warn of better files that are damaged or
+    missing.
 
     Args:
         directory: The directory of the files.
-        key: The name of the score; None for that of the file written last.
+        key: The name of the score; None for the key of the latest best file.
     """
     series = best_series(key or "")
-    scored = {  # of a name the last entry
+    scored = {  # the last entry of each name
         entry.name: entry
         for entry in manifest.read(directory)
         if isinstance(entry.score, (int, float))
@@ -46,13 +46,13 @@ def best_valid(directory: str, key: str | None = None) -> str | None:
 
 
 def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
-    """Return the path of the newest checkpoint that is as it was written, None if there is none.
+    """Return the path of the newest intact checkpoint, None without any.
 
-    Newer ones that are damaged or missing are warned of.
+    Warn of newer files that are damaged or missing.
 
     Args:
-        directory: Where a ``CheckpointHook`` has written.
-        resumable: Leave out files of ``save_optimizer=False``, which are for loading weights.
+        directory: A ``CheckpointHook``'s directory.
+        resumable: Whether to skip files of ``save_optimizer=False``, for loading weights only.
     """
     directory = os.path.expanduser(directory)
     entries = [entry for entry in manifest.read(directory) if entry.resumable or not resumable]
@@ -60,14 +60,14 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
 
 
 def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
-    """Return the path of the newest checkpoint that the manifest does not list, None without one.
+    """Return the path of the newest checkpoint missing in the manifest, None without any.
 
-    That is what ``latest.pth`` points at, else the file with the greatest number by the first of
-    the templates that has any. It cannot be verified, which is warned of.
+    Take the target of ``latest.pth``, else the greatest number by the first template with any
+    files. Warn that the file cannot be verified.
 
     Args:
         directory: The directory of the files.
-        templates: Names with ``{}`` for the number.
+        templates: File names with ``{}`` for the number.
     """
     listed = {entry.name for entry in manifest.read(directory)}
     for template in templates:
@@ -91,7 +91,7 @@ def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
 
 
 def numbered(directory: str, template: str) -> list[tuple[str, int]]:
-    """Return the names in a directory that a template makes, with their numbers."""
+    """Return the file names of a template in a directory, each with its number."""
     parts = [(text, field) for text, field, _, _ in string.Formatter().parse(template)]
     wildcard = "".join(glob.escape(text) + "*" * (field is not None) for text, field in parts)
     pattern = "".join(re.escape(text) + r"(\d+)" * (field is not None) for text, field in parts)
@@ -106,12 +106,12 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
 
 
 def _may_be_checkpoint(path: str) -> bool:
-    """Return whether this is a file, or a folder of shards."""
+    """Return whether a path is a file, or a folder of shards."""
     return files.size_of(path) is not None or is_folder_of_shards(path)
 
 
 def _target_of_link(directory: str) -> str:
-    """Return the name that ``latest.pth`` points at, an empty string without it."""
+    """Return the target of ``latest.pth``, an empty string without the link."""
     if not files.is_local(directory):
         return ""
     link = os.path.join(directory.removeprefix("file://"), manifest.LATEST)
@@ -119,13 +119,13 @@ def _target_of_link(directory: str) -> str:
 
 
 def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> str | None:
-    """Return the path of the first file that is as it was written; warn of those before it."""
-    passed: dict[str, str] = {}  # a file may be listed for several hooks
+    """Return the path of the first intact file; warn of the damaged files before."""
+    passed: dict[str, str] = {}  # by path: several hooks may list a file
     for entry in entries:
         path = files.join(directory, entry.name)
         problem = manifest.flaw(directory, entry)
         if not problem:
-            passed.pop(path, None)  # by the entry of another file that was to get its name
+            passed.pop(path, None)  # from the entry of a file that was never renamed
             if passed:
                 warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=3)
             return path

@@ -1,4 +1,4 @@
-"""Make names of files from texts, and check names that come from elsewhere."""
+"""Make file names from texts, and check file names from untrusted sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["as_name", "inner_path", "is_inside"]
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a name that is joined to a directory stays in it.
+    """Return whether a relative path stays inside a directory.
 
     >>> is_inside("val/acc"), is_inside("a/../../b"), is_inside("/etc/passwd")
     (True, False, False)
@@ -20,7 +20,7 @@ def is_inside(name: str) -> bool:
 
 
 def as_name(text: str) -> str:
-    """Return a text as a part of a file's name: without separators, and not too long.
+    """Return a text as part of a file name: without separators, at most 160 bytes.
 
     >>> as_name("coco/mAP"), as_name("../x"), len(as_name("é" * 999).encode())
     ('coco_mAP', '.._x', 160)
@@ -30,7 +30,7 @@ def as_name(text: str) -> str:
 
 
 def inner_path(text: str) -> str:
-    """Return a text as a relative path that stays in its directory; slashes make folders.
+    """Return a text as a relative path inside a directory; slashes make folders.
 
     >>> inner_path("val/acc"), inner_path("../../x"), inner_path("/etc//x")
     ('val/acc', '_/_/x', '_/etc/_/x')

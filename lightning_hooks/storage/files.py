@@ -1,4 +1,4 @@
-"""Read and write local and remote files that are complete or not there, and lock local ones."""
+"""Write local and remote files whole or not at all, and lock local files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def join(directory: str, *names: str) -> str:
 
 
 def filesystem(path: str) -> tuple[Any, str]:
-    """Return fsspec's file system of a path, without cached listings, and the path in it."""
+    """Return fsspec's file system of a path, without cached listings, and the inner path."""
     fs, target = fsspec.core.url_to_fs(path)
     fs.invalidate_cache()  # another process may have written there
     return fs, target
@@ -65,10 +65,10 @@ def exists(path: str) -> bool:
 
 
 def size_of(path: str) -> int | None:
-    """Return the bytes of a file, None for a directory.
+    """Return the size of a file in bytes, None for a directory.
 
     Raises:
-        FileNotFoundError: if there is neither.
+        FileNotFoundError: for a missing path.
     """
     fs, target = filesystem(path)
     info = fs.info(target)
@@ -76,7 +76,7 @@ def size_of(path: str) -> int | None:
 
 
 def read_bytes(path: str) -> bytes | None:
-    """Return the contents of a local or remote file, None if there is none."""
+    """Return the contents of a local or remote file, None for a missing file."""
     fs, target = filesystem(path)
     try:
         contents: bytes = fs.cat_file(target)
@@ -92,7 +92,7 @@ def modified(path: str) -> float:
 
 
 def remove(path: str) -> None:
-    """Delete a file, if it exists."""
+    """Delete a local or remote file; ignore a missing file."""
     fs, target = filesystem(path)
     if fs.isfile(target):
         fs.rm(target)
@@ -103,9 +103,9 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: str, tag: str = "") -> Iterator[str]:
-    """Yield a temporary path; sync that local file and rename it to ``path`` after the block.
+    """Yield a temporary local path; sync and rename the file to ``path`` after the block.
 
-    If the block raises, the temporary file is deleted and an older file stays as it was.
+    If the block raises, the temporary file is deleted and an older file stays unchanged.
 
     Args:
         path: The final path.
@@ -130,10 +130,10 @@ def atomic_path(path: str, tag: str = "") -> Iterator[str]:
 
 
 def _disk_error(error: BaseException, path: str) -> OSError | None:
-    """Return the error of the disk that made a write fail, unless it has a path of its own."""
+    """Return the disk's error behind a failed write, unless the error already has a path."""
     if isinstance(error, OSError):
         return error if error.filename is None else None
-    if isinstance(error, RuntimeError):  # torch hides it so, and the disk repeats it
+    if isinstance(error, RuntimeError):  # torch hides the disk's error; provoke the error again
         try:
             with open(path, "ab") as file:
                 file.write(bytes(1 << 20))
@@ -147,7 +147,7 @@ def _disk_error(error: BaseException, path: str) -> OSError | None:
 def locked_path(path: str, tag: str) -> Iterator[str]:
     """Yield a path as :func:`atomic_path` does, with a lock on the temporary file.
 
-    A temporary file without a lock was left by a process that was killed.
+    A temporary file without a lock is the leftover of a killed process.
     """
     with contextlib.ExitStack() as lock, atomic_path(path, tag) as temporary:
         lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
@@ -156,15 +156,15 @@ def locked_path(path: str, tag: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_write(path: str) -> Iterator[IO[bytes]]:
-    """Open a local or remote file that appears when the block ends without an error.
+    """Open a local or remote file for writing; the file appears when the block ends.
 
-    If the block raises, an older file stays as it was.
+    If the block raises, an older file stays unchanged.
     """
     if is_local(path):
         with atomic_path(path) as temporary, open(temporary, "wb") as file:
             yield file
         return
-    # an instance of its own: the transaction would hold back what other threads write
+    # a new instance: a transaction of a shared instance would hold back other threads' files
     fs, target = fsspec.core.url_to_fs(path, skip_instance_cache=True)
     fs.makedirs(fs._parent(target), exist_ok=True)
     with fs.transaction, fs.open(target, "wb") as file:
@@ -172,24 +172,24 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
 
 
 def write_bytes(path: str, contents: bytes) -> None:
-    """Write a local or remote file, which is complete or, after an error, as it was."""
+    """Write a local or remote file; after an error, an older file stays unchanged."""
     with atomic_write(path) as file:
         file.write(contents)
 
 
 def require_writable(directory: str) -> None:
-    """Raise if no file can be written to a local directory, which need not exist yet.
+    """Raise if no file can be written to a local directory; the directory may be missing yet.
 
     Raises:
-        PermissionError: if this process may not write there, or the disk is read-only.
+        PermissionError: if the process lacks the permission, or the disk is read-only.
     """
     if not is_local(directory):
         return
-    there = os.path.abspath(directory.removeprefix("file://"))
-    while not os.path.lexists(there):
-        there = os.path.dirname(there)
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "nothing can be written to", there)
+    path = os.path.abspath(directory.removeprefix("file://"))
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "nothing can be written to", path)
 
 
 def make_directory(path: str) -> None:
@@ -212,19 +212,20 @@ def sync(path: str) -> None:
 # -- locks ---------------------------------------------------------------------------------
 
 POLL_INTERVAL = 0.005
-"""Seconds from one look at another process's lock to the next."""
+"""Seconds between attempts to take another process's lock."""
 
 
 def _acquire(descriptor: int, *, wait: bool) -> bool | None:
-    """Lock an open file until it is closed or the process ends; return whether it is locked.
-
-    The answer is False if another process holds the lock, and None where there are no locks, as
-    on some network file systems. On NFS the server has them: of version 3 its ``lockd`` must run,
-    and only what is open for writing can be locked, so that a directory cannot.
+    """Lock an open file until the file is closed or the process ends; return the success.
 
     Args:
         descriptor: The file.
         wait: Whether to wait for another process's lock.
+
+    Returns:
+        True with the lock; False if another process holds the lock; None without support for
+        locks, as on some network file systems. NFS 3 needs a running ``lockd`` and locks only
+        files open for writing, so no directory.
     """
     try:
         return filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)
@@ -234,14 +235,14 @@ def _acquire(descriptor: int, *, wait: bool) -> bool | None:
 
 @contextlib.contextmanager
 def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterator[bool | None]:
-    """Lock a file or directory inside the block; yield what :func:`_acquire` returns.
+    """Lock a file or directory inside the block; yield the result of :func:`_acquire`.
 
-    On Windows a directory cannot be opened, and a locked file not be written: there a file
-    ``<path>.lock``, or ``.lock`` in the directory, is locked, and deleted afterwards.
+    Windows can neither open a directory nor write a locked file. On Windows a file
+    ``<path>.lock``, or ``.lock`` in the directory, is locked instead, and deleted afterwards.
 
     Args:
-        path: The file or directory, which need not be writable.
-        flags: Those of ``os.open``.
+        path: The file or directory; a read-only path will do.
+        flags: The flags of ``os.open``.
         wait: Whether to wait for another process's lock.
     """
     beside = ""
@@ -252,7 +253,7 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
     try:
         yield is_locked
     finally:
-        if is_locked:  # closing is not enough where a forked worker has the file open too
+        if is_locked:  # closing is not enough if a forked worker has the file open too
             with contextlib.suppress(OSError):
                 filelock.unlock_descriptor(descriptor)
         os.close(descriptor)
@@ -266,9 +267,9 @@ _THREADS = threading.Lock()
 
 @contextlib.contextmanager
 def exclusive(path: str) -> Iterator[bytes | None]:
-    """Exclude other writers of a file from the block; yield its contents, None if there is none.
+    """Exclude other writers of a file inside the block; yield the contents, None if missing.
 
-    Threads exclude each other, and processes where the file is local: they lock its directory.
+    Other threads wait. For a local file, other processes wait too: the directory is locked.
     """
     with _THREADS, contextlib.ExitStack() as stack:
         if is_local(path):

@@ -1,7 +1,7 @@
-"""Find and verify the checkpoints of a directory by the list beside them.
+"""Read and write a directory's manifest, the list of checkpoints ``checkpoints.json``.
 
-The list, ``checkpoints.json``, has an entry for each file that was written here. A file without
-an entry is never deleted; one that differs from its entry is never loaded.
+The list has an entry for each checkpoint written to the directory. A file without an entry is never
+deleted; a file that differs from its entry is never loaded.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ ChooseOld = Callable[[list[Entry]], list[Entry]]
 
 
 class Manifest:
-    """The list of a directory, to be changed inside :func:`files.exclusive` only.
+    """The list of a directory; change a list inside :func:`files.exclusive` only.
 
     Args:
         path: The path of the list.
-        contents: What is in the file; None if it does not exist.
+        contents: The contents of the file; None for a missing file.
     """
 
     def __init__(self, path: str, contents: bytes | None) -> None:
         self.path = path
         self.entries: list[Entry] = []
         self.begun: list[str] = []
-        """Runs that have no entry yet."""
+        """Runs without an entry yet."""
         if contents is not None:
             self._parse(contents)
 
@@ -62,8 +62,8 @@ class Manifest:
             self.begun = [run for run in table.get("begun", ()) if is_run(run)]
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             warnings.warn(
-                f"{self.path} is no list of checkpoints ({error!r}): the files that "
-                "it listed are no longer found or deleted",
+                f"{self.path} is no list of checkpoints ({error!r}): files listed before "
+                "are no longer found or deleted",
                 stacklevel=4,
             )
             return
@@ -81,13 +81,13 @@ class Manifest:
             )
 
     def runs(self) -> set[str]:
-        """Return the names of the runs that have written here, or have begun to."""
+        """Return the names of the runs with an entry, or with a write begun."""
         return {*self.begun, *filter(is_run, (entry.run for entry in self.entries))}
 
     def insert(self, new: Entry) -> bool:
-        """List a file; return whether no file that a run goes on from is newer.
+        """Insert an entry; return whether no newer file to resume from is listed.
 
-        Files that other hooks of the run took after it stay behind it: it was written slowly.
+        Files of the run taken later by other hooks stay behind a slowly written file.
         """
         place = len(self.entries)
         while place and _is_later(self.entries[place - 1], new):
@@ -96,7 +96,7 @@ class Manifest:
         return all(e.score is not None for e in self.entries[place + 1 :])
 
     def write(self) -> None:
-        """Replace the file."""
+        """Write the list to the file."""
         runs = [entry.run for entry in self.entries]
         table = {
             "version": 1,
@@ -108,17 +108,17 @@ class Manifest:
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
     ) -> list[str]:
-        """Delete old files of a series, and entries that are out of date.
+        """Delete old files of a series, and outdated entries.
 
         Args:
             run: The run.
-            series: The series in it.
-            choose_old: Chooses the files to delete; None keeps all, and does not look for them.
-            resumed_at: The iterations done in the file that a run is resumed from; nothing is
-                deleted if that is not the newest: newer ones may be damaged.
+            series: The series of the run.
+            choose_old: Chooses the files to delete; None keeps all, and looks for no file.
+            resumed_at: The iterations done in the file to resume from. Nothing is deleted if the
+                list has newer files, which may be damaged.
 
         Returns:
-            The names that were chosen.
+            The names of the chosen files.
         """
         directory = self.path.removesuffix(NAME)
         own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
@@ -131,14 +131,14 @@ class Manifest:
         if resumed_at is not None and flaw(directory, newest):
             return []
         old = [] if choose_old is None else choose_old(existing)
-        # entries after the newest are of files that a writer of the user's has not finished
+        # entries after the newest belong to files that the user's writer has not finished
         missing = [e for e in own[: own.index(newest)] if e not in existing]
-        # the newest may have replaced an older file, also of another run
+        # the newest may have replaced an older file, perhaps of another run
         same = [e for e in self.entries if e.name == newest.name and e is not newest]
-        wanted = [e for e in same if e.run == run and e.series != series]  # by another hook
+        wanted = [e for e in same if e.run == run and e.series != series]  # for another hook
         self._delete([*old, *missing, *(e for e in same if e not in wanted)])
-        changed = any(e.crc32 != newest.crc32 for e in wanted)
-        if changed and resumed_at is None:  # it is another file now
+        changed = any((e.size, e.crc32) != (newest.size, newest.crc32) for e in wanted)
+        if changed and resumed_at is None:  # the name has a new file
             self.entries = [
                 dataclasses.replace(newest, series=e.series) if e in wanted else e
                 for e in self.entries
@@ -147,33 +147,33 @@ class Manifest:
         return [entry.name for entry in old]
 
     def settle(self, run: str) -> None:
-        """Have the entries of each name describe the file that has it.
+        """Make the entries of each name describe the present file of the name.
 
-        A kill between the two steps of :func:`add` leaves an entry of a file that did not get its
-        name, while an older one, or the same hook's from before the validation, still has it.
+        A kill between listing and renaming in :func:`add` leaves the entry of a file never renamed,
+        beside the entry of the older file of the name.
         """
         own = [entry for entry in self.entries if entry.run == run]
         doubtful = [e for e in own if any(e.name == o.name and e.crc32 != o.crc32 for o in own)]
         directory = self.path.removesuffix(NAME)
-        there = {e.name: e for e in doubtful if not flaw(directory, e)}
-        if there:
+        intact = {e.name: e for e in doubtful if not flaw(directory, e)}
+        if intact:
             listed, self.entries = self.entries, []
             for entry in listed:
-                if entry in own and entry.name in there:
-                    entry = dataclasses.replace(there[entry.name], series=entry.series)
+                if entry in own and entry.name in intact:
+                    entry = dataclasses.replace(intact[entry.name], series=entry.series)
                 if entry not in self.entries:
                     self.entries.append(entry)
             self.write()
 
     def _delete(self, old: Sequence[Entry]) -> None:
-        """Delete entries and their files.
+        """Delete entries and the files of the entries.
 
-        A file stays if another entry has its name, or, with a warning, if it is another one than
-        that of the entry.
+        A file stays if another entry has the same name, or, with a warning, if the file differs
+        from its entry.
         """
         if not old:
             return
-        going = {id(entry) for entry in old}  # two may be equal: a file that was written twice
+        going = {id(entry) for entry in old}  # by identity: a file written twice has equal entries
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}
         directory = self.path.removesuffix(NAME)
@@ -182,7 +182,7 @@ class Manifest:
             if problem:
                 path = files.join(directory, entry.name)
                 warnings.warn(
-                    f"{path} {problem}, so it is not deleted; it is no longer in the list, and "
+                    f"{path} {problem}, so it is not deleted; the list forgets the file, which is "
                     "yours to keep or to delete",
                     stacklevel=4,
                 )
@@ -190,7 +190,7 @@ class Manifest:
 
 
 def begin(directory: str, run: str) -> None:
-    """List a run that is about to write a file, so that the next run finds what a kill leaves."""
+    """List a run before its first write, so that the next run finds leftovers of a kill."""
     path = files.join(directory, NAME)
     with files.exclusive(path) as contents:
         manifest = Manifest(path, contents)
@@ -206,19 +206,22 @@ def add(
     choose_old: ChooseOld | None,
     link: Callable[[], object] | None = None,
 ) -> list[str]:
-    """List a file, publish it, and delete those that it supersedes; return the names of these.
+    """Record a file, rename the file into place, and delete superseded files.
 
     Args:
         directory: The directory of the file.
         new: The entry.
-        rename: Gives the file its name.
+        rename: Renames the file into place.
         choose_old: Chooses the files to delete; None keeps all.
-        link: Points the link to the newest file at it; not called if a newer one is listed.
+        link: Points ``latest.pth`` at the file; not called if a newer file is listed.
+
+    Returns:
+        The names of the chosen files.
     """
     path = files.join(directory, NAME)
     with files.exclusive(path) as contents:
         manifest = Manifest(path, contents)
-        # an older entry of the name stays: until the file is renamed it is the one that is there
+        # an older entry of the name stays, and describes the file until the rename
         is_newest = manifest.insert(new)
         manifest.write()
         rename()
@@ -229,19 +232,19 @@ def add(
 
 def _is_later(listed: Entry, new: Entry) -> bool:
     if listed.run != new.run or new.series == listed.series or new.name == listed.name:
-        return False  # these are written in order, whatever the clock
+        return False  # a series, or a name, is written in order, whatever the clock
     try:
         return datetime.fromisoformat(listed.time) > datetime.fromisoformat(new.time)
-    except (TypeError, ValueError):  # a list that was edited
+    except (TypeError, ValueError):  # an edited list
         return False
 
 
 def read(directory: str) -> list[Entry]:
-    """Return the entries, oldest first; none for a list that is missing, or damaged: a warning."""
+    """Return the entries, oldest first; none for a missing list, or, with a warning, a damaged."""
     path = files.join(os.fspath(directory), NAME)
     return Manifest(path, files.read_bytes(path)).entries
 
 
 def is_run(name: object) -> bool:
-    """Return whether this may be a run's name, by which its files are found and deleted."""
+    """Return whether a value has the form of a run's name, a part of its temporary files."""
     return isinstance(name, str) and re.fullmatch("[0-9a-f]{12}", name) is not None

@@ -1,4 +1,4 @@
-"""Keep a file under another name until it has been sent, whatever becomes of the file itself."""
+"""Keep a file under a second name until an upload, even if the file is deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ __all__ = ["discard", "stage"]
 
 
 def stage(path: str, directory: str, prefix: str, name: str) -> str:
-    """Put a file into a new folder, where it stays when it is deleted; return its new path.
+    """Link a file into a new folder, and return the new path.
 
-    That costs nothing, whatever the size. On another disk, or one without links, it is a copy.
+    A hard link costs no time, whatever the size. The file is copied to another disk, or to a disk
+    without links.
 
     Args:
         path: The file.
         directory: The directory of the new folder.
         prefix: The beginning of the folder's name.
-        name: The file's name in it.
+        name: The file name in the folder.
 
     Raises:
-        OSError: if that is not possible.
+        OSError: if the file can be neither linked nor copied.
     """
     folder = tempfile.mkdtemp(prefix=prefix, dir=directory)
     target = os.path.join(folder, name)
@@ -38,7 +39,7 @@ def stage(path: str, directory: str, prefix: str, name: str) -> str:
 
 
 def discard(path: str) -> None:
-    """Delete a file and its folder, if there is nothing else in it."""
+    """Delete a file, and its folder if empty then."""
     for remove, what in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
         with contextlib.suppress(OSError):
             remove(what)

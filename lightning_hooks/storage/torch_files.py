@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any
+from typing import Any
 
 import fsspec
 import numpy as np
 import torch
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import (
-    ChecksumWriter,
-    archive_checksum,
-    checksum_of,
-    flaw_of_archive,
-)
+from lightning_hooks.storage.checksum import ARCHIVE_HEAD, flaw_of_archive
 from lightning_hooks.utils import dtensors
 
 __all__ = [
@@ -30,64 +23,25 @@ __all__ = [
     "save_state_dict",
     "save_torch",
     "to_cpu",
-    "write_synced",
-    "write_to",
 ]
 
 
 class DamagedCheckpointError(RuntimeError):
-    """A checkpoint is not as it was written; the message names the newest valid one."""
+    """A checkpoint is damaged; the message names the newest intact checkpoint."""
 
 
 def save_torch(obj: Any, path: str) -> None:
     """Write with ``torch.save``, atomically, to a local or remote path."""
     if files.is_local(path):
         with files.atomic_path(path) as temporary:
-            torch.save(obj, temporary)  # by name: it need not go through Python's buffers
+            torch.save(obj, temporary)  # by name: past Python's buffers
         return
     with files.atomic_write(path) as file:
         torch.save(obj, file)
 
 
-SYNC_INTERVAL = 0.05
-"""Seconds from one sync of a growing file to the next: some dozen MiB."""
-
-
-def write_synced(obj: Any, path: str) -> tuple[int, str]:
-    """Write a local file with ``torch.save``, sync it, and return its size and CRC-32."""
-    open(path, "wb").close()  # for the other thread to find
-    written = threading.Event()
-    with ThreadPoolExecutor(1) as pool:  # the disk and the processor work side by side
-        syncing = pool.submit(_sync_while_written, path, written)
-        try:
-            torch.save(obj, path)  # by name: it need not go through Python's buffers
-        finally:
-            written.set()
-        # torch stores a CRC-32 with each record unless that is switched off
-        has_crc32 = torch.serialization.get_crc32_options()
-        with open(path, "rb") as file:
-            crc32 = archive_checksum(file) if has_crc32 else checksum_of(file)
-        syncing.result()
-    return os.path.getsize(path), crc32
-
-
-def write_to(obj: Any, file: IO[bytes]) -> tuple[int, str]:
-    """Write to an open file with ``torch.save``, close it, and return its size and CRC-32."""
-    checked = ChecksumWriter(file)
-    torch.save(obj, checked)  # type: ignore[arg-type]  # it needs write() and flush() only
-    file.close()
-    return checked.size, checked.crc32
-
-
-def _sync_while_written(path: str, written: threading.Event) -> None:
-    """Sync a file again and again while it is written, and once when it is complete."""
-    while not written.wait(SYNC_INTERVAL):
-        files.sync(path)
-    files.sync(path)
-
-
 def save_state_dict(state: Mapping[str, Any], path: str) -> None:
-    """Write a state dict on the CPU; of a sharded one rank 0 writes the whole (collective)."""
+    """Write a state dict on the CPU; rank 0 writes a sharded state dict whole (collective)."""
     whole = to_cpu(dtensors.gathered(state))
     if whole:
         save_torch(whole, os.path.expanduser(path))
@@ -102,13 +56,13 @@ def load_torch(
 
     Args:
         path: The path.
-        map_location: As of ``torch.load``.
-        weights_only: As of ``torch.load``, which without it executes what the file asks for.
-        verified: Whether the file has been verified; else its own checksums are.
+        map_location: As in ``torch.load``.
+        weights_only: As in ``torch.load``; False executes code from the file.
+        verified: Whether the caller has verified the file; else its own CRC-32s are compared.
 
     Raises:
-        DamagedCheckpointError: for a file with ``weights_only`` that cannot be read.
-        pickle.UnpicklingError: for one that has more in it than tensors and plain types.
+        DamagedCheckpointError: for a damaged file, with ``weights_only``.
+        pickle.UnpicklingError: for a file with more than tensors and plain types.
     """
     problem = flaw(path) if weights_only and not verified else ""
     if problem:
@@ -118,33 +72,33 @@ def load_torch(
             return torch.load(file, map_location=map_location, weights_only=weights_only)
         except (OSError, pickle.UnpicklingError):
             raise
-        except Exception as error:  # a damaged file raises whatever it leads to
+        except Exception as error:  # torch raises errors of many types for a damaged file
             if not weights_only:
                 raise
             raise DamagedCheckpointError(f"{path} cannot be read: {error!r}") from error
 
 
 LEGACY_HEAD = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""The pickled number at the beginning of the files of torch before 1.6."""
+"""The pickled number at the beginning of files of torch before 1.6."""
 
 
 def flaw(path: str) -> str | None:
-    """Describe how a file of ``torch.save`` differs from its own checksums.
+    """Describe how a file of ``torch.save`` differs from its own CRC-32s.
 
     Returns:
-        An empty string if it does not; None if there are none in it.
+        An empty string for an intact file; None for a file without CRC-32s.
     """
     with fsspec.open(path, "rb") as file:
         head = file.read(32)
         if not head:
             return "is an empty file"
-        if head.startswith(b"PK\x03\x04"):
+        if head.startswith(ARCHIVE_HEAD):
             return flaw_of_archive(file)
         return None if LEGACY_HEAD in head else f"is no checkpoint: it begins with {head!r}"
 
 
 def numpy_globals() -> list[Any]:
-    """Return the types in files whose ``meta`` holds numpy numbers, as old best scores are."""
+    """Return numpy's types in old files, with numpy numbers as best scores in ``meta``."""
     scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
     kinds = {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdU"}
     old = [(scalar, "numpy.core.multiarray.scalar")]
@@ -153,5 +107,5 @@ def numpy_globals() -> list[Any]:
 
 
 def to_cpu(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state dict whose tensors are on the CPU."""
+    """Return a state dict with tensors on the CPU."""
     return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in state.items()}

@@ -1,4 +1,4 @@
-"""Read checkpoints that may be damaged, or of the wrong kind."""
+"""Read checkpoints, and refuse damaged files and files of another kind."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ __all__ = [
 
 
 class WeightsOnlyError(KeyError):
-    """A run cannot be resumed from a file of weights; Lightning raises a KeyError there too."""
+    """A run cannot be resumed from a file of weights; a KeyError, as Lightning's own error."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dict[str, Any]:
-    """Read a file after comparing it with the manifest of its directory, or its own checksums.
+    """Compare a file with the directory's manifest, or its own CRC-32s, and read the file.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        DamagedCheckpointError: if it differs, or cannot be read, or is no checkpoint.
-        pickle.UnpicklingError: if there is more in it than tensors and plain types.
+        FileNotFoundError: for a missing file.
+        DamagedCheckpointError: for a damaged or unreadable file, and for other contents than a
+            checkpoint.
+        pickle.UnpicklingError: for a file with more than tensors and plain types.
     """
     try:
         is_folder = files.size_of(path) is None
@@ -61,24 +62,24 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
 
 
 def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
-    """Check a checkpoint that a strategy with shards is about to read by itself.
+    """Check a checkpoint before a strategy with shards reads the checkpoint.
 
     In a directory, only the file beside the shards is checked.
 
     Raises:
-        FileNotFoundError: if there is none.
-        DamagedCheckpointError: if it is not as it was written.
-        pickle.UnpicklingError: if there is more in it than tensors and plain types.
-        WeightsOnlyError: if a run is to be resumed from it and cannot be.
+        FileNotFoundError: for a missing file.
+        DamagedCheckpointError: for a damaged file.
+        pickle.UnpicklingError: for a file with more than tensors and plain types.
+        WeightsOnlyError: for a file without the state to resume a run, in a fit.
     """
     if not os.path.isdir(path):
         checkpoint = load(path, "meta", weights_only)
         if for_fit:
             require_resumable(path, checkpoint)
         return
-    beside = os.path.join(path, "meta.pt")  # without it, it is no checkpoint to the strategy
-    if os.path.exists(beside):
-        rest = torch_files.load_torch(beside, "cpu", weights_only)
+    meta = os.path.join(path, "meta.pt")  # without this file, the strategy refuses the directory
+    if os.path.exists(meta):
+        rest = torch_files.load_torch(meta, "cpu", weights_only)
         if for_fit and "lr_schedulers" not in rest:
             raise WeightsOnlyError(
                 f"{path}: this checkpoint contains only the model (save_optimizer=False), a run "
@@ -89,10 +90,10 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
 
 
 def require_lightnings(path: str, checkpoint: Mapping[str, Any], for_fit: bool) -> None:
-    """Raise unless a Trainer can go on from a checkpoint, or evaluate it.
+    """Raise unless a Trainer can resume from a checkpoint, or evaluate the checkpoint.
 
     Raises:
-        WeightsOnlyError: if it cannot; the message names the use of such a file.
+        WeightsOnlyError: for another layout than Lightning's; the message names the file's use.
     """
     if for_fit:
         require_resumable(path, checkpoint)
@@ -110,7 +111,7 @@ def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
     """Raise unless a checkpoint has the optimizers' states, in Lightning's layout.
 
     Raises:
-        WeightsOnlyError: if it has not; the message names the use of such a file.
+        WeightsOnlyError: for another file; the message names the file's use.
     """
     is_lightnings = "pytorch-lightning_version" in checkpoint
     if "meta" in checkpoint and "state_dict" in checkpoint and not is_lightnings:
@@ -130,30 +131,33 @@ def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
 
 
 def _flaw(path: str) -> str | None:
-    """Describe how a file differs from its entry, else from its own checksums; None without any."""
+    """Describe how a file differs from its entry, else from its CRC-32s; None without both."""
     directory, name = _listed_at(path)
     entries = [entry for entry in manifest.read(directory) if entry.name == name]
-    found = {manifest.flaw(directory, entry): entry.crc32 for entry in entries}
-    if not found or ("" in found and found[""] is None):  # the list has no checksum of it
+    found = {
+        manifest.flaw(directory, entry, in_full=entry.crc32 is not None): entry.crc32
+        for entry in entries
+    }
+    if not found or ("" in found and found[""] is None):  # the list has no checksum
         return torch_files.flaw(path)
     return "" if "" in found else [*found][-1]
 
 
 def _listed_at(path: str) -> tuple[str, str]:
-    """Return the directory whose manifest lists a file, and the file's name there."""
+    """Return the directory with the manifest of a file, and the file's name in the list."""
     local = files.is_local(path)
     paths: Any = os.path if local else posixpath
     if local:  # a link to the latest, too
         path = os.path.realpath(path.removeprefix("file://"))
     directory, name = paths.split(path)
-    above, folder = paths.split(directory)  # of a filename_tmpl with a directory in it
-    here, there = (files.exists(files.join(d, manifest.NAME)) for d in (directory, above or "."))
-    return (above, f"{folder}/{name}") if there and not here else (directory, name)
+    parent, folder = paths.split(directory)  # for a filename_tmpl with a directory
+    own, outer = (files.exists(files.join(d, manifest.NAME)) for d in (directory, parent or "."))
+    return (parent, f"{folder}/{name}") if outer and not own else (directory, name)
 
 
 def _advice(path: str) -> str:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about this very file
+        warnings.simplefilter("ignore")  # the caller reports the damaged file
         inside = earlier_files.newest_valid(path) if os.path.isdir(path) else None
         newest = inside or earlier_files.newest_valid(_listed_at(path)[0])
     place = "in" if inside else "beside"

@@ -1,7 +1,7 @@
-"""Check constructor arguments: their types, values and names.
+"""Check the types and values of constructor arguments.
 
 A wrong type raises ``TypeError``, a wrong value ``ValueError``, each with the argument's name.
-Nothing is converted.
+No value is converted.
 """
 
 from __future__ import annotations
@@ -10,29 +10,24 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.utils.suggestions import closest, suggest
+from lightning_hooks.utils.suggestions import closest
 
 __all__ = [
     "LARGEST",
-    "argument_owners",
     "check_bool",
     "check_choice",
     "check_dict",
-    "check_first",
     "check_function",
     "check_int",
-    "check_keywords",
-    "check_names",
     "check_number",
     "check_numbers",
     "check_object",
     "check_path",
     "check_python_lists",
     "is_finite",
-    "parameter_names",
 ]
 
 LARGEST = 2**63 - 1
@@ -178,116 +173,3 @@ def check_path(name: str, value: object) -> str | None:
     if "\0" in path:
         raise ValueError(f"{name} must be a path without a null character, got {path!r}")
     return os.path.expanduser(path)
-
-
-PASSED_ON = ("kwargs", "options")
-"""The names of ``**kwargs`` that our constructors pass to the next class, as ``*arguments``."""
-
-
-_LENGTH = (
-    "T_max", "epochs", "max_epochs", "max_steps", "num_epochs", "num_training_steps",
-    "steps_per_epoch", "total_steps",
-)  # fmt: skip
-NOT_NEEDED = {
-    **dict.fromkeys(_LENGTH, "the length of the run is the Trainer's"),
-    **dict.fromkeys(("model", "module", "optimizer", "optimizers"), "it is the Trainer's"),
-    "patience": "stopping is for Lightning's EarlyStopping(monitor=..., patience=...)",
-}
-"""Arguments elsewhere that nothing here stands for, and why."""
-
-
-def check_names(user: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise for an unknown argument, in Python's words and with a suggestion.
-
-    >>> check_names("EMAHook", ["momentm"], ["interval", "momentum"])
-    Traceback (most recent call last):
-    TypeError: EMAHook() got an unexpected keyword argument 'momentm'; did you mean 'momentum'? \
-Known: interval, momentum
-    """
-    names = set(known)
-    for name in given:
-        if name not in names:
-            wrong = f"{user}() got an unexpected keyword argument {name!r}"
-            if name == "priority":  # mmcv's configs have it among the arguments
-                raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
-            raise TypeError(f"{wrong}; {suggest(name, names, listed_by=f'help({user})')}")
-
-
-def parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Return the names of a function's keyword arguments.
-
-    >>> parameter_names(lambda interval, *, priority=None, **more: None)
-    ['interval', 'priority']
-    """
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p.name for p in inspect.signature(function).parameters.values() if p.kind in by_name]
-
-
-def check_keywords(cls: type, given: Mapping[str, object]) -> None:
-    """Raise for keywords that a class and its bases do not take, and for OmegaConf's lists."""
-    owners, takes_any = argument_owners(cls)
-    if not takes_any:
-        for name in given:
-            if name in NOT_NEEDED and name not in owners:
-                wrong = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
-                raise TypeError(f"{wrong}; leave it out: {NOT_NEEDED[name]}")
-        check_names(cls.__name__, given, owners)
-    check_python_lists(cls.__name__, given.values())
-
-
-MEANT = {
-    ("by_epoch", int): ("interval",),
-    ("by_epoch", str): ("out_dir",),
-    ("dataloader", str): ("save_best",),
-    ("init_kwargs", str): ("project", "project_name", "server"),
-    ("interval", str): ("out_dir", "action"),
-}
-"""First arguments, types that they are not of, and the arguments that are likely meant by these."""
-
-
-def check_first(cls: type, value: object) -> None:
-    """Raise for a first argument that is another one, such as an interval in the place of a bool.
-
-    >>> class TextLog:
-    ...     def __init__(self, by_epoch=True, interval=10): ...
-    >>> check_first(TextLog, 50)
-    Traceback (most recent call last):
-    TypeError: the first argument of TextLog is by_epoch, got 50; write TextLog(interval=50)
-    """
-    first, *others = parameter_names(cls) or [""]
-    is_ours = cls.__module__.startswith("lightning_hooks.hooks.")
-    if is_ours and (hasattr(value, "named_parameters") or hasattr(value, "param_groups")):
-        raise TypeError(
-            f"{cls.__name__} takes no {type(value).__name__}: it works on the Trainer's; its first "
-            f"argument is {first}"
-        )
-    meant = [name for name in MEANT.get((first, type(value)), ()) if name in others]
-    if meant:
-        name = cls.__name__
-        raise TypeError(
-            f"the first argument of {name} is {first}, got {value!r}; "
-            f"write {name}({meant[0]}={value!r})"
-        )
-
-
-def argument_owners(cls: type) -> tuple[dict[str, type], bool]:
-    """Return the class that defines each argument, and whether any other name is taken too.
-
-    These are the arguments of a class, and those that it passes on to its bases.
-    """
-    owners: dict[str, type] = {}
-    for base in cls.__mro__[:-1]:
-        init = vars(base).get("__init__")
-        if init is None:
-            continue
-        for name in parameter_names(init)[1:]:
-            owners.setdefault(name, base)
-        rest = {p.kind: p.name for p in inspect.signature(init).parameters.values()}
-        if inspect.Parameter.VAR_KEYWORD not in rest:
-            return owners, False
-        ours = base.__module__.startswith("lightning_hooks.")
-        passes_on = rest[inspect.Parameter.VAR_KEYWORD] in PASSED_ON
-        in_order = rest.get(inspect.Parameter.VAR_POSITIONAL, "arguments") == "arguments"
-        if not (ours and passes_on and in_order):
-            return owners, True
-    return owners, True

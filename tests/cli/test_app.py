@@ -46,7 +46,7 @@ def run(*arguments: str) -> int:
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     told = capsys.readouterr().out
-    for command in ("check", "plot", "compare", "convert", "hooks", "replay"):
+    for command in ("check", "plot", "convert", "hooks", "replay"):
         assert command in told
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_command_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["replay", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["replay", "nowhere.jsonl", "--to", "mlflow"], "nowhere.jsonl"),
         (["check", "nowhere"], "no file, folder or module 'nowhere'"),
         (["check", "nowhere/to/be.py"], "nowhere/to/be.py"),
         (["convert", "nowhere.py"], "nowhere.py"),
@@ -146,7 +146,7 @@ def test_completion_knows_commands_and_files(
 ) -> None:
     assert run("--print-completion", shell) == 0
     script = capsys.readouterr().out
-    for name in ("check", "compare", "--iters-per-epoch"):
+    for name in ("check", "replay", "--iters-per-epoch"):
         assert name.lstrip("-") in script
 
 

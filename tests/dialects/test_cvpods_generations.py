@@ -106,21 +106,6 @@ def test_inner_iter_counts_to_the_number_of_accumulated_iterations(
     assert trainer.global_step == 3
 
 
-@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
-def test_gradients_that_its_hook_clears_within_a_step_are_named(
-    library: Any, tmp_path: Path, by_epoch: bool, caplog: Any
-) -> None:
-    engine, _ = library
-    under_us(tmp_path, engine.OptimizationHook(2), by_epoch=by_epoch)
-    named = [line for line in caplog.messages if "gradients were cleared" in line]
-    assert len(named) == 1
-    assert "OptimizationHook.before_step" in named[0]
-    assert "within the 2 iterations of one step" in named[0]
-    caplog.clear()
-    under_us(tmp_path, cvpods.OptimizationHook(2), by_epoch=by_epoch)
-    assert "gradients were cleared" not in caplog.text
-
-
 def test_its_hook_never_steps_over_several_iterations(library: Any) -> None:
     engine, _ = library
     trace = trace_of(engine.HookBase)
@@ -245,7 +230,7 @@ def test_a_loss_that_a_hook_divides_in_place_is_written_as_the_step_gave_it(
     assert logged == pytest.approx([row["total_loss"] for row in rows], rel=1e-4)
 
 
-@pytest.mark.parametrize("max_epochs", [2, 60], ids=["short", "long"])
+@pytest.mark.parametrize("max_epochs", [2, 40], ids=["short", "long"])
 def test_a_run_without_a_step_of_the_optimizer_is_told(
     tmp_path: Path, caplog: Any, max_epochs: int
 ) -> None:

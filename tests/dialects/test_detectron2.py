@@ -541,6 +541,18 @@ def test_bad_arguments(make: Any, message: str) -> None:
         make()
 
 
+def test_no_evaluation_after_the_run_if_it_is_not_wanted(tmp_path: Path) -> None:
+    calls: list[int] = []
+    hook = d2.EvalHook(2, lambda: calls.append(1), eval_after_train=False)
+    fit(tmp_path, hook, batches=4, max_epochs=1)
+    assert len(calls) == 1  # after two iterations; the last one is left out, as in detectron2
+
+
+def test_the_hooks_are_in_a_module_too_as_in_its_engine() -> None:
+    names = {"HookBase", "BestCheckpointer", "EvalHook", "PeriodicWriter", "TorchMemoryStats"}
+    assert {name for name in names if getattr(d2.hooks, name) is getattr(d2, name)} == names
+
+
 def test_an_evaluation_that_gives_no_numbers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got ap='high'"):
         fit(tmp_path, d2.EvalHook(1, lambda: {"ap": "high"}))

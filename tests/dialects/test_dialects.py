@@ -22,7 +22,7 @@ from support.dialect_hooks import (
     pointrix_style,
 )
 from support.probes import Recorder
-from support.processes import run_python
+from support.processes import read_ranks, run_job
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
@@ -248,65 +248,11 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
             assert point in table
 
 
-JOB = """
-import json
-import os
-import sys
-import lightning as L
-from lightning.pytorch.strategies import DDPStrategy
-from support.dialect_hooks import mmengine_style, pointrix_style
-from support.training import TinyModule, make_loader
-from lightning_hooks import (CheckInvalidLossHook, CheckpointHook, CosineAnnealingLrUpdaterHook,
-    EMAHook, HookAdapter, TextLoggerHook)
-from lightning_hooks.dialects import cvpods, pet
-from lightning_hooks.dialects import detectron2 as d2
-
-seen = {}
-
-class Pods(cvpods.HookBase):
-    def after_step(self):
-        seen["cvpods"] = cvpods.get_event_storage().latest()["total_loss"]
-
-class Pet(pet.TrainHook):
-    def after_step(self, storage, **kwargs):
-        seen["pet"] = storage.latest()["total_loss"]
-
-class Seen(d2.HookBase):
-    def after_train(self):
-        seen["own"] = self.trainer.model.losses[-1]
-        seen["logged"] = self.trainer.storage.history("train_loss").latest()
-        seen["detectron2"] = self.trainer.storage.latest()["total_loss"]
-        for hook in self.trainer.hooks:
-            if type(hook).__name__ == "Trace":
-                seen[type(hook).__module__] = [call[:3] for call in hook.calls]
-        with open(f"{sys.argv[1]}.{self.trainer.rank}", "w") as file:
-            json.dump(seen, file)
-
-if __name__ == "__main__":
-    writer = d2.PeriodicWriter([d2.JSONWriter(sys.argv[1])], period=2)
-    traces = [mmengine_style.Trace(), pointrix_style.Trace()]
-    hooks = [d2.IterationTimer(), writer, Pods(), Pet(), *traces, Seen()]
-    ours = [CheckpointHook(interval=1), EMAHook(), TextLoggerHook(interval=2),
-        CosineAnnealingLrUpdaterHook(min_lr=0.0), CheckInvalidLossHook()]
-    trainer = L.Trainer(accelerator="cpu", devices=2, max_epochs=1,
-        strategy=DDPStrategy(start_method="forkserver"),
-        logger=False, enable_progress_bar=False, enable_model_summary=False,
-        default_root_dir=os.path.dirname(sys.argv[1]), callbacks=[HookAdapter(hooks), *ours])
-    module = TinyModule()
-    before = module.net.weight.tolist()
-    trainer.fit(module, make_loader(8), make_loader(2))
-    # this process has only started the two; Lightning brings back what they trained
-    assert module.net.weight.tolist() != before
-"""
-
-
 def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(JOB)
-    path = tmp_path / "metrics.json"
-    run_python(tmp_path / "job.py", path)
+    run_job("dialects", tmp_path)
     assert (tmp_path / "epoch_1.pth").is_file()
     assert len([*tmp_path.glob("*.log.json")]) == 1
-    one, two = (json.loads((tmp_path / f"metrics.json.{rank}").read_text()) for rank in (0, 1))
+    one, two = read_ranks(tmp_path)
     assert one["own"] != two["own"]  # each has its own losses, and logs them
     assert [one["logged"], two["logged"]] == pytest.approx([one["own"], two["own"]])
     mean = pytest.approx((one["own"] + two["own"]) / 2)
@@ -319,8 +265,8 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     assert len(traces) == 2
     assert all(two[name] == calls for name, calls in traces.items())
     assert {calls[-1][0] for calls in traces.values()} == {"after_run"}
-    assert path.read_text().count("iteration") == 2
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.json").read_text().splitlines()]
+    assert len(rows) == 2
     assert rows[-1]["train_loss"] != rows[-1]["total_loss"]
 
 

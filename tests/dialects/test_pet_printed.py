@@ -116,7 +116,7 @@ def test_the_timer_counts_parts_and_pauses() -> None:
     paused = timer.seconds()
     time.sleep(0.002)
     assert timer.seconds() == paused > 0.002
-    with pytest.raises(ValueError, match=r"Timer.pause\(\) needs a timer that runs"):
+    with pytest.raises(ValueError, match=r"Timer.pause\(\) needs a running timer"):
         timer.pause()
     timer.resume()
     assert paused < timer.seconds()

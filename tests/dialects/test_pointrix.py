@@ -213,7 +213,7 @@ def test_what_the_facade_says_without_a_config(tmp_path: Path) -> None:
         def before_train(self, trainner: Any) -> None:
             assert trainner.cfg.max_steps == trainner.max_steps == 6
             assert trainner.cfg.enable_gui is False
-            with pytest.raises(AttributeError, match="no config with 'speed'"):
+            with pytest.raises(AttributeError, match="config has no 'speed'"):
                 _ = trainner.cfg.speed
             with pytest.raises(AttributeError):
                 _ = trainner.gui

@@ -110,8 +110,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
-@pytest.mark.parametrize(("form", "way"), CASES)
+@pytest.mark.parametrize(
+    ("form", "way", "by_epoch"),
+    [*((*case, True) for case in CASES), *((*case, False) for case in CASES[::2])],
+)
 def test_it_stops_at_the_next_check_and_logs_its_line(
     form: str,
     way: str,

@@ -43,7 +43,7 @@ def window(port: int, env: str, win: str) -> Any:
 fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 
-@pytest.mark.parametrize("dialect", [d2, cvpods, pet], ids=["detectron2", "cvpods", "pet"])
+@pytest.mark.parametrize("dialect", [cvpods, pet], ids=["cvpods", "pet"])
 def test_scalars_and_images_are_on_the_page(tmp_path: Path, port: int, dialect: Any) -> None:
     env = dialect.__name__.rpartition(".")[2]
     writer = dialect.VisdomWriter(1, env=env, server="http://127.0.0.1", port=port)
@@ -65,7 +65,7 @@ def test_scalars_and_images_are_on_the_page(tmp_path: Path, port: int, dialect: 
     trainer = fit(tmp_path, *hooks)
     losses = trainer.lightning_module.losses
     found = window(port, env, "total_loss")["content"]["data"][0]
-    steps = {d2: [1, 3, 5], cvpods: [0, 1, 3, 5], pet: [2, 4, 6]}[dialect]
+    steps = {cvpods: [0, 1, 3, 5], pet: [2, 4, 6]}[dialect]
     first = 1 if dialect is pet else 0
     assert found["x"] == steps
     assert found["y"] == pytest.approx([losses[step - first] for step in steps])

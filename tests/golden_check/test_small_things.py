@@ -14,16 +14,15 @@ import torch
 from mmcv import cnn, parallel, runner, utils
 from torch import nn
 
-from lightning_hooks.standin.cnn import base_module, initialize, sync_bn
+from lightning_hooks.standin.cnn import base_module, sync_bn, weight_init
 from lightning_hooks.standin.fileio import file_client
 from lightning_hooks.standin.fileio import io as file_io
 from lightning_hooks.standin.fileio import path as paths
 from lightning_hooks.standin.parallel import data_container as containers
 from lightning_hooks.standin.runner import builders as optimizers
 from lightning_hooks.standin.runner import checkpoint as checkpoints
-from lightning_hooks.standin.runner import fp16
 from lightning_hooks.standin.runner import seed as seeds
-from lightning_hooks.standin.utils import config, dict_action
+from lightning_hooks.standin.utils import config
 from lightning_hooks.standin.utils import logging as loggers
 from lightning_hooks.standin.utils import misc as checks
 from lightning_hooks.standin.utils import progressbar as progress
@@ -190,7 +189,7 @@ def test_synchronized_batch_norms_become_plain_ones() -> None:
 )  # fmt: skip
 def test_initializers_draw_the_same(init_cfg: Any) -> None:
     states = []
-    for module in (initialize, cnn):
+    for module in (weight_init, cnn):
         torch.manual_seed(0)
         model = Net()
         torch.manual_seed(1)
@@ -266,14 +265,6 @@ def test_states_are_loaded_and_complained_of_alike(caplog: Any, tmp_path: Path) 
     )
 
 
-def test_loss_scalers_move_alike() -> None:
-    ours, theirs = (m.LossScaler(init_scale=8.0, scale_window=2) for m in (fp16, runner))
-    for overflow in (False, True, False, False, False, True, True, True, True, False):
-        ours.update_scale(overflow)
-        theirs.update_scale(overflow)
-        assert ours.state_dict() == theirs.state_dict()
-
-
 def test_configs_behave_alike(tmp_path: Path) -> None:
     content = {"model": {"depth": 50, "stages": [{"a": 1}, {"a": 2}]}, "lr": 0.1}
     ours, theirs = (m.Config(content) for m in (config, mmcv))
@@ -296,7 +287,7 @@ def test_arguments_of_the_command_line(text: str) -> None:
     import argparse
 
     found = []
-    for module in (dict_action, utils):
+    for module in (config, utils):
         parser = argparse.ArgumentParser()
         parser.add_argument("--o", nargs="+", action=module.DictAction)
         found.append(parser.parse_args(["--o", f"a.b={text}"]).o)

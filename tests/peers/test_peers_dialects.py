@@ -220,25 +220,6 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
     return trainer
 
 
-def test_backward_of_a_default_trainer(trainer: Any) -> None:
-    """detectron2's calls that of its inner trainer's hooks alone, which are none."""
-    from detectron2.engine.train_loop import HookBase
-    from detectron2.utils.events import EventStorage
-
-    outer, inner = HookBase(), HookBase()
-    trainer.register_hooks([outer])
-    assert trainer._trainer._hooks == []
-    trainer._trainer.register_hooks([inner])
-    with (
-        EventStorage(),
-        mock.patch.object(outer, "after_backward") as never,
-        mock.patch.object(inner, "after_backward") as called,
-    ):
-        trainer.run_step()
-    assert called.called
-    assert not never.called
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_losses_of_a_rank(trainer: Any, rank: int) -> None:
     """detectron2's has them on rank 0."""

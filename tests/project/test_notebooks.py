@@ -41,7 +41,7 @@ QUICK = ("01_quickstart",)
 DOCS = ROOT / "docs" / "pictures"
 
 SHOWN = {"03_schedules": "schedules.png", "07_averages": "averages.png"}
-"""Whose first pictures README shows."""
+"""Notebooks with a first picture that the pages show."""
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -121,7 +121,7 @@ def test_it_is_kept_with_outputs_and_without_metadata(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_readme_shows_the_picture_that_is_kept(name: str) -> None:
+def test_the_pages_show_the_picture_of_the_notebook(name: str) -> None:
     (path,) = [path for path in NOTEBOOKS if path.stem == name]
     assert (DOCS / SHOWN[name]).read_bytes() == first_picture(nbformat.read(path, as_version=4))
 

@@ -1,7 +1,7 @@
-"""What the documentation states about Lightning, torch and W&B, beside them.
+"""What the documentation states about Lightning, torch and W&B, tested beside these libraries.
 
-A test's docstring is the sentence of the page. ``make peers`` runs those about packages that are
-not installed here, in ``tests/peers``; ``test_claims.py`` holds that no sentence is without a test.
+A test's docstring is the claim. ``make peers`` runs the tests about packages that ``make`` does
+not install, in ``tests/peers``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 import lightning_hooks
 from lightning_hooks import CheckpointHook, EMAHook, OptimizerHook, TextLoggerHook
+from lightning_hooks.engine.usage_errors import SYNONYMS
 from lightning_hooks.standin.mmcv_names import mmcv_modules
-from lightning_hooks.utils.suggestions import ELSEWHERE
 from support.paths import ROOT, TESTS
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -423,8 +423,9 @@ class TrainStep(torch.nn.Linear):
 def test_errors_before_any_hook(
     row: int, module: Any, callbacks: Any, given: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Lightning itself raises these errors before any hook runs:"""
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| Lightning's error |")[2]
+    """The errors that Lightning raises before any hook runs."""
+    page = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+    table = page.partition("| Lightning's error |")[2]
     error = table.splitlines()[2 + row].split("`")[1]
     options = {"accelerator": "cpu", "logger": False, "enable_checkpointing": True, **given}
     with pytest.raises(Exception, match=r"\w") as raised:
@@ -450,4 +451,4 @@ def test_arguments_elsewhere() -> None:
     made = [L.Trainer, ModelCheckpoint, EMAWeightAveraging, WandbLogger, MLFlowLogger, StepLR]
     made += [CosineAnnealingLR, MultiStepLR, LinearLR, torch.nn.utils.clip_grad_norm_]
     theirs = {name for each in made for name in inspect.signature(each).parameters}
-    assert len(ELSEWHERE.keys() & theirs) > 0.5 * len(ELSEWHERE)
+    assert len(SYNONYMS.keys() & theirs) > 0.5 * len(SYNONYMS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 import lightning_hooks
 from support.paths import TESTS
 
@@ -27,12 +25,16 @@ def test_test_files_stand_in_folders_of_the_package() -> None:
     assert not {folder for folder in ours if not (package / folder).is_dir()}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_no_test_file_imports_another(path: Path) -> None:
-    imported: set[str] = set()
+def imported_by(path: Path) -> set[str]:
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            imported.add(node.module or "")
-    assert not imported & {other.stem for other in FILES}
+            names.add(node.module or "")
+    return names
+
+
+def test_no_test_file_imports_another() -> None:
+    stems = {path.stem for path in FILES}
+    assert not {path.name: found for path in FILES if (found := imported_by(path) & stems)}

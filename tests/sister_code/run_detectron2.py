@@ -1,4 +1,4 @@
-"""Hooks of detectron2: in its own trainer, in ours of its name, and in an adapter of ours.
+"""Hooks of detectron2: in its own trainer, and in an adapter of ours.
 
 The same with our classes. What detectron2's take from fvcore (checkpointer, schedules, precise BN,
 history buffers) is fvcore's.
@@ -277,14 +277,6 @@ def under_library(name: str, case: Hooks, folder: str) -> dict[str, Any]:
     """Run a case in detectron2's own trainer."""
     d2 = detectron2_names()
     return run_noted(d2, case, folder, partial(_in_simple_trainer, d2))  # type: ignore[no-any-return]
-
-
-def under_our_trainer(name: str, case: Hooks, folder: str) -> dict[str, Any]:
-    """Run detectron2's hooks in our trainer of the same name."""
-    from lightning_hooks.dialects import detectron2 as ours
-
-    train = partial(_in_simple_trainer, ours)
-    return run_noted(detectron2_names(), case, folder, train)  # type: ignore[no-any-return]
 
 
 def _in_simple_trainer(d2: Any, place: Place, hooks: list[Any]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import re
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from sister_processes import in_two
 from torch import nn
 
 EPOCHS = dict(by_epoch=True, max_epochs=3, val_interval=2)
@@ -258,3 +261,38 @@ def under_us(name: str, case: dict[str, Any], folder: str) -> dict[str, Any]:
     from lightning_hooks.dialects.mmengine.runner import Runner
 
     return _run(Runner, name, case, folder)
+
+
+def in_two(function: Callable[[int], Any]) -> list[Any]:
+    """Call a function with the rank in each of two forks; return what each has returned."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    results: Any = context.SimpleQueue()
+    forks = [context.Process(target=_run_rank, args=(function, n, port, results)) for n in (0, 1)]
+    for fork in forks:
+        fork.start()
+    for fork in forks:
+        fork.join(120)
+        if fork.exitcode != 0:
+            for other in forks:
+                other.kill()
+            raise RuntimeError(f"a rank has ended with {fork.exitcode}")
+    return [result for _, result in sorted(results.get() for _ in forks)]
+
+
+def _run_rank(function: Callable[[int], Any], rank: int, port: int, results: Any) -> None:
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE="2",
+        LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR="localhost",
+        MASTER_PORT=str(port),
+        TORCHELASTIC_RUN_ID="none",
+    )
+    torch.distributed.init_process_group("gloo")
+    results.put((rank, function(rank)))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()

@@ -1,8 +1,7 @@
 """Run hooks of the sister libraries: ``run_sisters.py WAY packages out.json``.
 
-The way is ``library``: in its own trainer; ``named``: in ours of its name; ``trainer``: in an
-adapter in a ``lightning.Trainer``; ``ours``: our hooks of the same names there. Further arguments
-are the cases to run.
+The way is ``library``: in the library's own trainer; ``trainer``: in a HookAdapter of a
+``lightning.Trainer``; ``ours``: our hooks of the same names there. Further arguments select cases.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from sister_packages import make_importable  # noqa: E402
 
 WAYS = {
     "library": "under_library",
-    "named": "under_our_trainer",
     "trainer": "under_us",
     "ours": "with_ours",
 }
@@ -31,7 +29,6 @@ WAYS = {
 def main(which: str, directory: Path, out: Path, only: list[str]) -> None:
     """Run every case; an error is a result too."""
     make_importable(directory)
-    import run_default_trainer
     import run_detectron2
     import run_events
     import run_fvcore
@@ -43,7 +40,7 @@ def main(which: str, directory: Path, out: Path, only: list[str]) -> None:
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # mmengine loads its own files the old way
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
-    libraries: Any = (run_mmengine, run_detectron2, run_default_trainer, run_fvcore, run_portable)
+    libraries: Any = (run_mmengine, run_detectron2, run_fvcore, run_portable)
     for library in (*libraries, run_events, run_projects):
         run = getattr(library, WAYS[which], None)
         cases: Any = library.CASES if run is not None else {}

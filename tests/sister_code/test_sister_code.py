@@ -1,8 +1,7 @@
 """Hooks of mmengine, mmdet 3.x and detectron2 do here what they do in their own trainers.
 
 ``make old-code`` downloads the libraries from PyPI. Their hooks are run, from their own files, in
-an adapter in a ``lightning.Trainer``; of detectron2 our own hooks too, and what it has from fvcore,
-and scripts with its DefaultTrainer.
+an adapter in a ``lightning.Trainer``; of detectron2 our own hooks too, and what it has from fvcore.
 Rates, weights, metrics, scalars, log lines and files must be those recorded under the library.
 """
 
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run_default_trainer
 import run_detectron2
 import run_events
 import run_fvcore
@@ -27,25 +25,18 @@ from support.pypi import skipped_without_pypi
 pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden" / "dialects.json"
 HOSTED = [*run_mmengine.CASES, *run_detectron2.CASES, *run_projects.CASES]
-OURS = [
-    *run_detectron2.CASES,
-    *run_default_trainer.CASES,
-    *run_events.CASES,
-    *run_fvcore.CASES,
-]
-NAMED = [*run_detectron2.CASES, *run_default_trainer.CASES]
+OURS = [*run_detectron2.CASES, *run_events.CASES, *run_fvcore.CASES]
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
     with skipped_without_pypi():
-        return {way: run(way) for way in ("named", "trainer", "ours")}
+        return {way: run(way) for way in ("trainer", "ours")}
 
 
 @pytest.mark.parametrize(
     ("way", "case"),
     [
-        *(("named", case) for case in NAMED),
         *(("trainer", case) for case in HOSTED),
         *(("ours", case) for case in OURS),
     ],

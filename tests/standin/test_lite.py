@@ -24,11 +24,11 @@ from support.standin import needs_lite
 pytestmark = needs_lite
 
 
-@pytest.mark.parametrize("module", LITE)
-def test_the_table_lists_the_names_of_the_files(module: str) -> None:
-    loaded = importlib.import_module(module)
-    assert loaded.__file__ is not None
-    assert {*LITE[module].split()} <= vars(loaded).keys()
+def test_the_table_lists_the_names_of_the_files() -> None:
+    for module, names in LITE.items():
+        loaded = importlib.import_module(module)
+        assert loaded.__file__ is not None
+        assert {*names.split()} <= vars(loaded).keys(), module
 
 
 def test_importing_the_layers_registers_them_in_the_registries_of_mmcv_1() -> None:

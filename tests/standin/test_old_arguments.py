@@ -89,7 +89,7 @@ def test_a_warm_up_may_bring_a_momentum_above_1_with_a_warning(unit: str, tmp_pa
             seen.append(runner.optimizer.param_groups[0]["momentum"])
 
     runner.register_hook(Reader())
-    with pytest.warns(UserWarning, match=r"StepMomentumUpdaterHook sets a momentum of 1\.5, which"):
+    with pytest.warns(UserWarning, match="StepMomentumUpdaterHook sets momenta outside of"):
         runner.run([DATA], [("train", 1)])
     assert seen == [1.5, 0.75]
 

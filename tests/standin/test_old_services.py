@@ -1,4 +1,4 @@
-"""Loggers of services that are gone: with the client's module they call it as mmcv does."""
+"""Loggers of discontinued services call the client's module as mmcv does."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import yaml
 from torch.utils.data import DataLoader
 
-from support.standin import Idle, make
+from support.standin import make
 
 
 class Writer:
@@ -27,9 +25,6 @@ class Writer:
     def add_snapshot_file(self, tag: str, snapshot_file_path: str, iteration: int) -> None:
         self.calls.append(("file", (tag, Path(snapshot_file_path).name, iteration)))
 
-    def add_graph(self, model: Any, image: Any, tag: str, opset_version: int) -> None:
-        self.calls.append(("graph", (tuple(model(image).shape), tag, opset_version)))
-
     def close(self) -> None:
         self.calls.append(("close", None))
 
@@ -41,74 +36,48 @@ def pavi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pavi", module)
 
 
-class Model(Idle):
-    """A model with a forward for graphs."""
-
-    def forward(self, image: Any) -> Any:
-        raise NotImplementedError
-
-    def forward_dummy(self, image: Any) -> Any:
-        return image * self.weight
-
-    def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
-        return super().train_step(torch.ones(1))
-
-    val_step = train_step
-
-
-IMAGES = DataLoader([{"img": torch.ones(2)}] * 2)  # type: ignore[arg-type, var-annotated]
-CONFIG = {"lr": 0.1, "gpu_ids": range(1)}
+DATA = DataLoader([1.0, 1.0])  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("pavi")
-def test_pavi_gets_scalars_graphs_and_checkpoints_by_epoch(tmp_path: Path) -> None:
+def test_pavi_gets_scalars_and_checkpoints_by_epoch(tmp_path: Path) -> None:
     from mmcv.runner import PaviLoggerHook
 
-    runner = make("EpochBasedRunner", 3, tmp_path / "run", Model(), meta={"config_dict": CONFIG})
+    runner = make("EpochBasedRunner", 3, tmp_path / "run")
     hook = PaviLoggerHook(
         init_kwargs={"project": "old"},
         interval=2,
         add_last_ckpt=True,
-        add_graph_kwargs={"active": True, "start": 2, "interval": 5},
         add_ckpt_kwargs={"active": True, "start": 1, "interval": 2},
     )
     runner.register_checkpoint_hook({"interval": 1})
     runner.register_hook(hook, "VERY_LOW")
-    runner.run([IMAGES, IMAGES], [("train", 1), ("val", 1)])
-    (_, given), *calls = hook.writer.calls
-    text = yaml.safe_load(given.pop("session_text"))
-    assert text == {"lr": 0.1, "gpu_ids": [0], "max_iter": 6}
-    assert given == {"project": "old", "name": "run", "model": "Model"}
-    rates = {"learning_rate": 0.1, "momentum": 0}
-    values = {"loss": 1.0, **rates}
-    assert calls == [
+    runner.run([DATA, DATA], [("train", 1), ("val", 1)])
+    values = {"loss": 1.0, "learning_rate": 0.1, "momentum": 0}
+    assert hook.writer.calls == [
+        ("init", {"project": "old", "name": "run", "model": "Idle"}),
         *(("train", (values, 2)), ("file", ("run", "epoch_1.pth", 1)), ("val", (values, 1))),
-        *(("graph", ((1, 2), "run_2", 11)), ("train", (values, 4)), ("val", (values, 2))),
+        *(("train", (values, 4)), ("val", (values, 2))),
         *(("train", (values, 6)), ("file", ("run", "epoch_3.pth", 3)), ("val", (values, 3))),
         *(("file", ("run", "epoch_3.pth", 3)), ("close", None)),
     ]
 
 
 @pytest.mark.usefixtures("pavi")
-def test_pavi_gets_graphs_and_checkpoints_by_iteration(tmp_path: Path) -> None:
+def test_pavi_gets_checkpoints_by_iteration_and_no_graphs(tmp_path: Path) -> None:
     from mmcv.runner import PaviLoggerHook
 
-    runner = make("IterBasedRunner", 3, tmp_path / "run", Model())
-    with pytest.warns(DeprecationWarning, match='the key "active" of add_graph_kwargs instead'):
+    runner = make("IterBasedRunner", 3, tmp_path / "run")
+    with pytest.warns(UserWarning, match="sends no graphs"):
         hook = PaviLoggerHook(
-            add_graph=True,
-            by_epoch=False,
-            add_graph_kwargs={"start": 3},
-            add_ckpt_kwargs={"active": True, "start": 2},
+            add_graph=True, by_epoch=False, add_ckpt_kwargs={"active": True, "start": 2}
         )
     runner.register_checkpoint_hook({"interval": 2, "by_epoch": False})
     runner.register_hook(hook, "VERY_LOW")
-    runner.run([IMAGES], [("train", 1)])
-    kinds = [(kind, *value) for kind, value in hook.writer.calls if kind in ("file", "graph")]
-    assert kinds == [
-        ("file", "run", "iter_2.pth", 2),
-        ("graph", (1, 2), "run_3", 11),
-        ("file", "run", "iter_3.pth", 3),
+    runner.run([DATA], [("train", 1)])
+    assert [value for kind, value in hook.writer.calls if kind == "file"] == [
+        ("run", "iter_2.pth", 2),
+        ("run", "iter_3.pth", 3),
     ]
 
 
@@ -145,4 +114,4 @@ def test_without_the_module_the_error_names_a_logger_to_use(
     runner = make("EpochBasedRunner", 1, tmp_path)
     runner.register_hook(HOOKS.build({"type": "PaviLoggerHook"}))
     with pytest.raises(ImportError, match=r"PaviLoggerHook logged to Pavi, .*; use TextLoggerHook"):
-        runner.run([IMAGES], [("train", 1)])
+        runner.run([DATA], [("train", 1)])

@@ -16,7 +16,7 @@ import torch
 
 import lightning_hooks
 from lightning_hooks import HookAdapter, standin
-from lightning_hooks.standin.name_table import PACKAGES
+from lightning_hooks.standin.name_table import MODULES
 from lightning_hooks.standin.names import names_of
 from support.processes import run_program
 from support.standin import needs_lite
@@ -89,7 +89,7 @@ def test_all_of_mmcv_runner_is_there_also_by_a_star() -> None:
     assert set(RUNNER.split()) <= scope.keys()
 
 
-@pytest.mark.parametrize("module", sorted(PACKAGES))
+@pytest.mark.parametrize("module", sorted(MODULES))
 def test_every_name_of_the_table_leads_somewhere(module: str) -> None:
     for name in names_of(module):
         if name not in ("BuildExtension", "CppExtension", "CUDAExtension"):  # slow, and torch's
@@ -230,13 +230,14 @@ def test_compiled_operators_are_those_of_an_installed_mmcv_2(tmp_path: Path) -> 
     program = """
     standin.install()
     from mmcv.ops import double, Double
-    import mmcv.utils
-    print(mmcv.__version__, double(3), Double.__module__, mmcv.utils.check_ops_exist())
+    import mmcv
+    from mmcv.utils import ext_loader as loader
+    print(mmcv.__version__, double(3), Double.__module__, loader.check_ops_exist())
     import mmcv.ops.deform_conv
     from lightning_hooks.standin.cnn.registries import CONV_LAYERS
     print(CONV_LAYERS.get("DCN"))
     try:
-        mmcv.utils.ext_loader.load_ext("_ext", ["triple"])
+        loader.load_ext("_ext", ["triple"])
     except AssertionError as error:
         print(error)
     """

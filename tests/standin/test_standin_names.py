@@ -17,7 +17,7 @@ from inspected import arguments
 from lightning_hooks.standin.cnn.base_module import BaseModule
 from lightning_hooks.standin.finder import StandinModule
 from lightning_hooks.standin.mmcv_names import FILE
-from lightning_hooks.standin.names import Source
+from lightning_hooks.standin.name_table import Source
 from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.standin.utils.registry import Registry
 from support.golden import recorded
@@ -31,7 +31,7 @@ OTHER = {
     "FileClient": "its storage's methods are found on the object",
     "get_momentum": "mmcv gives OneCycleMomentumUpdaterHook the group in the place of a number",
     "deprecated_register_module": "mmcv's way to an error",
-    "auto_argparser": "refused: see NOT_OFFERED",
+    "auto_argparser": "not offered: add_args of mmcv.utils.config",
     "import_segmind": "the hook is refused: see its docstring",
     "train": "Lightning's loop: see BaseRunner",
     "val": "Lightning's loop: see BaseRunner",

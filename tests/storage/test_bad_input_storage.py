@@ -86,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("files").resolve()
 
 
-@tries(data_file=True)
+@tries(60, data_file=True)
 @given(flips(), st.booleans())
 def test_flipped_bits_in_a_checkpoint_that_no_list_knows(
     folder: Path, bits: list[tuple[int, int]], in_half: bool
@@ -99,7 +99,7 @@ def test_flipped_bits_in_a_checkpoint_that_no_list_knows(
         assert same(verification.load(str(path)), CONTENT)
 
 
-@tries(data_file=True)
+@tries(60, data_file=True)
 @given(st.lists(st.tuples(st.integers(0), st.integers(0, 7)), min_size=1, max_size=3))
 def test_flipped_bits_in_a_checkpoint_of_the_old_layout(
     folder: Path, bits: list[tuple[int, int]]
@@ -188,7 +188,7 @@ def without_syncs() -> Iterator[None]:
         yield
 
 
-@tries(data_file=True)
+@tries(60, data_file=True)
 @given(st.data())
 def test_a_list_of_checkpoints_of_any_content(
     listed: Listed, without_syncs: None, data: Any

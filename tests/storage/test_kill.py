@@ -34,7 +34,9 @@ units = pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "itera
 
 
 @pytest.mark.parametrize(
-    ("background", "by_epoch"), [(False, True), (True, False)], ids=["sync", "background"]
+    ("background", "by_epoch"),
+    [pytest.param(False, True, marks=pytest.mark.slow), (True, False)],
+    ids=["sync", "background"],
 )
 def test_six_kills(
     server: Server, tmp_path: Path, draw: random.Random, background: bool, by_epoch: bool

@@ -34,7 +34,7 @@ def run(tmp_path: Path, hook: Any, epochs: int = 3, **fit: Any) -> Any:
     return trainer
 
 
-def test_it_says_what_is_there(tmp_path):
+def test_the_list_describes_each_file(tmp_path):
     run(tmp_path, CheckpointHook(interval=1, max_keep_ckpts=2))
     table = json.loads((tmp_path / manifest.NAME).read_text())
     assert [entry["name"] for entry in table["files"]] == ["epoch_2.pth", "epoch_3.pth"]
@@ -60,7 +60,7 @@ def entry(name: str, crc32: str = "0") -> Entry:
         ("", 1, ""),
     ],
 )
-def test_which_make_room(names, limit, old):
+def test_superseded_entries(names, limit, old):
     entries = [entry(name, str(i)) for i, name in enumerate(names)]
     found = superseded(entries, limit)
     assert "".join(e.name for e in found) == old
@@ -192,7 +192,7 @@ def test_another_run_in_the_directory_keeps_its_files(tmp_path):
     assert {p.name for p in tmp_path.glob("*_*.pth")} == {"a_1.pth", "a_2.pth", "b_3.pth"}
 
 
-def test_a_file_that_somebody_has_put_there_since_stays(tmp_path):
+def test_a_replaced_file_is_not_deleted(tmp_path):
     hook = CheckpointHook(interval=1, max_keep_ckpts=1, create_symlink=False)
     run(tmp_path, hook, 1)
     (tmp_path / "epoch_1.pth").write_text("mine")
@@ -323,7 +323,7 @@ def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
 
 
 @pytest.mark.parametrize("resumes", [False, True], ids=["another run", "the same run"])
-def test_what_a_kill_in_the_first_save_left_goes_with_the_next_run(tmp_path, resumes):
+def test_the_next_run_deletes_the_leftovers_of_a_kill_in_the_first_save(tmp_path, resumes):
     (tmp_path / "epoch_1.pth.0123456789ab.tmp").write_text("of a run that is not known here")
     if resumes:
         run(tmp_path, CheckpointHook(interval=1), 1)
@@ -349,7 +349,7 @@ def test_what_a_kill_in_the_first_save_left_goes_with_the_next_run(tmp_path, res
     assert before <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_a_run_of_a_name_that_is_none_deletes_nothing(tmp_path):
+def test_a_malformed_run_name_deletes_nothing(tmp_path):
     run(tmp_path, CheckpointHook(interval=1), 1)
     path, foreign = tmp_path / "epoch_1.pth", tmp_path / "mine.pth.tmp"
     foreign.write_text("mine")

@@ -1,6 +1,6 @@
-"""Hooks of detectron2: import them from here in place of its own modules.
+"""Hooks, storage and writers of detectron2, importable without detectron2.
 
-The loop, with the points of a hook (they take no argument; ``self.trainer`` is there)::
+The loop, with the points of a hook, called without arguments; ``self.trainer`` is set::
 
     hook.before_train()
     for iter in range(start_iter, max_iter):
@@ -10,20 +10,18 @@ The loop, with the points of a hook (they take no argument; ``self.trainer`` is 
         optimizer.step()
         hook.after_step()
     iter += 1
-    hook.after_train()  # also when something above has raised
+    hook.after_train()  # also when the loop has raised
 
-A hook's ``state_dict()`` is saved in every checkpoint of Lightning's.
+A hook's ``state_dict()`` is saved in every Lightning checkpoint.
 """
 
 from __future__ import annotations
 
 from lightning_hooks.dialects.detectron2 import hooks as hooks
-from lightning_hooks.dialects.detectron2.default_trainer import DefaultTrainer as DefaultTrainer
-from lightning_hooks.dialects.detectron2.evaluation import DatasetEvaluator as DatasetEvaluator
-from lightning_hooks.dialects.detectron2.evaluation import (
-    inference_on_dataset as inference_on_dataset,
-)
-from lightning_hooks.dialects.detectron2.facade import TrainerFacade
+from lightning_hooks.dialects.detectron2.events import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.detectron2.events import EventStorage as EventStorage
+from lightning_hooks.dialects.detectron2.events import get_event_storage as get_event_storage
+from lightning_hooks.dialects.detectron2.events import has_event_storage as has_event_storage
 from lightning_hooks.dialects.detectron2.hooks import AutogradProfiler as AutogradProfiler
 from lightning_hooks.dialects.detectron2.hooks import BestCheckpointer as BestCheckpointer
 from lightning_hooks.dialects.detectron2.hooks import CallbackHook as CallbackHook
@@ -36,16 +34,10 @@ from lightning_hooks.dialects.detectron2.hooks import PeriodicWriter as Periodic
 from lightning_hooks.dialects.detectron2.hooks import PreciseBN as PreciseBN
 from lightning_hooks.dialects.detectron2.hooks import TorchMemoryStats as TorchMemoryStats
 from lightning_hooks.dialects.detectron2.hooks import TorchProfiler as TorchProfiler
-from lightning_hooks.dialects.detectron2.printer import CommonMetricPrinter as CommonMetricPrinter
-from lightning_hooks.dialects.detectron2.simple_trainer import AMPTrainer as AMPTrainer
-from lightning_hooks.dialects.detectron2.simple_trainer import SimpleTrainer as SimpleTrainer
-from lightning_hooks.dialects.detectron2.storage import EventStorage as EventStorage
-from lightning_hooks.dialects.detectron2.storage import get_event_storage as get_event_storage
-from lightning_hooks.dialects.detectron2.storage import has_event_storage as has_event_storage
-from lightning_hooks.dialects.detectron2.trainer import TrainerBase as TrainerBase
-from lightning_hooks.dialects.steps.checkpointer import Checkpointer as Checkpointer
-from lightning_hooks.dialects.steps.facade import step_dialect
+from lightning_hooks.dialects.detectron2.trainer_facade import TrainerFacade
+from lightning_hooks.dialects.steps.checkpoints import Checkpointer as Checkpointer
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.steps.trainer_facade import step_dialect
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
 from lightning_hooks.dialects.steps.writers import JSONWriter as JSONWriter
 from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
@@ -53,14 +45,11 @@ from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
-    "AMPTrainer",
     "AutogradProfiler",
     "BestCheckpointer",
     "CallbackHook",
     "Checkpointer",
     "CommonMetricPrinter",
-    "DatasetEvaluator",
-    "DefaultTrainer",
     "DetectionCheckpointer",
     "EvalHook",
     "EventStorage",
@@ -73,16 +62,13 @@ __all__ = [
     "PeriodicCheckpointer",
     "PeriodicWriter",
     "PreciseBN",
-    "SimpleTrainer",
     "TensorboardXWriter",
     "TorchMemoryStats",
     "TorchProfiler",
-    "TrainerBase",
     "VisdomWriter",
     "get_event_storage",
     "has_event_storage",
     "hooks",
-    "inference_on_dataset",
 ]
 
 DIALECT = step_dialect("detectron2", TrainerFacade, further=("after_backward",))

@@ -1,4 +1,4 @@
-"""Hooks of MMEngine: its own, and those of mmdet 3.x and its sisters.
+"""Hooks of MMEngine, mmdet 3.x and further projects on MMEngine.
 
 The loop, with the points of a hook::
 
@@ -23,14 +23,14 @@ The loop, with the points of a hook::
     hook.after_train(runner)
     hook.after_run(runner)
 
-``metrics`` are the values that the module has logged; ``outputs`` is the result of the step, in
+``metrics`` are the values logged by the module; ``outputs`` is the result of the step, in
 validation and testing also a list. ``before_save_checkpoint(runner, checkpoint)`` is called for
-every checkpoint of Lightning, and of ``runner.save_checkpoint()``. ``Trainer.test`` stands for
-mmengine's ``runner.test()``, ``Trainer.validate`` for its ``runner.val()``: see
+every Lightning checkpoint, and by ``runner.save_checkpoint()``. ``Trainer.test`` corresponds to
+mmengine's ``runner.test()``, ``Trainer.validate`` to ``runner.val()``: see
 :class:`~lightning_hooks.dialects.mmengine.evaluation.Evaluation`.
 
-If mmengine is installed, files that import it run unchanged, with mmengine's own hooks too;
-otherwise import ``Hook``, ``HOOKS`` and ``MessageHub`` from here.
+If mmengine is installed, hook files with imports of mmengine run unchanged, and so do mmengine's
+hooks. Without mmengine, import ``Hook``, ``HOOKS`` and ``MessageHub`` from this module.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ from typing import Any
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.mmengine.evaluation import Evaluation
-from lightning_hooks.dialects.mmengine.facade import RunnerFacade
 from lightning_hooks.dialects.mmengine.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub as MessageHub
+from lightning_hooks.dialects.mmengine.runner_facade import RunnerFacade
 from lightning_hooks.engine.registry import HOOKS as HOOKS
-from lightning_hooks.engine.usage_errors import HostedOnly
 
 __all__ = ["DIALECT", "HOOKS", "HistoryBuffer", "Hook", "MessageHub"]
 
@@ -67,7 +66,7 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
         if point.startswith("after"):
             kwargs["outputs"] = runner.outputs
             if "train" not in point and isinstance(runner.result, (list, tuple)):
-                kwargs["outputs"] = runner.result  # mmengine's is a list of samples
+                kwargs["outputs"] = runner.result  # mmengine passes a list of samples
     elif point in ("after_val_epoch", "after_test_epoch") and isinstance(facade, RunnerFacade):
         kwargs = {"metrics": facade.metrics}
     return (facade,), kwargs
@@ -86,7 +85,7 @@ DIALECT = Dialect(
         "after_val_iter": ("after_val_iter",),
         "after_val_epoch": ("after_val_epoch", "after_val"),
         "after_run": ("after_train", "after_run"),
-        # a run that is counted in iterations is one epoch
+        # a run counted in iterations is one epoch
         "before_epoch": ("before_train_epoch",),
         "after_epoch": ("after_train_epoch",),
     },
@@ -106,12 +105,12 @@ DIALECT = Dialect(
 )
 
 
-class Hook(HostedOnly):
-    """The base of mmengine's hooks: override the points that you need.
+class Hook:
+    """The base of mmengine's hooks: override any of the points.
 
-    The points of all modes call ``_before_epoch(runner, mode)``, ``_after_epoch``, ``_before_iter(
-    runner, batch_idx, data_batch, mode)`` and ``_after_iter(..., outputs, mode)``, which a hook may
-    override instead.
+    The default points of all modes call ``_before_epoch(runner, mode)``, ``_after_epoch``,
+    ``_before_iter(runner, batch_idx, data_batch, mode)`` and ``_after_iter(..., outputs, mode)``:
+    override these methods for all modes at once.
     """
 
     hook_dialect = "mmengine"
@@ -119,10 +118,10 @@ class Hook(HostedOnly):
     stages = _POINTS
 
     def before_run(self, runner: Any) -> None:
-        """Before everything."""
+        """Before the run."""
 
     def after_run(self, runner: Any) -> None:
-        """After everything."""
+        """After the run."""
 
     def before_train(self, runner: Any) -> None:
         """Before the first epoch."""
@@ -143,10 +142,10 @@ class Hook(HostedOnly):
         """After a test."""
 
     def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
-        """Before a checkpoint is written; it may be changed."""
+        """Before writing a checkpoint; hooks may change the dict."""
 
     def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
-        """After a checkpoint was read."""
+        """After loading a checkpoint."""
 
     def before_train_epoch(self, runner: Any) -> None:
         """Before each training epoch."""
@@ -187,7 +186,7 @@ class Hook(HostedOnly):
     def after_train_iter(
         self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
-        """After each training step; ``runner.iter`` does not count it yet."""
+        """After each training step; ``runner.iter`` is the step's number, from 0."""
         self._after_iter(
             runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="train"
         )
@@ -232,27 +231,27 @@ class Hook(HostedOnly):
     # -- helpers ---------------------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether this epoch is an ``n``-th after ``start``; never if ``n`` is 0 or less."""
+        """Return whether ``n`` divides the number of epochs after ``start``."""
         done = runner.epoch + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether this iteration is an ``n``-th after ``start``."""
+        """Return whether ``n`` divides the number of iterations after ``start``."""
         done = runner.iter + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Return whether this batch is an ``n``-th of its epoch."""
+        """Return whether ``n`` divides the number of batches of the epoch."""
         return (batch_idx + 1) % n == 0 if n > 0 else False
 
     def end_of_epoch(self, dataloader: Any, batch_idx: int) -> bool:
-        """Return whether this batch is the last one of its loader."""
+        """Return whether the batch is the last of the loader."""
         return bool(batch_idx + 1 == len(dataloader))
 
     def is_last_train_epoch(self, runner: Any) -> bool:
-        """Return whether this is the last epoch."""
+        """Return whether the current epoch is the last."""
         return bool(runner.epoch + 1 == runner.max_epochs)
 
     def is_last_train_iter(self, runner: Any) -> bool:
-        """Return whether this is the last iteration."""
+        """Return whether the current iteration is the last."""
         return bool(runner.iter + 1 == runner.max_iters)

@@ -1,4 +1,4 @@
-"""``Engine``: the ``lightning.Trainer`` that runs the batches of mmengine's Runner."""
+"""``Engine``: runs the batches of mmengine's Runner in a ``lightning.Trainer``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.dialects.mmengine.loop_module import LoopModule
-from lightning_hooks.dialects.mmengine.phases import Epochs, Evaluation, Iterations, goes_on
-from lightning_hooks.engine.lightning_api import progress, validation
+from lightning_hooks.dialects.facade import scalars_of
+from lightning_hooks.engine.lightning_api import data, progress, validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 
 __all__ = ["Engine"]
@@ -31,18 +30,18 @@ _CONFIGURED = {
     "num_nodes": "mmengine's launcher",
     "strategy": "mmengine's launcher and model_wrapper_cfg",
 }
-"""Arguments of the Trainer that mmengine's config sets, and by which of its entries."""
+"""Arguments of the Trainer set by mmengine's config, with the entry of the config."""
 
 
 class Engine:
-    """Runs the batches of a runner's loops in Lightning's.
+    """Runs the batches of a runner's loops in Lightning's loops.
 
     Args:
         runner: The runner.
         options: Arguments of the Trainer.
 
     Raises:
-        ValueError: for an argument that mmengine's config sets.
+        ValueError: for an argument set by mmengine's config.
     """
 
     def __init__(self, runner: Any, options: dict[str, Any]) -> None:
@@ -55,11 +54,11 @@ class Engine:
         self._options = options
         self._trainer: L.Trainer | None = None
         self.module: LoopModule | None = None
-        """The module of a training that goes on."""
+        """The module of the current training."""
 
     @property
     def trainer(self) -> L.Trainer:
-        """The Trainer; the same for training, validation and test."""
+        """The Trainer of training, validation and test."""
         if self._trainer is None:
             self._trainer = self._make_trainer()
         return self._trainer
@@ -102,7 +101,7 @@ class Engine:
         runner.call_hook("before_train")
         runner.call_hook("before_train_epoch")
         for _ in range(loop.iter):
-            next(loop.dataloader_iterator)  # those before a resumed run
+            next(loop.dataloader_iterator)  # skip the batches before a resumed run
         if goes_on(loop, by_epoch=False):
             self._fit(Iterations(runner, loop))
         runner.call_hook("after_train_epoch")
@@ -119,7 +118,7 @@ class Engine:
         fitting = trainer.state.fn == TrainerFn.FITTING and self.module is not None
         module = self.module if fitting else LoopModule(unwrap(runner.model))
         assert module is not None
-        module.evaluation = Evaluation(runner, loop, stage)
+        module.evaluation = EvaluationPass(runner, loop, stage)
         batches = Batches(lambda: len(loop.dataloader), lambda: iter(loop.dataloader))
         if fitting:
             validation.run_validation(trainer, batches)
@@ -127,7 +126,7 @@ class Engine:
             run = trainer.validate if stage == "val" else trainer.test
             run(module, batches, verbose=False)
             self._restore_device()
-        runner.model.eval()  # Lightning has restored the flags: mmengine leaves it so
+        runner.model.eval()  # mmengine leaves the model in eval mode; Lightning restored the flags
         runner.call_hook(f"after_{stage}")
         return module.evaluation.metrics
 
@@ -135,7 +134,7 @@ class Engine:
         self.module = LoopModule(unwrap(self._runner.model), training)
         wrapper = self._runner.optim_wrapper
         wrappers = wrapper.values() if isinstance(wrapper, dict) else [wrapper]
-        self.module.all_optimizers = [one.optimizer for one in wrappers]
+        self.module.all_optimizers = [each.optimizer for each in wrappers]
         counts = [
             optimizer.register_step_post_hook(lambda *_: progress.count_step(self.trainer))
             for optimizer in self.module.all_optimizers
@@ -158,9 +157,9 @@ class Engine:
 
 
 class Batches:
-    """A loader for Lightning that is first iterated at the first batch, after the hooks.
+    """A loader for Lightning; iteration starts at the first batch, after the hooks.
 
-    It is no DataLoader, so that Lightning does not replace samplers.
+    The class is no DataLoader, so that Lightning does not replace samplers.
     """
 
     def __init__(self, length: Callable[[], int], batches: Callable[[], Iterator[Any]]) -> None:
@@ -172,3 +171,206 @@ class Batches:
 
     def __iter__(self) -> Iterator[Any]:
         yield from self._batches()
+
+
+# -- mmengine's loops in Lightning's events --------------------------------------------------
+
+
+def goes_on(loop: Any, *, by_epoch: bool) -> bool:
+    """Return whether a training loop has remaining epochs or iterations."""
+    done, length = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
+    return bool(done < length and not getattr(loop, "stop_training", False))
+
+
+class Epochs:
+    """mmengine's training by epoch, as Lightning's events.
+
+    Args:
+        runner: The runner.
+        loop: Its ``EpochBasedTrainLoop``.
+    """
+
+    def __init__(self, runner: Any, loop: Any) -> None:
+        self._runner = runner
+        self.loop = loop
+
+    def length(self) -> int:
+        """Return the number of batches of an epoch."""
+        return len(self.loop.dataloader)
+
+    def batches(self) -> Iterator[Any]:
+        """Return the batches of an epoch; hooks may have replaced the loader."""
+        return iter(self.loop.dataloader)
+
+    def begin_epoch(self, trainer: L.Trainer) -> None:
+        """Call ``before_train_epoch``, then start the loader; hooks may replace the loader."""
+        self._runner.call_hook("before_train_epoch")
+        self._runner.model.train()
+        if trainer.limit_train_batches == 1.0:
+            data.set_train_length(trainer, self.length())
+        data.renew_iterator(trainer)
+
+    def run_iter(self, batch: Any, batch_idx: int) -> None:
+        """Run one batch."""
+        self.loop.run_iter(batch_idx, batch)
+
+    def end_batch(self, trainer: L.Trainer) -> None:
+        """Do nothing: mmengine validates between epochs."""
+
+    def end_epoch(self, trainer: L.Trainer) -> None:
+        """Call ``after_train_epoch``, validate if due, and end a finished run."""
+        loop = self.loop
+        self._runner.call_hook("after_train_epoch")
+        loop._epoch += 1
+        loop._decide_current_val_interval()
+        _validate(self._runner, loop, loop.epoch, loop.max_epochs)
+        if not goes_on(loop, by_epoch=True):
+            trainer.should_stop = True
+
+
+class Iterations:
+    """mmengine's training by iteration, as a single epoch in Lightning.
+
+    Args:
+        runner: The runner.
+        loop: Its ``IterBasedTrainLoop``.
+    """
+
+    def __init__(self, runner: Any, loop: Any) -> None:
+        self._runner = runner
+        self.loop = loop
+
+    def length(self) -> int:
+        """Return the number of remaining iterations."""
+        return int(self.loop.max_iters - self.loop.iter)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the batches of the loop's iterator, replaceable by hooks; keep train mode."""
+        while True:
+            self._runner.model.train()
+            yield next(self.loop.dataloader_iterator)
+
+    def begin_epoch(self, trainer: L.Trainer) -> None:
+        """Do nothing: mmengine counts the whole run as one epoch."""
+
+    def run_iter(self, batch: Any, batch_idx: int) -> None:
+        """Run one batch."""
+        self.loop.run_iter(batch)
+
+    def end_batch(self, trainer: L.Trainer) -> None:
+        """Validate if due, and end a finished run."""
+        loop = self.loop
+        loop._decide_current_val_interval()
+        _validate(self._runner, loop, loop.iter, loop.max_iters)
+        if not goes_on(loop, by_epoch=False):
+            trainer.should_stop = True
+
+    def end_epoch(self, trainer: L.Trainer) -> None:
+        """End the run."""
+        trainer.should_stop = True
+
+
+def _validate(runner: Any, loop: Any, done: int, length: int) -> None:
+    """Validate every ``val_interval`` epochs or iterations, and after the last."""
+    is_due = done % loop.val_interval == 0 or done == length
+    if runner.val_loop is not None and done >= loop.val_begin and is_due:
+        runner.val_loop.run()
+
+
+class EvaluationPass:
+    """A pass of mmengine's ``ValLoop`` or ``TestLoop``.
+
+    Args:
+        runner: The runner.
+        loop: The loop.
+        stage: ``val`` or ``test``.
+    """
+
+    def __init__(self, runner: Any, loop: Any, stage: str) -> None:
+        self._runner = runner
+        self.loop = loop
+        self._stage = stage
+        self.metrics: dict[str, Any] = {}
+
+    def finish(self) -> dict[str, Any]:
+        """Evaluate, and call ``after_{stage}_epoch`` with the metrics; return the metrics."""
+        from mmengine.runner import loops
+
+        self.metrics = self.loop.evaluator.evaluate(len(self.loop.dataloader.dataset))
+        losses = getattr(self.loop, f"{self._stage}_loss", None)
+        if losses:
+            self.metrics.update(loops._parse_losses(losses, self._stage))
+        self._runner.call_hook(f"after_{self._stage}_epoch", metrics=self.metrics)
+        return self.metrics
+
+
+class LoopModule(L.LightningModule):
+    """The LightningModule of a runner, with the iterations of mmengine's loops as steps.
+
+    Args:
+        model: The model.
+        training: The training; None in a validation or test outside of a training.
+    """
+
+    def __init__(self, model: torch.nn.Module, training: Epochs | Iterations | None = None) -> None:
+        super().__init__()
+        self.automatic_optimization = False  # mmengine's optimizer wrapper does backward and step
+        self.model = model
+        self._training = training
+        self.evaluation: EvaluationPass | None = None
+        self.all_optimizers: list[torch.optim.Optimizer] = []
+        self.outputs: Any = None
+        """The result of the training step, as passed to hooks."""
+
+    @property
+    def _loops(self) -> Epochs | Iterations:
+        assert self._training is not None
+        return self._training
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimizers inside mmengine's wrappers."""
+        return self.all_optimizers
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Return the batch unchanged, for the model's data preprocessor."""
+        return batch
+
+    def on_train_start(self) -> None:
+        """Set Lightning's counters in a resumed run."""
+        loop = self._loops.loop
+        progress.set_batches(self.trainer, loop.iter)
+        if isinstance(self._loops, Epochs):
+            progress.set_epoch(self.trainer, loop.epoch)
+
+    def on_train_epoch_start(self) -> None:
+        """Start the epoch of mmengine's loop."""
+        self._loops.begin_epoch(self.trainer)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """Run an iteration of mmengine's loop; log the losses for Lightning's callbacks."""
+        self._loops.run_iter(batch, batch_idx)
+        if isinstance(self.outputs, dict):
+            self.log_dict(scalars_of(self.outputs), batch_size=1)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """End the iteration."""
+        self._loops.end_batch(self.trainer)
+
+    def on_train_epoch_end(self) -> None:
+        """End the epoch of mmengine's loop."""
+        self._loops.end_epoch(self.trainer)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Run an iteration of mmengine's validation or test."""
+        assert self.evaluation is not None
+        self.evaluation.loop.run_iter(batch_idx, batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Evaluate; log the metrics for Lightning's callbacks."""
+        assert self.evaluation is not None
+        self.log_dict(scalars_of(self.evaluation.finish()), batch_size=1)
+
+    test_step = validation_step
+    on_test_epoch_end = on_validation_epoch_end

@@ -21,10 +21,10 @@ _STAGES = {TrainerFn.TESTING: "test", TrainerFn.VALIDATING: "val"}
 class Evaluation(Callback):
     """Calls mmengine's points in ``Trainer.test`` and in ``Trainer.validate`` outside of a fit.
 
-    These are ``before_run``, ``before_test``, ``before_test_epoch``, the two of each step,
-    ``after_test_epoch`` with the logged values, ``after_test`` and ``after_run``; in a validation
-    the same with ``val``. After a fit of the same Trainer the hooks get the runner of that fit,
-    with its message hub.
+    The points are ``before_run``, ``before_test``, ``before_test_epoch``, ``before_test_iter`` and
+    ``after_test_iter`` for each step, ``after_test_epoch`` with the logged values, ``after_test``
+    and ``after_run``; in a validation with ``val`` for ``test``. After a fit of the same Trainer
+    the hooks get the runner and the message hub of the fit.
 
     Args:
         dialect: The mmengine dialect.
@@ -34,14 +34,14 @@ class Evaluation(Callback):
         self._dialect = dialect
         self._facade: Facade | None = None
         self._stage = ""
-        self._model: Any = None  # the one that is evaluated without the hooks
+        self._model: Any = None  # the model before any assignment by a hook
 
     @staticmethod
     def join(trainer: L.Trainer, dialect: Dialect) -> None:
-        """Add one to the Trainer's callbacks, until the evaluation has ended."""
+        """Add an ``Evaluation`` to the Trainer's callbacks until the evaluation ends."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if trainer.state.fn in _STAGES and not any(isinstance(c, Evaluation) for c in callbacks):
-            # a new list: Lightning is iterating over the old one
+            # a new list, since Lightning iterates over the old list
             trainer.callbacks = [*callbacks, Evaluation(dialect)]  # type: ignore[attr-defined]
 
     def _call(self, *points: str) -> None:
@@ -53,7 +53,7 @@ class Evaluation(Callback):
                 self._take_model()
 
     def _take_model(self) -> None:
-        """Run the model that a hook has assigned, as mmengine's PrepareTTAHook does."""
+        """Evaluate a model assigned by a hook, such as mmengine's PrepareTTAHook."""
         assert self._facade is not None
         runner = self._facade._runner
         if runner.model is not self._model:
@@ -61,7 +61,7 @@ class Evaluation(Callback):
             runner.module.eval()
 
     def _end(self) -> None:
-        """End the run; the model that was there before is back."""
+        """End the run, and restore the model."""
         facade, self._facade = self._facade, None
         if facade is not None:
             runner = facade._runner
@@ -80,7 +80,7 @@ class Evaluation(Callback):
         runner = Driver.of(trainer, stage).prepare(trainer, pl_module)
         runner.mode = stage
         self._model = runner.model
-        if self._dialect.name not in runner.dialect_facades:  # no fit has named them
+        if self._dialect.name not in runner.dialect_facades:  # else the fit has announced
             announce_misspelt(runner)
         self._facade = self._dialect.facade_for_evaluation(runner)
         self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
@@ -121,7 +121,7 @@ class Evaluation(Callback):
     on_validation_end = on_test_end
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Remove this from the Trainer's callbacks."""
+        """Remove the ``Evaluation`` from the Trainer's callbacks."""
         self._end()
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The loops of mmengine's runner, with the attributes that hooks use."""
+"""``runner.train_loop``, ``val_loop`` and ``test_loop`` of hooks of mmengine in a HookAdapter."""
 
 from __future__ import annotations
 
@@ -26,41 +26,24 @@ class _Loop:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """The library's own class, if it is loaded, for ``isinstance(runner.train_loop, ...)``."""
+        """mmengine's class, if loaded, for ``isinstance(runner.train_loop, ...)``."""
         return getattr(sys.modules.get("mmengine.runner"), self._library_name, type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; what Lightning gives cannot be assigned.
-
-        Raises:
-            AttributeError: for such a one.
-        """
-        own = getattr(type(self), name, None)
-        assigned = f"{type(self).__name__[:-4].lower()}_loop.{name} = {value!r}"
-        if isinstance(own, property) and own.fset is None:
-            write = f"; write _{name} = {value!r}" if hasattr(type(self), f"_{name}") else ""
-            raise AttributeError(f"{assigned}: Lightning's own loop runs the batches{write}")
+        """Set an attribute; warn if the attribute controls mmengine's loop and not Lightning's."""
+        object.__setattr__(self, name, value)
         if name in _WITHOUT_EFFECT:
             self._runner.logger.warning(
-                "%s, which a hook assigns, changes nothing here: Lightning counts, and validates "
-                "as the arguments of its Trainer are",
-                assigned,
+                "a hook assigns %s_loop.%s = %r without effect: Lightning counts, and validates "
+                "according to the arguments of the Trainer",
+                *(type(self).__name__[:-4].lower(), name, value),
             )
-        object.__setattr__(self, name, value)
-
-    def __getattr__(self, name: str) -> Any:
-        kind = type(self).__name__
-        public = ", ".join(known for known in dir(type(self)) if not known.startswith("_"))
-        raise AttributeError(
-            f"mmengine's {kind} has no {name!r} here, only {public}: Lightning's own loop runs the "
-            "batches"
-        )
 
 
 _WITHOUT_EFFECT = (
     *("_epoch", "_iter", "val_begin", "dynamic_milestones", "dynamic_intervals", "fp16"),
 )
-"""Attributes by which mmengine's loops are steered, and Lightning's are not."""
+"""Attributes with effect in mmengine's loops and without effect in Lightning's."""
 
 
 class TrainLoop(_Loop):
@@ -77,7 +60,7 @@ class TrainLoop(_Loop):
 
     @property
     def epoch(self) -> int:
-        """Number of finished epochs; a run that is counted in iterations is one epoch."""
+        """Number of finished epochs; 0 in a run counted in iterations."""
         return int(self._runner.epoch) if self._runner.counts_epochs else 0
 
     @property
@@ -115,7 +98,7 @@ class TrainLoop(_Loop):
 
     @property
     def dataloader(self) -> Any:
-        """The training loader; an assigned one is iterated from the next epoch on."""
+        """The training loader; an assigned loader is used from the next epoch on."""
         if self._runner._new_data_loader is not None:
             return self._runner._new_data_loader
         trainer = self._runner.trainer
@@ -127,25 +110,25 @@ class TrainLoop(_Loop):
         self._runner._new_data_loader = self._runner.loader_of_run = value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; ``dataloader_iterator`` is what the next batch comes from."""
+        """Set an attribute; ``dataloader_iterator`` yields the next batch."""
         if name != "dataloader_iterator":
             super().__setattr__(name, value)
             return
         loader = getattr(value, "_dataloader", None)
         if loader is None:
             raise TypeError(
-                f"train_loop.dataloader_iterator must be mmengine's, of a loader, got {value!r}"
+                f"train_loop.dataloader_iterator must be mmengine's iterator, got {value!r}"
             )
         self._runner._new_data_loader = None
         data.switch_loader(self._runner.trainer, loader)
 
     @property
     def metainfo(self) -> Any:
-        """The training set's ``metainfo``, None if it has none."""
+        """The training set's ``metainfo``, None if undefined."""
         return getattr(getattr(self.dataloader, "dataset", None), "metainfo", None)
 
     def warn_of_last_validation(self) -> None:
-        """Warn of a last validation that mmengine would run and Lightning does not."""
+        """Warn if mmengine would validate at the end of the run and the Trainer does not."""
         runner = self._runner
         by = "epoch" if runner.counts_epochs else "iteration"
         length = self.max_epochs if runner.counts_epochs else self.max_iters
@@ -153,14 +136,14 @@ class TrainLoop(_Loop):
         are_counts = isinstance(interval, int) and isinstance(length, int) and length > 0
         if are_counts and length % interval:
             runner.logger.warning(
-                "mmengine validates after the last %s too; this run ends with %s %d, unvalidated: "
-                "the Trainer validates every %d. Let the one be a multiple of the other",
+                "mmengine validates after the last %s too; this run ends with %s %d, unvalidated, "
+                "since the Trainer validates every %d; make the length a multiple of the interval",
                 *(by, by, length, interval),
             )
 
     @property
     def stop_training(self) -> bool:
-        """Whether training ends; it can be assigned."""
+        """Whether training ends; can be assigned."""
         return bool(self._runner.should_stop)
 
     @stop_training.setter
@@ -169,7 +152,7 @@ class TrainLoop(_Loop):
 
 
 class _Evaluator:
-    """``val_loop.evaluator``: the numbers that the module has logged in the pass.
+    """``val_loop.evaluator``: the values logged by the module in a pass.
 
     Args:
         loop: The loop.
@@ -179,7 +162,7 @@ class _Evaluator:
         self._loop = loop
 
     def evaluate(self, size: int) -> dict[str, float]:
-        """End the pass that ``run_iter`` has begun, and return its metrics."""
+        """End the pass started by ``run_iter``, and return the metrics."""
         return self._loop.finish()
 
 
@@ -193,7 +176,7 @@ class _EvaluationLoop(_Loop):
 
     @property
     def evaluator(self) -> _Evaluator:
-        """The numbers of a pass besides Lightning's."""
+        """The metrics of an extra pass."""
         return self._evaluator
 
     @property
@@ -207,15 +190,16 @@ class _EvaluationLoop(_Loop):
         return int(sum(getattr(self._runner.trainer, f"num_{self.stage}_batches")))
 
     def run_iter(self, idx: int, data_batch: Any, dataloader_idx: int | None = None) -> None:
-        """Run a batch in a pass besides Lightning's, with the points of its step.
+        """Run a batch in an extra pass, with the points of a step.
 
         Args:
             idx: Number of the batch.
             data_batch: The batch.
-            dataloader_idx: Number of its loader, if the Trainer has several; mmengine has one.
+            dataloader_idx: Number of the batch's loader, required if the Trainer has several
+                loaders.
 
         Raises:
-            ValueError: if it is needed and missing.
+            ValueError: without ``dataloader_idx`` in a Trainer with several loaders.
         """
         runner, stage = self._runner, self.stage
         self._pass = self._pass or ExtraPass(runner.trainer, stage)
@@ -228,19 +212,19 @@ class _EvaluationLoop(_Loop):
         takes_idx = takes_batch_idx(getattr(type(runner.module), step))
         with self._in_stage(), _set(runner, data_batch=data_batch, _stale_inner_iter=idx):
             self._facade.call_hook(f"before_{stage}_iter")
-            with _set(runner, calls_hooks=False):  # it is a step, and no hook's call of the model
+            with _set(runner, calls_hooks=False):  # the model runs a step, not a hook's own call
                 result = self._pass.step(data_batch, idx, takes_idx, dataloader_idx)
                 runner.take_result(result)
             self._facade.call_hook(f"after_{stage}_iter")
 
     def finish(self) -> dict[str, float]:
-        """End the pass; return its metrics."""
+        """End the pass; return the metrics."""
         done, self._pass = self._pass, None
         with _set(self._runner, calls_hooks=False):
             return {} if done is None else done.finish()
 
     def run(self) -> dict[str, float]:
-        """Run a pass besides Lightning's, with all its points; the train flags stay."""
+        """Run an extra pass with all points, and restore the train flags; return the metrics."""
         facade, stage = self._facade, self.stage
         flags = {module: module.training for module in self._runner.module.modules()}
         with self._in_stage():
@@ -272,13 +256,13 @@ class ValLoop(_EvaluationLoop):
 class TestLoop(_EvaluationLoop):
     """``runner.test_loop``."""
 
-    __test__ = False  # no test class of pytest's
+    __test__ = False  # for pytest
     stage = "test"
 
 
 @contextlib.contextmanager
 def _set(runner: Any, **values: Any) -> Iterator[None]:
-    """Set attributes of a runner in the block; those that were not there are deleted after it."""
+    """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
     before = {name: getattr(runner, name) for name in values if hasattr(runner, name)}
     for name, value in values.items():
         setattr(runner, name, value)

@@ -1,4 +1,4 @@
-"""``MessageHub``: mmengine's store of scalars with their histories, and of other values."""
+"""``MessageHub``: mmengine's store of scalar histories and of other values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["HistoryBuffer", "MessageHub", "library_hubs"]
 
 
 class HistoryBuffer(history.HistoryBuffer):
-    """A scalar's values with their counts, and mmengine's statistics of the last values.
+    """A scalar's values and counts, with mmengine's statistics of the last values.
 
     >>> loss = HistoryBuffer()
     >>> for value in (3.0, 1.0, 2.0):
@@ -27,7 +27,7 @@ class HistoryBuffer(history.HistoryBuffer):
     """
 
     def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # its name
-        """Add a value, with the number of values that it is the mean of."""
+        """Add a value, the mean of ``count`` values."""
         super().update(log_val, count)
 
     @property
@@ -41,7 +41,7 @@ class HistoryBuffer(history.HistoryBuffer):
         return self.latest()
 
     def mean(self, window_size: int | None = None) -> float:
-        """Return the sum of the last values over the sum of their counts; of all by default."""
+        """Return the sum of the last values over the sum of the counts; of all by default."""
         values, counts = self.data
         n = window_size or len(values)
         return float(values[-n:].sum() / counts[-n:].sum())
@@ -55,16 +55,16 @@ class HistoryBuffer(history.HistoryBuffer):
         return float(self.data[0][-(window_size or 0) :].min())
 
     def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
-        """Return the statistic of that name: ``mean``, ``max``, ``min`` or ``current``."""
+        """Return a statistic by name: ``mean``, ``max``, ``min`` or ``current``."""
         if method_name not in ("mean", "max", "min", "current"):
             raise KeyError(f"unknown statistic {method_name!r}; known: mean, max, min, current")
         return getattr(self, method_name)(*args, **kwargs)
 
 
 class MessageHub:
-    """Scalars by name with their histories (``log_scalars``), and other values (``runtime_info``).
+    """Histories of scalars by name (``log_scalars``), and other values (``runtime_info``).
 
-    Values that are added with ``resumed=False`` are not saved.
+    Values added with ``resumed=False`` are not saved.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class MessageHub:
         self.log_scalars.setdefault(key, HistoryBuffer()).update(value, count)
 
     def update_scalars(self, log_dict: Mapping[str, Any], resumed: bool = True) -> None:
-        """Add values to several histories; one may be ``dict(value=..., count=...)``."""
+        """Add a value to several histories: a number, or ``dict(value=..., count=...)``."""
         for key, value in log_dict.items():
             if isinstance(value, Mapping):
                 self.update_scalar(key, value["value"], value.get("count", 1), resumed)
@@ -109,7 +109,7 @@ class MessageHub:
         """Return a scalar's history.
 
         Raises:
-            KeyError: if there is no scalar of that name.
+            KeyError: for an unknown scalar, with the closest name.
         """
         if key not in self.log_scalars:
             raise KeyError(f"no scalar {key!r} has been added; {suggest(key, self.log_scalars)}")
@@ -118,7 +118,7 @@ class MessageHub:
     def state_dict(self) -> dict[str, Any]:
         """Return the histories, as values and counts, and the other values."""
         saved = {k: v for k, v in self.log_scalars.items() if k not in self._unsaved}
-        read_pending(saved.values())  # one copy from the device for all of them
+        read_pending(saved.values())  # one copy from the device for all scalars
         pairs = {name: history.values() for name, history in saved.items()}
         return {
             "log_scalars": {
@@ -139,7 +139,7 @@ class MessageHub:
 
 
 def library_hubs() -> dict[str, Any]:
-    """Return the hubs of mmengine by name; empty if it is not loaded."""
+    """Return mmengine's message hubs by name; empty if mmengine is not loaded."""
     module: Any = sys.modules.get("mmengine.logging.message_hub")
     hubs: Any = getattr(getattr(module, "MessageHub", None), "_instance_dict", None)
     return hubs if isinstance(hubs, dict) else {}

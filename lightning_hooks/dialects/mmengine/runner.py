@@ -1,4 +1,4 @@
-"""``Runner``: mmengine's own, whose batches are run by a ``lightning.Trainer``.
+"""``Runner``: mmengine's Runner, with the batches run by a ``lightning.Trainer``.
 
 A script changes one import, and its config nothing::
 
@@ -6,14 +6,14 @@ A script changes one import, and its config nothing::
 
     Runner.from_cfg(cfg).train()
 
-A script that cannot be changed builds it by its config, as mmengine's and its sisters'
-``tools/train.py`` do: ``custom_imports=dict(imports=["lightning_hooks.dialects.mmengine.runner"])``
-and ``runner_type="LightningRunner"``.
+An unchanged ``tools/train.py`` of mmengine, mmdet and others builds the Runner from the config:
+``custom_imports=dict(imports=["lightning_hooks.dialects.mmengine.runner"])`` and
+``runner_type="LightningRunner"``.
 
 Models, optimizer wrappers, schedulers, evaluators, hooks, log files and checkpoints are
-mmengine's. Lightning runs the batches of training, validation and test, with its callbacks,
-loggers and precision: ``Runner(..., trainer=dict(callbacks=[...]))``, or ``trainer=dict(...)`` in
-the config.
+mmengine's. Lightning runs the batches of training, validation and test, with Lightning's
+callbacks, loggers and precision: ``Runner(..., trainer=dict(callbacks=[...]))``, or
+``trainer=dict(...)`` in the config.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ from lightning_hooks.storage.torch_files import numpy_globals
 __all__ = ["Runner"]
 
 _WHOLE = ("run", "run_epoch")
-"""The methods in which a loop of mmengine's iterates; one with another of them runs itself."""
+"""The iterating methods of mmengine's loops; a loop with an overridden method runs by itself."""
 
 
 @RUNNERS.register_module(name="LightningRunner")
 class Runner(MMEngineRunner):  # type: ignore[misc]  # mmengine has no types
     """mmengine's Runner, with Lightning as the engine.
 
-    A loop that iterates by itself (a class of ``train_cfg=dict(type=...)`` with a ``run()`` of its
-    own) is run as it is, without Lightning; a line in the log names it.
+    A custom loop (``train_cfg=dict(type=...)``) with an overridden ``run()`` runs without
+    Lightning; a line in the log names the loop.
 
     Note:
-        Departures from mmengine: none in what hooks see, in files, or in numbers. Several
-        processes are those of mmengine's launcher, with its model wrapper; Lightning's strategies
-        are refused.
+        Departures from mmengine: none for hooks, files and numbers. Several processes are started
+        by mmengine's launcher, with mmengine's model wrapper; Lightning's strategies are refused.
 
     Args:
-        args: Those of mmengine's Runner.
-        trainer: Arguments of the ``lightning.Trainer``; those in ``cfg.trainer`` by default.
-        kwargs: Those of mmengine's Runner.
+        args: Arguments of mmengine's Runner.
+        trainer: Arguments of the ``lightning.Trainer``; ``cfg.trainer`` by default.
+        kwargs: Arguments of mmengine's Runner.
 
     Raises:
-        ValueError: if ``trainer`` has an argument that mmengine's config sets.
+        ValueError: for an argument of ``trainer`` set by mmengine's config.
     """
 
     def __init__(self, *args: Any, trainer: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -68,7 +67,7 @@ class Runner(MMEngineRunner):  # type: ignore[misc]  # mmengine has no types
         return self._engine.trainer
 
     def build_train_loop(self, loop: Any) -> Any:
-        """Build the training loop; Lightning runs its batches."""
+        """Build the training loop, run by Lightning."""
         built = super().build_train_loop(loop)
         if self._is_driven(built, EpochBasedTrainLoop):
             built.run = lambda: self._engine.train_epochs(built)
@@ -77,50 +76,50 @@ class Runner(MMEngineRunner):  # type: ignore[misc]  # mmengine has no types
         return built
 
     def build_val_loop(self, loop: Any) -> Any:
-        """Build the validation loop; Lightning runs its batches."""
+        """Build the validation loop, run by Lightning."""
         built = super().build_val_loop(loop)
         if self._is_driven(built, ValLoop):
             built.run = lambda: self._engine.evaluate(built, "val")
         return built
 
     def build_test_loop(self, loop: Any) -> Any:
-        """Build the test loop; Lightning runs its batches."""
+        """Build the test loop, run by Lightning."""
         built = super().build_test_loop(loop)
         if self._is_driven(built, TestLoop):
             built.run = lambda: self._engine.evaluate(built, "test")
         return built
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call a point of all hooks; the engine passes the outputs of a step on to Lightning."""
+        """Call a point of all hooks, and pass the outputs of a training step to Lightning."""
         super().call_hook(fn_name, **kwargs)
         module = self._engine.module
         if fn_name == "after_train_iter" and module is not None:
             module.outputs = kwargs.get("outputs")
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
-        """Load a checkpoint of mmengine's, which torch 2.6 and later refuse by themselves.
+        """Load a checkpoint of mmengine, also with torch 2.6 and later.
 
-        The classes that mmengine writes are allowed in it, and no others.
+        The classes written by mmengine are allowed in the file, and no others.
         """
         written = [HistoryBuffer, (_statistic, "builtins.getattr"), *numpy_globals()]
         with torch.serialization.safe_globals(written):
             return super().load_checkpoint(*args, **kwargs)
 
     def _is_driven(self, loop: Any, library: type[Any]) -> bool:
-        """Return whether a loop is one of mmengine's kind, as far as it iterates."""
+        """Return whether Lightning can run a loop: the iterating methods are mmengine's."""
         if not isinstance(loop, library):
             return False
         own = [n for n in _WHOLE if getattr(type(loop), n, None) is not getattr(library, n, None)]
         if own:
             self.logger.warning(
-                "%s has its own %s(): it runs its batches itself, without Lightning",
+                "%s overrides %s(): the loop runs by itself, without Lightning",
                 *(type(loop).__name__, "() and ".join(own)),
             )
         return not own
 
 
 def _statistic(owner: Any, name: str) -> Any:
-    """Return a method of mmengine's HistoryBuffer, which a file refers to by ``getattr``."""
+    """Return a method of mmengine's HistoryBuffer, pickled by ``getattr``."""
     if owner is not HistoryBuffer:
         raise TypeError(f"a checkpoint may have statistics of HistoryBuffer, got {owner!r}.{name}")
     return getattr(owner, name)

@@ -1,7 +1,7 @@
-"""Hooks of Pet: import them from here in place of its own modules.
+"""Hooks, storage, writers and timers of Pet, importable without Pet.
 
-The loop, with the points of a hook. There is no trainer: a point gets the keywords that its
-signature accepts; the constructor gets everything else. Iterations count from 1::
+The loop, with the points of a hook. A point is called with the keywords in its signature, without a
+trainer. Iterations count from 1::
 
     hook.before_train()
     for iteration in range(start_iter, max_iter + 1):
@@ -9,13 +9,12 @@ signature accepts; the constructor gets everything else. Iterations count from 1
         # forward, backward, the optimizer's step
         hook.after_step(storage=storage, epoch=..., max_epoch=..., max_epochs=...)
         storage.step()
-    hook.after_train(storage=storage)  # also when something above has raised
+    hook.after_train(storage=storage)  # also when the loop has raised
 
-``epoch`` counts from 1 too; ``max_epoch`` and ``max_epochs`` are the same, under the names of older
-and newer loops. In a run that is counted in iterations (``HookAdapter(by_epoch=False)``), as in
-Pet's detection loop, ``after_step`` gets the storage alone. ``EventStorage.latest()`` gives a value
-by name, without its iteration. :class:`~lightning_hooks.dialects.pet.test_hook.TestHook` times a
-test.
+``epoch`` counts from 1 too; ``max_epoch`` (older loops) equals ``max_epochs`` (newer loops). In a
+run counted in iterations (``HookAdapter(by_epoch=False)``), as in Pet's detection loop,
+``after_step`` gets the storage alone. ``EventStorage.latest()`` returns values by name, without
+iterations. :class:`~lightning_hooks.dialects.pet.test_hook.TestHook` times a test.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.facade import Facade
+from lightning_hooks.dialects.pet.hooks import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.pet.hooks import EventWriter as EventWriter
 from lightning_hooks.dialects.pet.hooks import IterationTimer as IterationTimer
+from lightning_hooks.dialects.pet.hooks import JSONWriter as JSONWriter
 from lightning_hooks.dialects.pet.hooks import LRScheduler as LRScheduler
 from lightning_hooks.dialects.pet.hooks import PeriodicWriter as PeriodicWriter
 from lightning_hooks.dialects.pet.hooks import PreciseBN as PreciseBN
+from lightning_hooks.dialects.pet.hooks import TensorboardXWriter as TensorboardXWriter
 from lightning_hooks.dialects.pet.hooks import TrainHook as TrainHook
+from lightning_hooks.dialects.pet.hooks import VisdomWriter as VisdomWriter
+from lightning_hooks.dialects.pet.hooks import accepted_keywords
 from lightning_hooks.dialects.pet.test_hook import TestHook as TestHook
 from lightning_hooks.dialects.pet.tools import Timer as Timer
 from lightning_hooks.dialects.pet.tools import get_bn_modules as get_bn_modules
 from lightning_hooks.dialects.pet.tools import logging_rank as logging_rank
 from lightning_hooks.dialects.pet.tools import update_bn_stats as update_bn_stats
-from lightning_hooks.dialects.pet.writers import CommonMetricPrinter as CommonMetricPrinter
-from lightning_hooks.dialects.pet.writers import EventWriter as EventWriter
-from lightning_hooks.dialects.pet.writers import JSONWriter as JSONWriter
-from lightning_hooks.dialects.pet.writers import TensorboardXWriter as TensorboardXWriter
-from lightning_hooks.dialects.pet.writers import VisdomWriter as VisdomWriter
-from lightning_hooks.dialects.pet.writers import accepted_keywords
 from lightning_hooks.dialects.steps import storage
-from lightning_hooks.dialects.steps.facade import StepFacade, step_dialect
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.steps.trainer_facade import StepFacade, step_dialect
 
 __all__ = [
     "DIALECT",
@@ -82,7 +81,7 @@ class _Facade(StepFacade):
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self.accepted: dict[tuple[int, str], set[str] | None] = {}
-        """The keywords that methods accept, by the hook's id and the point."""
+        """The keywords accepted by methods, by the hook's id and the point."""
 
 
 def _arguments(facade: Facade, point: str, method: Any) -> Arguments:

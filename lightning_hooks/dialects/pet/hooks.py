@@ -1,30 +1,56 @@
-"""Pet's base class of hooks, and its training hooks."""
+"""Pet's training hooks and writers."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.dialects.pet.tools import is_first_rank
-from lightning_hooks.dialects.pet.writers import accepted_keywords
-from lightning_hooks.dialects.steps.base import is_due
-from lightning_hooks.dialects.steps.hooks import check_writers
-from lightning_hooks.dialects.steps.lr import reported_group
-from lightning_hooks.dialects.steps.precise_bn import StatisticsUpdate
-from lightning_hooks.dialects.steps.timer import StepTimer
-from lightning_hooks.engine.usage_errors import HostedOnly
+from lightning_hooks.dialects.steps import writers
+from lightning_hooks.dialects.steps.hooks import (
+    StatisticsUpdate,
+    StepTimer,
+    check_writers,
+    is_due,
+    reported_group,
+)
 from lightning_hooks.utils.arguments import check_int
 
-__all__ = ["IterationTimer", "LRScheduler", "PeriodicWriter", "PreciseBN", "TrainHook"]
+__all__ = [
+    "CommonMetricPrinter",
+    "EventWriter",
+    "IterationTimer",
+    "JSONWriter",
+    "LRScheduler",
+    "PeriodicWriter",
+    "PreciseBN",
+    "TensorboardXWriter",
+    "TrainHook",
+    "VisdomWriter",
+    "accepted_keywords",
+]
 
 
-class TrainHook(HostedOnly):
-    """The base of Pet's hooks: override the points that you need."""
+def accepted_keywords(method: Callable[..., Any]) -> set[str] | None:
+    """Return the keywords accepted by a method; None for all.
+
+    >>> accepted_keywords(lambda storage, epoch=None: 0) == {"storage", "epoch"}
+    True
+    """
+    parameters = inspect.signature(method).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+
+class TrainHook:
+    """The base of Pet's hooks: override any of the points."""
 
     hook_dialect = "pet"
 
@@ -38,15 +64,15 @@ class TrainHook(HostedOnly):
         """Before each iteration."""
 
     def after_step(self, *args: Any, **kwargs: Any) -> None:
-        """After each iteration; ``storage.iter`` is its number, from 1."""
+        """After each iteration; ``storage.iter`` is the iteration's number, from 1."""
 
 
 class PeriodicWriter(TrainHook):
     """Calls writers every ``display_iter`` iterations and after the last one; closes them.
 
     Args:
-        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them. ``write`` gets
-            ``epoch`` and ``max_epoch`` if it accepts them, and the run is counted in epochs.
+        writers: Objects with ``write()`` and ``close()``, used on rank 0 only. In a run counted in
+            epochs, ``epoch`` and ``max_epoch`` are passed to a ``write`` with these keywords.
         max_iter: Number of the last iteration.
         display_iter: Number of iterations between two writes.
     """
@@ -59,7 +85,7 @@ class PeriodicWriter(TrainHook):
         self._max_iter, self._display_iter = max_iter, display_iter
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
-        """Write if the iteration is due."""
+        """Write if the iteration ends a period or the run."""
         if is_due(storage.iter - 1, self._display_iter, self._max_iter) and is_first_rank():
             epochs = {name: kwargs[name] for name in ("epoch", "max_epoch") if name in kwargs}
             for writer, names in zip(self._writers, self._accepted, strict=True):
@@ -78,7 +104,7 @@ class IterationTimer(TrainHook):
         max_iter: Number of the last iteration.
         start_iter: Number of the first iteration, from 1.
         warmup_iter: Number of warm-up iterations.
-        ignore_warmup_time: Whether iterations before the ``warmup_iter``-th are not timed.
+        ignore_warmup_time: Whether to time from the ``warmup_iter``-th iteration on.
     """
 
     def __init__(
@@ -92,7 +118,7 @@ class IterationTimer(TrainHook):
         check_int("start_iter", start_iter, 0)
         check_int("warmup_iter", warmup_iter, 0)
         self.max_iter, self.start_iter = max_iter, start_iter
-        # a resumed run has done some of them already
+        # a resumed run has finished some warm-up iterations
         ignored = warmup_iter - max(start_iter - 1, 0) if ignore_warmup_time else 0
         self._timer = StepTimer(max(ignored, 0))
 
@@ -119,8 +145,8 @@ class IterationTimer(TrainHook):
 class LRScheduler(TrainHook):
     """Stores ``lr`` after every iteration, and steps the scheduler.
 
-    The stored rate is the one used in the iteration, of the group with most parameters; if each
-    group has a single one, the most common rate.
+    ``lr`` is the rate used in the iteration, of the group with the most parameters; if each group
+    has a single parameter, the most common rate.
 
     Args:
         optimizer: The optimizer.
@@ -134,13 +160,13 @@ class LRScheduler(TrainHook):
         self._group = reported_group(optimizer)
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
-        """Store the rate of this iteration, and set that of the next."""
+        """Store the rate of this iteration, then step the scheduler."""
         rate = self._optimizer.param_groups[self._group]["lr"]
         storage.put_scalar("lr", rate, smoothing_hint=False)
         self._scheduler.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scheduler's state, if it has one."""
+        """Return the scheduler's state; empty for a scheduler without state."""
         state: Any = getattr(self._scheduler, "state_dict", dict)()
         return dict(state)
 
@@ -150,12 +176,12 @@ class LRScheduler(TrainHook):
 
 
 class PreciseBN(TrainHook):
-    """Gives BatchNorm layers the statistics of many batches, every period and after the last step.
+    """Sets the statistics of BatchNorm layers from many batches, every period and at the end.
 
     Args:
-        precise_bn_args: The model, an iterable of its inputs and, to move these, a device: in any
-            order, or as a dict of ``model``, ``data_loader`` and ``device``.
-        period: Number of iterations between two updates; 0: only after the last.
+        precise_bn_args: The model, an iterable of the model's inputs and, optionally, a device for
+            the inputs: in any order, or as a dict of ``model``, ``data_loader`` and ``device``.
+        period: Number of iterations between two updates; 0: only after the last iteration.
         num_iter: Number of batches for each update.
         max_iter: Number of the last iteration.
     """
@@ -169,7 +195,7 @@ class PreciseBN(TrainHook):
         self._update = StatisticsUpdate(model, data_loader, num_iter, forward)
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
-        """Update if the iteration is due."""
+        """Update if the iteration ends a period or the run."""
         if is_due(storage.iter - 1, self._period, self._max_iter):
             self.update_stats()
 
@@ -194,3 +220,34 @@ def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any
             f"precise_bn_args must be a model, a loader and perhaps a device, got {args!r}"
         )
     return models[0], loaders[0], torch.device(devices[0]) if devices else None
+
+
+# -- writers ---------------------------------------------------------------------------------
+
+
+class EventWriter(writers.EventWriter):
+    """The base of writers: subclasses define ``write``, and ``close`` to release resources."""
+
+    def write(self, **epochs: Any) -> None:
+        """Write the new values.
+
+        Args:
+            epochs: ``epoch`` and ``max_epoch``, in a run counted in epochs.
+        """
+        super().write()
+
+
+class JSONWriter(EventWriter, writers.SnapshotJSONWriter):
+    """Pet's :class:`~lightning_hooks.dialects.steps.writers.SnapshotJSONWriter`."""
+
+
+class TensorboardXWriter(EventWriter, writers.TensorboardXWriter):
+    """Pet's :class:`~lightning_hooks.dialects.steps.writers.TensorboardXWriter`."""
+
+
+class VisdomWriter(EventWriter, writers.VisdomWriter):
+    """Pet's :class:`~lightning_hooks.dialects.steps.writers.VisdomWriter`."""
+
+
+class CommonMetricPrinter(EventWriter, writers.CommonMetricPrinter):
+    """Pet's :class:`~lightning_hooks.dialects.steps.writers.CommonMetricPrinter`."""

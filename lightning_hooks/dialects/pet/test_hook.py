@@ -18,10 +18,10 @@ DEFAULT = ("iter", "data", "infer", "post")
 
 
 class _Timer:
-    """The average seconds of a part; the first calls are not counted.
+    """The average seconds of a part, without the first calls.
 
     Args:
-        num_warmup: Number of calls that are not counted.
+        num_warmup: Number of ignored first calls.
     """
 
     def __init__(self, num_warmup: int) -> None:
@@ -58,16 +58,16 @@ class TestHook(Callback):
             hook.log_stats(i, 0, len(loader), len(loader))
             hook.iter_tic(); hook.data_tic()
 
-    In ``Trainer(callbacks=[hook])`` it times ``Trainer.test``: ``data`` is the loading of a batch,
-    ``infer`` the test step, ``iter`` both. The module may call ``post_tic`` and ``post_toc`` to
-    time the work after inference.
+    In ``Trainer(callbacks=[hook])`` the hook times ``Trainer.test``: ``data`` is the loading of a
+    batch, ``infer`` the test step, ``iter`` both. The module may call ``post_tic`` and
+    ``post_toc`` to time the work after inference.
 
-    Every timer synchronizes the device when it starts and stops.
+    Starting and stopping a timer synchronizes the device.
 
     Args:
-        cfg_filename: Name at the beginning of the lines.
+        cfg_filename: Name at the start of the lines.
         logperiod: Number of iterations between two lines.
-        num_warmup: Number of first calls of every timer that are not averaged.
+        num_warmup: Number of first calls of every timer left out of the average.
     """
 
     hook_dialect = "pet"
@@ -109,7 +109,7 @@ class TestHook(Callback):
         """Stop a timer; return its average in seconds.
 
         Raises:
-            RuntimeError: if it is not running.
+            RuntimeError: for a stopped timer.
         """
         timer = self._timer(name)
         if timer.began is None:
@@ -119,12 +119,12 @@ class TestHook(Callback):
         return timer.average
 
     def average(self, name: str) -> float:
-        """Return the average seconds of a timer after its warm-up; during it, the last ones."""
+        """Return the average seconds of a timer; during the warm-up, the last seconds."""
         return self._timer(name).average
 
     def _timer(self, name: str) -> _Timer:
         if name not in self.timers:
-            raise KeyError(f"no timer {name!r}; there are {', '.join(self.timers)}")
+            raise KeyError(f"no timer {name!r}; known: {', '.join(self.timers)}")
         return self.timers[name]
 
     def __getattr__(self, name: str) -> Any:
@@ -145,16 +145,16 @@ class TestHook(Callback):
         suffix: str | None = None,
         log_all: bool = False,
     ) -> str | None:
-        """Log a line every ``logperiod`` iterations, and after the last one; return it.
+        """Log a line every ``logperiod`` iterations and after the last; return the line.
 
         Args:
             cur_idx: Index of the iteration, from 0.
             start_ind: Index of this process's first image.
-            end_ind: Index after its last image.
+            end_ind: Index after this process's last image.
             total_num_images: Number of images of all processes.
             ims_per_gpu: Number of images of an iteration.
             suffix: Text at the end of the line.
-            log_all: Whether timers that the user added are shown too.
+            log_all: Whether to show timers added by the user too.
         """
         done = min((cur_idx + 1) * ims_per_gpu, end_ind - start_ind)
         if (cur_idx + 1) % self.logperiod and done < end_ind - start_ind:
@@ -191,7 +191,7 @@ class TestHook(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Stop the timer of loading, and start that of the step."""
+        """Stop the timer of loading, and start the timer of the step."""
         self.toc("data")
         self.tic("infer")
 

@@ -1,4 +1,4 @@
-"""Functions and a timer that Pet's hooks are written with."""
+"""``Timer`` and functions for hooks of Pet."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Timer", "get_bn_modules", "is_first_rank", "logging_rank", "update_b
 
 
 class Timer:
-    """A stopwatch: it adds up the times from ``tic`` to ``toc``, or runs on except for pauses.
+    """A stopwatch for parts, from ``tic`` to ``toc``, and for the whole time without pauses.
 
-    ``diff`` is the last time in seconds, ``total_time`` their sum, ``calls`` their number and
-    ``average_time`` their mean. ``seconds()`` is the time since the start without pauses.
+    ``diff`` is the last part in seconds, ``total_time`` the sum of the parts, ``calls`` the number
+    of parts and ``average_time`` the mean. ``seconds()`` is the time from the start without pauses.
 
     >>> timer = Timer()
     >>> timer.pause()
@@ -43,7 +43,7 @@ class Timer:
         self.start_time = time.perf_counter()
 
     def toc(self, average: bool = True) -> float:
-        """End the part; return the mean of all parts, or the seconds of this one."""
+        """End the part; return the mean of all parts, or this part's seconds."""
         self.diff = time.perf_counter() - self.start_time
         self.total_time += self.diff
         self.calls += 1
@@ -58,28 +58,28 @@ class Timer:
         """Pause.
 
         Raises:
-            ValueError: if it is paused.
+            ValueError: for a paused timer.
         """
         self._before, self._resumed = self._running_seconds("pause()"), None
 
     def resume(self) -> None:
-        """Go on after a pause.
+        """Continue after a pause.
 
         Raises:
-            ValueError: if it is not paused.
+            ValueError: for a running timer.
         """
         if self._resumed is not None:
-            raise ValueError("Timer.resume() needs a paused timer, and this one runs")
+            raise ValueError("Timer.resume() needs a paused timer, and this timer runs")
         self._resumed = time.perf_counter()
         self._starts += 1
 
     def _running_seconds(self, method: str) -> float:
         if self._resumed is None:
-            raise ValueError(f"Timer.{method} needs a timer that runs, and this one is paused")
+            raise ValueError(f"Timer.{method} needs a running timer, and this timer is paused")
         return self.seconds()
 
     def is_paused(self) -> bool:
-        """Return whether it is paused."""
+        """Return whether the timer is paused."""
         return self._resumed is None
 
     def seconds(self) -> float:
@@ -93,7 +93,7 @@ class Timer:
 
 
 def is_first_rank() -> bool:
-    """Return whether this process is the first, or the only one."""
+    """Return whether this process is rank 0."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     return not distributed or torch.distributed.get_rank() == 0
 
@@ -104,7 +104,7 @@ def logging_rank(*parts: Any, distributed: bool = True, local_rank: int | None =
     Args:
         parts: Parts of the line, joined without spaces.
         distributed: Whether other ranks are silent.
-        local_rank: Number of this process, as Pet's loops pass it; found out by default.
+        local_rank: Number of this process, passed by Pet's loops; taken from torch by default.
     """
     is_first = is_first_rank() if local_rank is None else local_rank == 0
     if is_first or not distributed:
@@ -112,20 +112,20 @@ def logging_rank(*parts: Any, distributed: bool = True, local_rank: int | None =
 
 
 def get_bn_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the BatchNorm layers in train mode whose statistics ``update_bn_stats`` replaces."""
+    """Return the BatchNorm layers in train mode, updated by ``update_bn_stats``."""
     return [*population_stats.bn_layers(model)]
 
 
 def update_bn_stats(
     model: torch.nn.Module, data_loader: Iterable[Any], num_iters: int = 200
 ) -> None:
-    """Give BatchNorm layers the statistics of some batches.
+    """Set the statistics of BatchNorm layers from some batches.
 
     Args:
         model: The model.
         data_loader: Iterable of the model's inputs.
         num_iters: The maximum number of batches.
 
-    See :func:`lightning_hooks.update_bn_stats` for what is computed.
+    See :func:`lightning_hooks.update_bn_stats` for the formula.
     """
     population_stats.update_bn_stats(model, data_loader, num_iters)

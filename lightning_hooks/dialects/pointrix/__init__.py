@@ -1,6 +1,6 @@
-"""Hooks of pointrix-style trainers: ``import ... as`` in place of their own names.
+"""Hooks and writers of pointrix-style trainers, importable without pointrix.
 
-The loop, with the points of a hook, which gets the trainer alone::
+The loop, with the points of a hook, called with the trainer alone::
 
     hook.before_run(trainner)
     hook.before_train(trainner)
@@ -22,7 +22,7 @@ for Lightning's checkpoints, ``exception()`` when training raises, and any other
 ``trainner.call_hook(name)`` or ``HookAdapter.call_hook(name)``. Hooks without a point are skipped.
 A TypeError in a hook is raised again with the hook's name.
 
-pointrix itself names ``after_run`` and the points of checkpoints, but never calls them.
+pointrix defines ``after_run`` and the points of checkpoints, but never calls these points.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.facade import Facade
-from lightning_hooks.dialects.pointrix.facade import TrainerFacade
+from lightning_hooks.dialects.pointrix.hooks import HOOK_REGISTRY as HOOK_REGISTRY
 from lightning_hooks.dialects.pointrix.hooks import CheckPointHook as CheckPointHook
 from lightning_hooks.dialects.pointrix.hooks import Hook as Hook
+from lightning_hooks.dialects.pointrix.hooks import HookRegistry as HookRegistry
 from lightning_hooks.dialects.pointrix.hooks import LogHook as LogHook
 from lightning_hooks.dialects.pointrix.hooks import ProgressHook as ProgressHook
-from lightning_hooks.dialects.pointrix.registry import HOOK_REGISTRY as HOOK_REGISTRY
-from lightning_hooks.dialects.pointrix.registry import HookRegistry as HookRegistry
-from lightning_hooks.dialects.pointrix.registry import parse_hooks as parse_hooks
+from lightning_hooks.dialects.pointrix.hooks import parse_hooks as parse_hooks
+from lightning_hooks.dialects.pointrix.trainer_facade import TrainerFacade
 from lightning_hooks.dialects.pointrix.writers import BackendWriter as BackendWriter
 from lightning_hooks.dialects.pointrix.writers import TensorboardWriter as TensorboardWriter
 from lightning_hooks.dialects.pointrix.writers import Writer as Writer

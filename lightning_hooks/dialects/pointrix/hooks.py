@@ -1,19 +1,82 @@
-"""pointrix's base class of hooks, and its own hooks."""
+"""pointrix's hooks, the registry of hook classes, and ``parse_hooks``."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.dialects.pointrix.registry import HOOK_REGISTRY
-from lightning_hooks.engine.usage_errors import HostedOnly
+from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.utils.config_files import read_config
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["CheckPointHook", "Hook", "LogHook", "ProgressHook"]
+__all__ = [
+    "HOOK_REGISTRY",
+    "CheckPointHook",
+    "Hook",
+    "HookRegistry",
+    "LogHook",
+    "ProgressHook",
+    "parse_hooks",
+]
 
 
-class Hook(HostedOnly):
-    """The base of pointrix's hooks: override the points that you need."""
+class HookRegistry:
+    """Hook classes by name.
+
+    >>> registry = HookRegistry()
+    >>> @registry.register()
+    ... class MyHook:
+    ...     pass
+    >>> registry.get("MyHook") is MyHook
+    True
+    """
+
+    def __init__(self) -> None:
+        self._classes: dict[str, type] = {}
+
+    def register(self, cls: Any = None) -> Any:
+        """Register a class by name; a decorator, with or without parentheses.
+
+        A class replaces the class of the same name in this package.
+
+        Raises:
+            KeyError: for a name used by another class outside of this package.
+        """
+        if cls is None:
+            return self.register
+        if not inspect.isclass(cls):
+            raise TypeError(f"only classes can be registered as hooks, got {cls!r}")
+        other = self._classes.get(cls.__name__, cls)
+        if other is not cls and not other.__module__.startswith("lightning_hooks."):
+            raise KeyError(f"the hook {cls.__name__} is registered already, by {other.__module__}")
+        self._classes[cls.__name__] = cls
+        return cls
+
+    def get(self, name: str) -> type:
+        """Return the class of a name.
+
+        Raises:
+            UnknownNameError: for an unknown name, with the closest name.
+        """
+        if name not in self._classes:
+            raise UnknownNameError(
+                f"no hook {name!r} is registered; {suggest(name, self._classes)}"
+            )
+        return self._classes[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes
+
+
+HOOK_REGISTRY = HookRegistry()
+"""pointrix's hooks: ``LogHook``, ``CheckPointHook``, ``ProgressHook`` and users' hooks."""
+
+
+class Hook:
+    """The base of pointrix's hooks: override any of the points."""
 
     hook_dialect = "pointrix"
     priority = "NORMAL"
@@ -35,10 +98,10 @@ class Hook(HostedOnly):
     )
 
     def before_run(self, trainner: Any) -> None:
-        """Before everything."""
+        """Before the run."""
 
     def after_load_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
-        """After a checkpoint was read."""
+        """After loading a checkpoint."""
 
     def before_train(self, trainner: Any) -> None:
         """Before the first iteration."""
@@ -47,7 +110,7 @@ class Hook(HostedOnly):
         """Before each iteration."""
 
     def after_train_iter(self, trainner: Any) -> None:
-        """After each iteration; ``trainner.global_step`` is its number, from 1."""
+        """After each iteration; ``trainner.global_step`` is the iteration's number, from 1."""
 
     def before_val(self, trainner: Any) -> None:
         """Before each validation."""
@@ -62,16 +125,16 @@ class Hook(HostedOnly):
         """After each validation."""
 
     def before_save_checkpoint(self, trainner: Any, checkpoint: dict[str, Any]) -> None:
-        """Before a checkpoint is written; it may be changed."""
+        """Before writing a checkpoint; hooks may change the dict."""
 
     def after_train(self, trainner: Any) -> None:
         """After the last iteration."""
 
     def after_run(self, trainner: Any) -> None:
-        """After everything."""
+        """After the run."""
 
     def exception(self) -> None:
-        """After training has raised an error."""
+        """After an error in training."""
 
 
 def _check_interval(interval: Any) -> int:
@@ -87,8 +150,8 @@ class LogHook(Hook):
     ===================  ======================================================
     key                  value
     ===================  ======================================================
-    the loss's own name  every value of ``loss_dict``
-    ``lr/<group>``       the rate of each group, by its ``name`` or index
+    name of a loss       every value of ``loss_dict``
+    ``lr/<group>``       the rate of each group, by ``name`` or index
     ``val/<metric>``     every value of ``metric_dict``, after each validation
     ===================  ======================================================
 
@@ -142,7 +205,7 @@ class CheckPointHook(Hook):
             self._save(trainner, trainner.global_step)
 
     def after_train(self, trainner: Any) -> None:
-        """Save the last iteration, unless it was saved."""
+        """Save the last iteration, unless saved already."""
         if self._saved != trainner.global_step - 1:
             self._save(trainner, trainner.global_step - 1)
 
@@ -163,8 +226,6 @@ class ProgressHook(Hook):
     """
 
     def __init__(self, interval: int | None = None) -> None:
-        from lightning_hooks.loggers.trackers.packages import require
-
         require("rich", type(self).__name__, extra="cli")
         self.interval = None if interval is None else _check_interval(interval)
         self._bar: Any = None
@@ -204,3 +265,41 @@ class ProgressHook(Hook):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_bar": None}
+
+
+def parse_hooks(cfg: Mapping[str, Any] | str | os.PathLike[str] | None) -> list[Any]:
+    """Build hooks from a config, in the order of the entries.
+
+    Args:
+        cfg: Dict of dicts with ``name`` and optional arguments, as ``{"log": {"name":
+            "LogHook"}}``, or a YAML file with such a dict, at its root or under ``hooks`` (also
+            ``trainer: hooks``).
+
+    Raises:
+        UnknownNameError: for an unregistered name.
+        TypeError: for another object than a config, or wrong arguments of a hook.
+
+    Note:
+        Departures from pointrix: the entries besides ``name`` are passed to the constructor
+        (ignored by pointrix), and without a config the list is empty (None in pointrix).
+    """
+    if cfg is None:
+        return []
+    if isinstance(cfg, (str, os.PathLike)):
+        cfg = read_config(os.fspath(cfg))
+        for key in ("trainer", "hooks"):
+            cfg = cfg.get(key, cfg) if isinstance(cfg, Mapping) else cfg
+    if not isinstance(cfg, Mapping):
+        raise TypeError(f"cfg must be a dict of hooks or a YAML file, got {cfg!r}")
+    return [_build(key, entry) for key, entry in cfg.items()]
+
+
+def _build(key: str, entry: Any) -> Any:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        raise TypeError(f"the hook {key!r} needs a dict with the key 'name', got {entry!r}")
+    arguments = {name: value for name, value in entry.items() if name != "name"}
+    cls = HOOK_REGISTRY.get(entry["name"])
+    try:
+        return cls(**arguments)
+    except TypeError as error:
+        raise TypeError(f"{error} in the hook {key!r}: {dict(entry)!r}") from error

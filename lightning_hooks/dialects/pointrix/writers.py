@@ -1,4 +1,4 @@
-"""pointrix's writers of scalars, images and configs, to the backends of this package."""
+"""pointrix's writers of scalars, images and configs, for this package's trackers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.dialects.backend import Backend
-from lightning_hooks.loggers.replay import WRITERS, writer_class
 from lightning_hooks.loggers.trackers.inputs import flatten_params
+from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["BackendWriter", "NullWriter", "TensorboardWriter", "Writer"]
@@ -37,11 +37,11 @@ class Writer:
         raise NotImplementedError(f"{type(self).__name__} must define write_config()")
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until all values are written."""
 
 
 class NullWriter(Writer):
-    """Writes nothing; the writer of all ranks but the first."""
+    """Writes nothing, on all ranks except rank 0."""
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Do nothing."""
@@ -54,7 +54,7 @@ class NullWriter(Writer):
 
 
 class BackendWriter(Writer):
-    """Writes to one of the backends of this package, from its own thread.
+    """Writes to a tracker of this package, from a separate thread.
 
     If the backend fails, a warning is logged; undelivered values stay in ``{logfolder}/spool``.
 
@@ -73,8 +73,8 @@ class BackendWriter(Writer):
 
     def __init__(self, logfolder: str, backend: str, **arguments: Any) -> None:
         super().__init__(logfolder)
-        if backend not in WRITERS:
-            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, WRITERS)}")
+        if backend not in TRACKERS:
+            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, TRACKERS)}")
         folder = os.path.join(self.logfolder, "spool")
         self._backend = Backend(writer_class(backend), type(self).__name__, folder, **arguments)
 
@@ -91,7 +91,7 @@ class BackendWriter(Writer):
         self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
 
     def close(self) -> None:
-        """Wait until everything is sent."""
+        """Wait until all values are sent."""
         self._backend.close()
 
 

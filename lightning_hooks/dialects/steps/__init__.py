@@ -1,1 +1,1 @@
-"""The trainer of steps and its event storage, which detectron2, cvpods and Pet share."""
+"""Loops of steps with an event storage: shared by detectron2, cvpods and Pet."""

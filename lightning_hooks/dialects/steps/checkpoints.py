@@ -1,30 +1,153 @@
-"""The hooks of detectron2 and cvpods that save checkpoints."""
+"""``Checkpointer`` of detectron2 and cvpods, and the hooks that save checkpoints."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.dialects.steps.base import is_due
-from lightning_hooks.storage import files
+import torch
+
+from lightning_hooks.dialects.steps.hooks import is_due
+from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.arguments import check_int
 
-__all__ = ["BestCheckpointer", "PeriodicCheckpointer"]
+__all__ = [
+    "BestCheckpointer",
+    "Checkpointer",
+    "PeriodicCheckpointer",
+]
+
+_LAST = "last_checkpoint"
+
+
+class Checkpointer:
+    """Saves a model and other objects to ``{save_dir}/{name}.pth``, and loads them.
+
+    A file contains ``model``, the state of each of ``checkpointables`` by name, and the keywords of
+    ``save``. ``last_checkpoint`` in the same directory names the newest file. A complete file is
+    renamed into place.
+
+    Args:
+        model: The model; a wrapper such as DistributedDataParallel is removed.
+        save_dir: Directory of the files; if empty, nothing is saved.
+        save_to_disk: Whether this process saves; by default only rank 0 does.
+        checkpointables: Objects with ``state_dict()`` and ``load_state_dict()``.
+
+    Raises:
+        TypeError: for a checkpointable without ``state_dict()``.
+
+    Source: fvcore's ``Checkpointer``; the files are in its format.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     checkpointer = Checkpointer(torch.nn.Linear(1, 1), folder)
+    ...     checkpointer.save("model_final", iteration=5)
+    ...     checkpointer.resume_or_load("")
+    {'iteration': 5}
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        save_dir: str = "",
+        *,
+        save_to_disk: bool | None = None,
+        **checkpointables: Any,
+    ) -> None:
+        self.model = unwrap(model)
+        self.save_dir = os.fspath(save_dir)
+        self.save_to_disk = save_to_disk
+        self.checkpointables: dict[str, Any] = {}
+        for key, checkpointable in checkpointables.items():
+            self.add_checkpointable(key, checkpointable)
+
+    def add_checkpointable(self, key: str, checkpointable: Any) -> None:
+        """Add an object to save.
+
+        Raises:
+            KeyError: for a name already in use.
+        """
+        if key in self.checkpointables:
+            raise KeyError(f"a checkpointable {key!r} exists already")
+        if not callable(getattr(checkpointable, "state_dict", None)):
+            raise TypeError(f"{key} must have state_dict(), got {checkpointable!r}")
+        self.checkpointables[key] = checkpointable
+
+    def save(self, name: str, **kwargs: Any) -> None:
+        """Save now, with ``kwargs`` as further entries of the file."""
+        if not self.save_dir or not self._saves():
+            return
+        state: dict[str, Any] = {"model": torch_files.to_cpu(self.model.state_dict())}
+        state.update({key: entry.state_dict() for key, entry in self.checkpointables.items()})
+        torch_files.save_torch({**state, **kwargs}, files.join(self.save_dir, f"{name}.pth"))
+        self.tag_last_checkpoint(f"{name}.pth")
+
+    def _saves(self) -> bool:
+        if self.save_to_disk is not None:
+            return self.save_to_disk
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        return not distributed or torch.distributed.get_rank() == 0
+
+    def load(self, path: str, checkpointables: Sequence[str] | None = None) -> dict[str, Any]:
+        """Load a file into the model and the checkpointables; return its other entries.
+
+        Args:
+            path: Path of the file; if empty, nothing is loaded.
+            checkpointables: Names of the checkpointables to load; all by default.
+        """
+        if not path:
+            return {}
+        state: dict[str, Any] = torch_files.load_torch(path)
+        self.model.load_state_dict(state.pop("model"), strict=False)
+        for key in self.checkpointables if checkpointables is None else checkpointables:
+            if key in state:
+                self.checkpointables[key].load_state_dict(state.pop(key))
+        return state
+
+    def resume_or_load(self, path: str, *, resume: bool = True) -> dict[str, Any]:
+        """Load all objects from the newest file; if none exists, the weights of ``path``."""
+        if resume and self.has_checkpoint():
+            return self.load(self.get_checkpoint_file())
+        return self.load(path, checkpointables=[])
+
+    def has_checkpoint(self) -> bool:
+        """Return whether the directory has a newest file."""
+        return files.exists(files.join(self.save_dir, _LAST))
+
+    def get_checkpoint_file(self) -> str:
+        """Return the path of the newest file, or an empty string."""
+        if not self.has_checkpoint():
+            return ""
+        system, path = files.filesystem(files.join(self.save_dir, _LAST))
+        return files.join(self.save_dir, system.cat_file(path).decode().strip())
+
+    def get_all_checkpoint_files(self) -> list[str]:
+        """Return the paths of all files in the directory."""
+        system, path = files.filesystem(self.save_dir)
+        names = sorted(os.path.basename(file) for file in system.ls(path, detail=False))
+        return [files.join(self.save_dir, name) for name in names if name.endswith(".pth")]
+
+    def tag_last_checkpoint(self, last_filename_basename: str) -> None:
+        """Write the name of the newest file to ``last_checkpoint``."""
+        files.write_bytes(files.join(self.save_dir, _LAST), last_filename_basename.encode())
 
 
 class PeriodicCheckpointer:
-    """Saves checkpoints every period, and a last one at the end.
+    """Saves a checkpoint every period, and after the last iteration.
 
     The names are ``{file_prefix}_{iteration:07d}`` and ``{file_prefix}_final``; each file contains
     ``iteration``.
 
     Args:
-        checkpointer: A :class:`~lightning_hooks.dialects.steps.checkpointer.Checkpointer`, or an
-            object with ``save(name, **kwargs)``, and ``get_checkpoint_file()`` if
-            ``max_to_keep`` is given.
+        checkpointer: A :class:`~lightning_hooks.dialects.steps.checkpoints.Checkpointer`, or an
+            object with ``save(name, **kwargs)``, and ``get_checkpoint_file()`` for
+            ``max_to_keep``.
         period: Number of iterations between two files.
         max_iter: Number of iterations of the run; the Trainer's by default.
-        max_to_keep: Number of files that are kept, besides the last one; all by default.
+        max_to_keep: Number of files kept besides the final file; all by default.
         file_prefix: Prefix of the names.
     """
 
@@ -55,11 +178,11 @@ class PeriodicCheckpointer:
         self.max_iter = self.trainer.max_iter
 
     def after_step(self) -> None:
-        """Save if the iteration ends a period, or is the last one."""
+        """Save if the iteration ends a period or the run."""
         self.step(self.trainer.iter)
 
     def step(self, iteration: int, **kwargs: Any) -> None:
-        """Save if an iteration ends a period, or is the last one; for loops without a Trainer.
+        """Save if an iteration ends a period or the run; for loops without a Trainer.
 
         Args:
             iteration: Number of the finished iteration, from 0.
@@ -90,18 +213,18 @@ class PeriodicCheckpointer:
 
 
 class BestCheckpointer:
-    """Saves a checkpoint when a scalar of the storage is the best so far.
+    """Saves a checkpoint when a scalar of the storage reaches a new best value.
 
     The scalar is read every period and after the last iteration: list the hook after the
-    ``EvalHook`` that stores the scalar, with the same period. The file contains ``iteration``.
+    ``EvalHook`` of the scalar, with the same period. The file contains ``iteration``.
 
-    A value that is not finite is never the best. If the scalar is missing, a warning is logged.
+    Infinite and NaN values are ignored. If the scalar is missing, a warning is logged.
 
     Args:
         eval_period: Number of iterations between two readings; 0: only at the end.
-        checkpointer: Same as that of ``PeriodicCheckpointer``.
+        checkpointer: Same as for ``PeriodicCheckpointer``.
         val_metric: Name of the scalar, as ``bbox/AP``.
-        mode: ``max`` or ``min``: whether the largest or the smallest value is the best.
+        mode: ``max`` if the largest value is the best, ``min`` if the smallest.
         file_prefix: Name of the file.
     """
 
@@ -152,7 +275,7 @@ class BestCheckpointer:
             self.checkpointer.save(self.file_prefix, iteration=iteration)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value and its iteration, if there is one."""
+        """Return the best value and its iteration; empty before the first reading."""
         if self.best_metric is None:
             return {}
         return {"best_metric": self.best_metric, "best_iter": self.best_iter}

@@ -13,20 +13,20 @@ import torch
 __all__ = ["HistoryBuffer", "read_pending"]
 
 _MAX_PENDING = 1000
-"""Number of values that may wait on a device."""
+"""Number of unread values, after which a buffer copies them from the device."""
 
 
 class HistoryBuffer:
     """A series of ``(value, iteration)`` with medians and averages.
 
     Args:
-        max_length: Number of values that are kept; the oldest are dropped.
+        max_length: Number of values kept; the oldest are dropped.
 
     Source: fvcore's ``HistoryBuffer``; the numbers are bit-equal.
 
     Note:
-        Departure from fvcore: a value may be a tensor on a device. It stays there until the buffer
-        is read, so that a training step does not wait for it.
+        Departure from fvcore: a value may be a tensor on a device. The first reading copies the
+        tensor to the host, so that a training step does not wait for the device.
 
     >>> loss = HistoryBuffer()
     >>> for value in (4.0, 1.0, 2.0):
@@ -39,7 +39,7 @@ class HistoryBuffer:
         if max_length < 1:
             raise ValueError(f"max_length must be at least 1, got {max_length!r}")
         self._data: deque[list[Any]] = deque(maxlen=max_length)  # [value, iteration]
-        self._pending: list[list[Any]] = []  # entries not read yet, the oldest first
+        self._pending: list[list[Any]] = []  # unread entries, the oldest first
         self._count = self._averaged = 0
         self._global_avg = 0.0
 
@@ -48,7 +48,7 @@ class HistoryBuffer:
 
         Args:
             value: Number, or tensor of one element.
-            iteration: Iteration of the value; by default the number of values before it.
+            iteration: Iteration of the value; by default the number of earlier values.
         """
         entry = [_as_stored(value), self._count if iteration is None else iteration]
         self._data.append(entry)
@@ -70,12 +70,12 @@ class HistoryBuffer:
         return float(np.mean(self._last(window_size)))
 
     def global_avg(self) -> float:
-        """Return the mean of all values, including those that were dropped."""
+        """Return the mean of all values, including dropped values."""
         read_pending([self])
         return self._global_avg
 
     def values(self) -> list[tuple[float, float]]:
-        """Return the values that are kept, with their iterations."""
+        """Return the kept values with their iterations."""
         read_pending([self])
         return [(value, iteration) for value, iteration in self._data]
 
@@ -84,7 +84,7 @@ class HistoryBuffer:
         return self._data[-1][1]
 
     def count_since(self, iteration: float) -> int:
-        """Return the number of values of later iterations."""
+        """Return the number of values after an iteration."""
         return sum(1 for _ in takewhile(lambda entry: entry[1] > iteration, reversed(self._data)))
 
     def _last(self, window_size: int) -> list[float]:
@@ -100,7 +100,7 @@ class HistoryBuffer:
 
 
 def read_pending(buffers: Iterable[HistoryBuffer]) -> None:
-    """Copy the values of several buffers from their devices, with one copy for each device."""
+    """Copy the unread values of several buffers to the host, with one copy for each device."""
     buffers = [buffer for buffer in buffers if buffer._pending]
     by_device: dict[torch.device, list[list[Any]]] = {}
     for buffer in buffers:
@@ -121,5 +121,5 @@ def _as_stored(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.device.type != "cpu":
         if value.numel() != 1:
             raise ValueError(f"a scalar must have one element, got a tensor of shape {value.shape}")
-        return value.detach().clone()  # a hook may change it in place
+        return value.detach().clone()  # hooks may change the tensor in place
     return float(value)

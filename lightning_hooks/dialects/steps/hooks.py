@@ -1,27 +1,73 @@
-"""The hooks that detectron2 and cvpods have in common, on a ``trainer`` of steps.
+"""The hooks of detectron2 and cvpods, and the parts shared with Pet's hooks.
 
-Each dialect derives its own class from these and from its ``HookBase``.
+A hook works on ``self.trainer``, a loop of steps. Each dialect derives a class of the same name
+from the class in this file and from the dialect's ``HookBase``.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from lightning_hooks.dialects.steps.base import is_due
+from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
     "AutogradProfiler",
     "CallbackHook",
     "EvalHook",
+    "HookBase",
+    "IterationTimer",
+    "LRScheduler",
     "PeriodicWriter",
+    "PreciseBN",
+    "StatisticsUpdate",
+    "StepProfiler",
+    "StepTimer",
     "check_writers",
     "flatten",
+    "is_due",
+    "reported_group",
 ]
+
+
+class HookBase:
+    """A hook in a loop of steps, with four points that do nothing."""
+
+    trainer: Any = None
+
+    def before_train(self) -> None:
+        """Before the first iteration."""
+
+    def after_train(self) -> None:
+        """After the last iteration, also when training has raised."""
+
+    def before_step(self) -> None:
+        """Before each iteration."""
+
+    def after_step(self) -> None:
+        """After each iteration; ``trainer.iter`` is the iteration's number, from 0."""
+
+
+def is_due(iteration: int, period: int, max_iter: int | None) -> bool:
+    """Return whether an iteration ends a period, or is the last one.
+
+    Args:
+        iteration: Number of the iteration, from 0.
+        period: Number of iterations; 0 for the last one only.
+        max_iter: Number of iterations of the run; None if unknown.
+
+    >>> [is_due(i, 3, 5) for i in range(5)], is_due(4, 0, 5)
+    ([False, False, True, False, True], True)
+    """
+    ends_period = period > 0 and (iteration + 1) % period == 0
+    return ends_period or (max_iter is not None and iteration == max_iter - 1)
 
 
 def flatten(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -41,7 +87,7 @@ def check_writers(writers: Sequence[Any]) -> list[Any]:
     """Return the writers as a list.
 
     Raises:
-        TypeError: if one of them has no ``write()``.
+        TypeError: for a writer without ``write()``.
     """
     for writer in writers:
         if not callable(getattr(writer, "write", None)):
@@ -50,7 +96,7 @@ def check_writers(writers: Sequence[Any]) -> list[Any]:
 
 
 class PeriodicWriter:
-    """Calls writers at the end of every period, after the last iteration and after the run.
+    """Calls writers every period, after the last iteration and after the run.
 
     Args:
         writers: Objects with ``write()`` and ``close()``; only rank 0 uses them.
@@ -88,16 +134,15 @@ class EvalHook:
 
     Args:
         eval_period: Number of iterations between two evaluations; 0: only at the end.
-        eval_function: Function without arguments; returns a dict of numbers, nested or not, whose
-            keys are joined by slashes, or nothing.
+        eval_function: Function without arguments; returns a dict of numbers or nothing. The keys
+            of nested dicts are joined by slashes.
 
     Raises:
-        TypeError: by the evaluation, if it returns something else than a dict.
-        ValueError: by the evaluation, if a value is not a number.
+        TypeError: at an evaluation with another result than a dict.
+        ValueError: at an evaluation with a value that is not a number.
 
     Note:
-        Departure from detectron2: the function is not deleted after the run, so that the hook can
-        take part in another one.
+        Departure from detectron2: the hook keeps the function after a run, for a further run.
     """
 
     trainer: Any
@@ -142,7 +187,7 @@ def _as_float(name: str, value: Any) -> float:
 
 
 class CallbackHook:
-    """Calls the user's functions of the trainer, each at its point.
+    """Calls a function of the trainer at each point.
 
     Args:
         before_train: Called before the first iteration.
@@ -167,9 +212,6 @@ class CallbackHook:
             "before_step": before_step,
             "after_step": after_step,
         }
-        for point, function in self._functions.items():
-            if not (function is None or callable(function)):
-                raise TypeError(f"{point} must be a function of the trainer, got {function!r}")
 
     def _call(self, point: str) -> None:
         function = self._functions[point]
@@ -193,50 +235,317 @@ class CallbackHook:
         self._call("after_step")
 
 
-class AutogradProfiler:
-    """Profiles selected iterations, each into a file for Chrome's tracing page.
+class StepProfiler:
+    """The base of hooks that profile selected iterations, each into a file.
 
     Args:
-        enable_predicate: Function of the trainer, called before each step; True profiles it.
-        output_dir: Directory of the files ``profiler-trace-iter{iteration}.json``.
-        use_cuda: Whether a GPU is profiled too.
+        enable_predicate: Function of the trainer, called before each step; True profiles the step.
+        output_dir: Directory of the files.
     """
 
     trainer: Any
 
-    def __init__(
-        self, enable_predicate: Callable[[Any], bool], output_dir: str, *, use_cuda: bool = True
-    ) -> None:
-        if not callable(enable_predicate):
-            raise TypeError(
-                f"enable_predicate must be a function of the trainer, got {enable_predicate!r}"
-            )
+    def __init__(self, enable_predicate: Callable[[Any], bool], output_dir: str) -> None:
         self._is_enabled = enable_predicate
-        self._output_dir = output_dir
-        self._use_cuda = use_cuda
+        self._output_dir = os.fspath(output_dir)
         self._profiler: Any = None
 
     def before_step(self) -> None:
-        """Start the profiler if the function selects this step."""
+        """Start a profiler if ``enable_predicate`` selects this step."""
         if self._is_enabled(self.trainer):
-            device = "cuda" if self._use_cuda and torch.cuda.is_available() else None
-            self._profiler = torch.autograd.profiler.profile(use_device=device)
+            self._profiler = self._make_profiler()
             self._profiler.__enter__()
 
     def after_step(self) -> None:
-        """Stop the profiler, and write the file."""
+        """Stop the profiler, and write the files."""
         profiler = self._stop()
         if profiler is not None:
             os.makedirs(self._output_dir, exist_ok=True)
-            name = f"profiler-trace-iter{self.trainer.iter}.json"
-            profiler.export_chrome_trace(os.path.join(self._output_dir, name))
+            self._write(profiler)
 
     def after_train(self) -> None:
-        """Stop the profiler of a step that has failed."""
+        """Stop the profiler of a failed step."""
         self._stop()
+
+    def _make_profiler(self) -> Any:
+        raise NotImplementedError
+
+    def _write(self, profiler: Any) -> None:
+        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._output_dir, name.format(self.trainer.iter))
 
     def _stop(self) -> Any:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.__exit__(None, None, None)
         return profiler
+
+
+class AutogradProfiler(StepProfiler):
+    """Profiles selected iterations, each into a file for Chrome's tracing page.
+
+    Args:
+        enable_predicate: Function of the trainer, called before each step; True profiles the step.
+        output_dir: Directory of the files ``profiler-trace-iter{iteration}.json``.
+        use_cuda: Whether the GPU is profiled too.
+    """
+
+    def __init__(
+        self, enable_predicate: Callable[[Any], bool], output_dir: str, *, use_cuda: bool = True
+    ) -> None:
+        super().__init__(enable_predicate, output_dir)
+        self._use_cuda = use_cuda
+
+    def _make_profiler(self) -> Any:
+        device = "cuda" if self._use_cuda and torch.cuda.is_available() else None
+        return torch.autograd.profiler.profile(use_device=device)
+
+
+class StepTimer:
+    """Measures the time of each step and of all steps, without the hooks between steps.
+
+    Args:
+        warmup_iter: Number of the first counted step, from 1.
+    """
+
+    def __init__(self, warmup_iter: int) -> None:
+        check_int("warmup_iter", warmup_iter, 0)
+        self.warmup_iter = warmup_iter
+        self.reset()
+
+    def reset(self) -> None:
+        """Start again from zero."""
+        self.began = self.step_began = time.perf_counter()
+        self.in_steps = 0.0
+        self.done = self.counted = 0
+
+    def start_step(self) -> None:
+        """Start the clock of a step."""
+        self.step_began = time.perf_counter()
+
+    def end_step(self) -> float | None:
+        """Return the seconds since the start of the step; None during the warm-up."""
+        now = time.perf_counter()
+        self.done += 1
+        if self.done < self.warmup_iter:
+            self.began = now
+            return None
+        self.counted += 1
+        self.in_steps += now - self.step_began
+        return now - self.step_began
+
+    def summary(self) -> Iterator[str]:
+        """Yield the lines with the speed and the total time."""
+        total = time.perf_counter() - self.began
+        if self.counted and self.in_steps > 0:
+            yield (
+                f"Overall training speed: {self.counted} iterations in "
+                f"{_clock(self.in_steps)} ({self.in_steps / self.counted:.4f} s / it)"
+            )
+        yield f"Total training time: {_clock(total)} ({_clock(total - self.in_steps)} on hooks)"
+
+
+def _clock(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=int(seconds)))
+
+
+class IterationTimer:
+    """Stores each step's seconds as ``time``; logs speed and total time at the end.
+
+    List the timer first: the time of the other hooks is then logged separately.
+
+    Args:
+        warmup_iter: Number of the first timed iteration, from 1.
+    """
+
+    trainer: Any
+
+    def __init__(self, warmup_iter: int = 3) -> None:
+        self._timer = StepTimer(warmup_iter)
+
+    def before_train(self) -> None:
+        """Start the timer of the run."""
+        self._timer.reset()
+
+    def before_step(self) -> None:
+        """Start the timer of the step."""
+        self._timer.start_step()
+
+    def after_step(self) -> None:
+        """Store the seconds of the step."""
+        seconds = self._timer.end_step()
+        if seconds is not None:
+            self.trainer.storage.put_scalars(time=seconds)
+
+    def after_train(self) -> None:
+        """Log speed and total time."""
+        for line in self._timer.summary():
+            self.trainer.logger.info(line)
+
+
+def reported_group(optimizer: torch.optim.Optimizer) -> int:
+    """Return the index of the parameter group for the ``lr`` scalar.
+
+    The result is the first group with the most parameters; if each group has a single parameter,
+    the first group with the most common learning rate.
+    """
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    if max(sizes) > 1:
+        return sizes.index(max(sizes))
+    rates = [group["lr"] for group in optimizer.param_groups]
+    return rates.index(Counter(rates).most_common(1)[0][0])
+
+
+class LRScheduler:
+    """Steps a learning rate scheduler after every iteration, and stores ``lr``.
+
+    ``lr`` is the rate used in the iteration, of the group of :func:`reported_group`.
+
+    Args:
+        optimizer: The optimizer; the Trainer's by default.
+        scheduler: Scheduler of torch, or function from the run's progress in [0, 1] to a factor of
+            the initial rate (as fvcore's ``ParamScheduler``). Without a scheduler the hook stores
+            the rate of the Trainer's own scheduler, stepped by Lightning.
+
+    Raises:
+        TypeError: if ``scheduler`` is neither.
+        ValueError: at the start of a run, if the Trainer does not train the optimizer.
+    """
+
+    trainer: Any
+
+    def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
+        if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
+            raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
+        self._own_optimizer = optimizer
+        self._optimizer = optimizer
+        self._schedule = None if hasattr(scheduler, "step") else scheduler
+        self._scheduler: Any = scheduler if self._schedule is None else None
+
+    @property
+    def scheduler(self) -> Any:
+        """The scheduler."""
+        return self.trainer.scheduler if self._scheduler is None else self._scheduler
+
+    @staticmethod
+    def get_best_param_group_id(optimizer: Any) -> int:
+        """Return the index of the group for the ``lr`` scalar."""
+        return reported_group(optimizer)
+
+    def before_train(self) -> None:
+        """Take the optimizer, and check that the Trainer trains it."""
+        trained = self.trainer.optimizer
+        self._optimizer = trained if self._own_optimizer is None else self._own_optimizer
+        if self._schedule is not None:
+            schedule = _ProgressFactor(self._schedule, self.trainer.max_iter)
+            self._scheduler = torch.optim.lr_scheduler.LambdaLR(
+                self._optimizer, schedule, last_epoch=self.trainer.iter - 1
+            )
+        own = getattr(self._scheduler, "optimizer", self._optimizer)
+        optimizers = trained.values() if isinstance(trained, Mapping) else [trained]
+        if not any(own.param_groups is one.param_groups for one in optimizers):
+            raise ValueError(
+                "LRScheduler's optimizer is not the one that is trained: "
+                "let configure_optimizers() return this object"
+            )
+        self._group = reported_group(self._optimizer)
+
+    def before_step(self) -> None:
+        """Read the rate; at an epoch's end Lightning steps its scheduler before ``after_step``."""
+        self._rate = self._optimizer.param_groups[self._group]["lr"]
+
+    def after_step(self) -> None:
+        """Store the rate of this iteration, then step the scheduler."""
+        if self._scheduler is not None:
+            self._rate = self._optimizer.param_groups[self._group]["lr"]
+            self._scheduler.step()
+        self.trainer.storage.put_scalar("lr", self._rate, smoothing_hint=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the hook's scheduler; Lightning saves the Trainer's scheduler."""
+        if hasattr(self._scheduler, "state_dict"):
+            return dict(self._scheduler.state_dict())
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the scheduler."""
+        if hasattr(self._scheduler, "load_state_dict"):
+            self._scheduler.load_state_dict(state_dict)
+
+
+class _ProgressFactor:
+    """The factor of an iteration: ``schedule(iteration / max_iter)``."""
+
+    def __init__(self, schedule: Callable[[float], float], max_iter: int | None) -> None:
+        if max_iter is None:
+            raise ValueError("a schedule over the run's progress needs a run with a known end")
+        self.schedule, self.max_iter = schedule, max_iter
+
+    def __call__(self, iteration: int) -> float:
+        return self.schedule(iteration / self.max_iter)
+
+
+class StatisticsUpdate:
+    """Sets the statistics of BatchNorm layers from the next batches of a loader, at each call.
+
+    Args:
+        model: The model.
+        data_loader: Iterable of the model's inputs; each call continues after the previous call.
+        num_iter: Number of batches for each call.
+        forward: Function of model and batch for a forward pass; ``model(batch)`` by default.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        data_loader: Iterable[Any],
+        num_iter: int,
+        forward: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        check_int("num_iter", num_iter, 1)
+        self._model, self._data_loader, self._num_iter = model, data_loader, num_iter
+        self._forward = forward
+        self._batches: Iterator[Any] | None = None
+
+    def __call__(self) -> None:
+        """Update the statistics now."""
+        if bn_layers(self._model):
+            if self._batches is None:
+                self._batches = iter(self._data_loader)
+            update_bn_stats(self._model, self._batches, self._num_iter, forward=self._forward)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_batches": None}
+
+
+class PreciseBN:
+    """Sets the statistics of BatchNorm layers from many batches, every period and at the end.
+
+    Args:
+        period: Number of iterations between two updates; 0: only after the last iteration.
+        model: The model.
+        data_loader: Iterable of the model's inputs; each update continues after the last.
+        num_iter: Number of batches for each update.
+
+    See :func:`lightning_hooks.update_bn_stats` for the formula.
+    """
+
+    trainer: Any
+
+    def __init__(
+        self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int
+    ) -> None:
+        check_int("period", period, 0)
+        self._period = period
+        self._update = StatisticsUpdate(model, data_loader, num_iter)
+
+    def after_step(self) -> None:
+        """Update if the iteration ends a period."""
+        if is_due(self.trainer.iter, self._period, self.trainer.max_iter):
+            self.update_stats()
+
+    def update_stats(self) -> None:
+        """Update the statistics now."""
+        self._update()

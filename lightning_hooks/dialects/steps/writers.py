@@ -1,6 +1,6 @@
 """Writers of an ``EventStorage``: JSON lines, TensorBoard, Visdom and the terminal.
 
-detectron2, cvpods and Pet share these classes: a writer reads the innermost storage.
+Shared by detectron2, cvpods and Pet. A writer reads the innermost storage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Scalar = tuple[str, float, int]
 
 
 class EventWriter:
-    """The base of writers: subclasses define ``write``, and ``close`` if they hold something."""
+    """The base of writers: subclasses define ``write``, and ``close`` to release resources."""
 
     def write(self) -> None:
         """Write the new values."""
@@ -59,7 +59,7 @@ class _WindowWriter(EventWriter):
         self._last_iteration = -1
 
     def _new_scalars(self) -> list[Scalar]:
-        """Return the scalars of later iterations than those returned before."""
+        """Return the scalars of iterations after the last call."""
         latest = self.storage().latest_values(self._window_size)
         new = [(name, *entry) for name, entry in latest.items() if entry[1] > self._last_iteration]
         self._last_iteration = max((entry[2] for entry in new), default=self._last_iteration)
@@ -75,13 +75,13 @@ def _by_iteration(scalars: Iterable[Scalar]) -> dict[int, dict[str, float]]:
 
 
 class JSONWriter(_WindowWriter):
-    """Appends the new scalars to a file, one JSON object for each iteration that has some.
+    """Appends the new scalars to a file, one JSON object for each iteration with a scalar.
 
     The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
-    written as the median of its window.
+    written as the median of a window.
 
     Args:
-        json_file: Path of the file; it is opened by the first write.
+        json_file: Path of the file; opened by the first write.
         window_size: Number of values in the window.
     """
 
@@ -91,7 +91,7 @@ class JSONWriter(_WindowWriter):
         self._file: Any = None
 
     def write(self) -> None:
-        """Append the scalars that are later than the last iteration written."""
+        """Append the scalars after the last written iteration."""
         rows = _by_iteration(self._new_scalars())
         self._append({**row, "iteration": iteration} for iteration, row in rows.items())
 
@@ -103,11 +103,11 @@ class JSONWriter(_WindowWriter):
             self._file.write(json.dumps(row, sort_keys=True) + "\n")
         if self._file is not None:
             self._file.flush()
-            with contextlib.suppress(OSError):  # a pipe
+            with contextlib.suppress(OSError):  # pipes cannot be synced
                 os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; a later write opens it again."""
+        """Close the file; a later write opens the file again."""
         if self._file is not None:
             self._file.close()
         self._file = None
@@ -120,10 +120,10 @@ class SnapshotJSONWriter(JSONWriter):
     """Appends the last value of every scalar to a file, as one JSON object for each write.
 
     The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
-    written as the median of its window.
+    written as the median of a window.
 
     Args:
-        json_file: Path of the file; it is opened by the first write.
+        json_file: Path of the file; opened by the first write.
         window_size: Number of values in the window.
     """
 
@@ -140,7 +140,7 @@ class TensorboardXWriter(_WindowWriter):
 
     Args:
         log_dir: Directory of the event files.
-        window_size: Number of values whose median is written for a scalar with a smoothing hint.
+        window_size: Number of values in the median of a scalar with a smoothing hint.
         kwargs: Arguments of ``SummaryWriter``.
 
     Raises:
@@ -154,7 +154,7 @@ class TensorboardXWriter(_WindowWriter):
         self._writer: Any = None
 
     def write(self) -> None:
-        """Write the new scalars; write images and histograms and clear them."""
+        """Write the new scalars, the images and the histograms."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -170,7 +170,7 @@ class TensorboardXWriter(_WindowWriter):
         storage.clear_histograms()
 
     def close(self) -> None:
-        """Close the event file; a later write begins another one."""
+        """Close the event file; a later write starts another file."""
         if self._writer is not None:
             self._writer.close()
         self._writer = None
@@ -180,15 +180,15 @@ class TensorboardXWriter(_WindowWriter):
 
 
 class VisdomWriter(_WindowWriter):
-    """Draws every scalar as a line in its own Visdom window, and shows images.
+    """Draws every scalar as a line in a Visdom window of the scalar's name, and shows images.
 
     If the server cannot be reached, or fails later, one warning is logged and training goes on.
 
     Args:
-        window_size: Number of values whose median is drawn for a scalar with a smoothing hint.
+        window_size: Number of values in the median of a scalar with a smoothing hint.
         env: Name of the Visdom environment.
         kwargs: Arguments of ``visdom.Visdom``: ``server``, ``port``; or ``offline=True`` with
-            ``log_to_filename``, for a file that ``Visdom().replay_log()`` sends later.
+            ``log_to_filename``, for a file to be sent by ``Visdom().replay_log()``.
 
     Raises:
         ImportError: if visdom is not installed.
@@ -200,7 +200,7 @@ class VisdomWriter(_WindowWriter):
         self._page = Backend(visdom.VisdomWriter, type(self).__name__, init=init)
 
     def write(self) -> None:
-        """Draw the new scalars; show images and clear them."""
+        """Draw the new scalars and show the images."""
         for iteration, row in sorted(_by_iteration(self._new_scalars()).items()):
             self._page.send(iteration, scalars=row)
         storage = self.storage()
@@ -209,7 +209,7 @@ class VisdomWriter(_WindowWriter):
         storage.clear_images()
 
     def close(self) -> None:
-        """Wait until everything is drawn."""
+        """Wait until all values are drawn."""
         self._page.close()
 
 
@@ -217,8 +217,8 @@ class CommonMetricPrinter(_WindowWriter):
     """Logs remaining time, iteration, losses, times, learning rate and memory in one line.
 
     Args:
-        max_iter: Number of iterations of the run; without it no remaining time is shown.
-        window_size: Number of values whose median is shown for a loss.
+        max_iter: Number of iterations of the run; without ``max_iter`` no remaining time is shown.
+        window_size: Number of values in the median of a loss.
     """
 
     def __init__(self, max_iter: int | None = None, window_size: int = 20) -> None:
@@ -228,13 +228,13 @@ class CommonMetricPrinter(_WindowWriter):
         self._last_write: tuple[int, float] | None = None  # iteration and time of the last line
 
     def write(self) -> None:
-        """Log a line, unless the run is over."""
+        """Log a line, unless the run has ended."""
         storage = self.storage()
         if storage.iter != self._max_iter:
             self.logger.info(self.line(storage))
 
     def line(self, storage: EventStorage) -> str:
-        """Return the line for the present iteration."""
+        """Return the line of the current iteration."""
         histories = storage.histories()
         parts = []
         eta = self._remaining_seconds(storage)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.lightning_api.events import skip_unused_events
@@ -21,6 +21,7 @@ __all__ = [
     "HostedHooks",
     "callbacks_of",
     "hooks_of",
+    "is_lightnings_default",
     "make_runner",
     "participants_of",
     "work_dir_of",
@@ -44,6 +45,13 @@ def hooks_of(trainer: L.Trainer) -> list[Any]:
         for hook, _ in participant.entries():
             found.setdefault(id(hook), hook)
     return [*found.values()]
+
+
+def is_lightnings_default(callback: Callback) -> bool:
+    """Return whether a callback is the ModelCheckpoint that a Trainer adds by itself."""
+    if type(callback) is not ModelCheckpoint:
+        return False
+    return callback.monitor is callback.filename is callback.save_last is None
 
 
 def make_runner(trainer: L.Trainer, module: L.LightningModule, options: RunnerOptions) -> Runner:
@@ -100,7 +108,10 @@ class HostedHooks(list[Participant]):
         if is_new:
             hook.hosted_at = len(self)
             self.append(hook)
-            trainer.callbacks = [*callbacks, hook]  # type: ignore[attr-defined]
+            # before Lightning's default ModelCheckpoint, so that ckpt_path="best" is the hook's
+            trainer.callbacks = sorted(  # type: ignore[attr-defined]
+                [*callbacks, hook], key=is_lightnings_default
+            )
             hook.setup(trainer, trainer.lightning_module, stage)
         return is_new
 

@@ -157,10 +157,6 @@ class EpochCycle:
         if resumed and not data.goes_on_in_pass(runner.trainer):
             states = resumed.worker_states(runner.rank)
             self._train_data.restore_workers(runner.trainer, states)
-        if resumed.ends_pass(runner.trainer):  # no batch is left of it
-            self._train_data.leave_pass(runner.trainer)
-            resumed.clear()
-            return
         if resumed:
             resumed.restore_generators(runner)
         self._train_data.begin_epoch(
@@ -195,7 +191,7 @@ class IterCycle(EpochCycle):
         self._calls.at_border("before_epoch")
         self.in_epoch = True
         # else the pass that goes on begins with its own event
-        if inside or not self._resumed or self._resumed.ends_pass(trainer):
+        if inside or not self._resumed:
             self._take_data(for_run=True)
 
     def end_run(self) -> None:

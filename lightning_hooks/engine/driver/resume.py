@@ -21,7 +21,6 @@ from lightning_hooks.engine.hook_states import (
     saved_identities,
 )
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.pending_validation import PendingValidation, pending_state
 from lightning_hooks.engine.lightning_api.weight_averaging import (
     has_average,
     restore_raw_weights,
@@ -38,7 +37,7 @@ KEY = "lightning_hooks"
 
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("iter", "last_val_iter"), int),
-    **dict.fromkeys(("rng", "data", "hooks", "averages", "pending"), list),
+    **dict.fromkeys(("rng", "data", "hooks", "averages"), list),
     **dict.fromkeys(("log_buffer", "text_logs", "trackers"), dict),
 }
 _MEMBERS = {
@@ -46,7 +45,7 @@ _MEMBERS = {
     "hooks": ("key", "class", "arguments"),
     "averages": ("class", "arguments", "state_dict", "steps", "updates"),
     "text_logs": ("size", "crc32"),
-    "log_buffer": ("values", "counts", "output", "ready"),
+    "log_buffer": ("values", "counts", "iterations", "output", "averages", "ready"),
 }
 """The keys of the dicts in an item of the entry."""
 
@@ -108,8 +107,6 @@ def write(
     data           states of the training loaders' own generators
     timestamp      the run's name in the names of its files
     log_buffer     the values of steps that are still to be averaged
-    pending        of every rank, what a validation that is still to run needs (see
-                   ``pending_validation.py``); only in a file that is written before one
     text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
     trackers       the runs of trackers, by backend (:mod:`lightning_hooks.loggers.trackers.base`)
     buffers        buffers that hooks have added to the model (see ``hook_buffers.py``)
@@ -133,12 +130,10 @@ def write(
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     generators, workers = data.random_states(trainer)
     rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
-    own = rng, pending_state(trainer) if runner.saves_ahead else None
-    states: list[Any] = [own]
+    random_states: list[Any] = [rng]
     if trainer.world_size > 1 and not alone:
-        states = [None] * trainer.world_size
-        torch.distributed.all_gather_object(states, own)
-    random_states, pending = zip(*states, strict=True)
+        random_states = [None] * trainer.world_size
+        torch.distributed.all_gather_object(random_states, rng)
     checkpoint[KEY] = {
         "iter": done,
         "in_epoch": in_epoch,
@@ -146,12 +141,10 @@ def write(
         "timestamp": runner.timestamp,
         "log_buffer": runner.train_log.state_dict(),
         "last_val_iter": getattr(runner, "last_val_iter", 0),
-        "rng": [*random_states],
+        "rng": random_states,
         "data": generators,
         "hooks": saved_identities(hooks),
     }
-    if runner.saves_ahead:
-        checkpoint[KEY]["pending"] = [*pending]
 
 
 def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
@@ -187,8 +180,6 @@ class ResumeState:
     def __init__(self) -> None:
         self._state: dict[str, Any] | None = None
         self._meta: dict[str, Any] = {}
-        self._steps = 0
-        self._pending: PendingValidation | None = None
 
     def __bool__(self) -> bool:
         return self._state is not None
@@ -197,7 +188,6 @@ class ResumeState:
         """Keep the entry; the counters and optimizers do not exist yet."""
         self._state = entry_of(checkpoint) or None
         self._meta = dict(checkpoint.get("meta") or {})
-        self._steps = checkpoint.get("global_step", 0)
 
     def clear(self) -> None:
         """Forget the entry: the run has taken it."""
@@ -242,34 +232,6 @@ class ResumeState:
                 runner.logger.warning("%s", warning)
         return in_epoch
 
-    def prepare_pending(self, trainer: L.Trainer) -> None:
-        """Have the run begin with the validation that its checkpoint was written before, if so."""
-        states = self.entry.get("pending") or []
-        if trainer.global_rank < len(states):
-            state = states[trainer.global_rank]
-            self._pending = PendingValidation(trainer, state, self._steps)
-
-    def begin_pending(self, runner: Runner) -> None:
-        """Restore the random state once more when that validation is about to begin."""
-        if self._pending is not None:
-            entry = self.entry
-
-            def restore() -> None:
-                random_state.set_rng_state(entry["rng"][runner.rank])
-                _set_generators(runner.trainer, entry)  # the run has forgotten it by then
-
-            self._pending.begin(restore)
-
-    def end_pending(self) -> None:
-        """Give Lightning its loop back, if that validation was not reached."""
-        if self._pending is not None:
-            self._pending.remove()
-            self._pending = None
-
-    def ends_pass(self, trainer: L.Trainer) -> bool:
-        """Whether the run begins with the validation after the last batch of a pass."""
-        return self._pending is not None and progress.is_last_batch(trainer)
-
     def _timestamp(self, default: str) -> str:
         """Return the run's timestamp, if a file's name may begin with it."""
         found = self.entry.get("timestamp")
@@ -289,10 +251,6 @@ class ResumeState:
 
     def restore_generators(self, runner: Runner) -> None:
         """Restore the states of the loaders' own generators."""
-        _set_generators(runner.trainer, self.entry)
-
-
-def _set_generators(trainer: L.Trainer, entry: dict[str, Any]) -> None:
-    generators = data.train_generators(trainer)
-    for generator, state in zip(generators, entry.get("data", []), strict=False):
-        generator.set_state(state)
+        generators = data.train_generators(runner.trainer)
+        for generator, state in zip(generators, self.entry.get("data", []), strict=False):
+            generator.set_state(state)

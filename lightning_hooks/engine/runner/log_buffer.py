@@ -214,14 +214,9 @@ class LogBuffer:
         self.clear()
         self.val_history.update({key: v.tolist() for key, v in state["values"].items()})
         self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
-        done = self.progress.completed
-        for key, values in self.val_history.items():
-            if "iterations" in state:
-                self._iterations[key] = state["iterations"][key].tolist()
-            else:  # a file of version 0.1: one value in each iteration
-                self._iterations[key] = [*range(done - len(values), done)]
+        self._iterations.update({key: v.tolist() for key, v in state["iterations"].items()})
         self.output.update(state["output"])
-        self.averages = {k: self.output[k] for k in state.get("averages", []) if k in self.output}
+        self.averages = {k: self.output[k] for k in state["averages"] if k in self.output}
         self.ready = state["ready"]
 
     # -- windows -----------------------------------------------------------------------------

@@ -92,9 +92,6 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     writes_mmcv_files: ClassVar[bool] = False
     """Whether its checkpoints are laid out as mmcv's, not as Lightning's."""
 
-    saves_ahead: bool = False
-    """Whether a checkpoint is being written before the validation that follows a batch."""
-
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
     ) -> None:

@@ -1,4 +1,4 @@
-"""Show the best files of a run by the names of Lightning's ``ModelCheckpoint``."""
+"""Show the best files of a run under the attribute names of Lightning's ``ModelCheckpoint``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BestFields", "Standing"]
 
 
 class Standing(NamedTuple):
-    """The best by one key so far."""
+    """The best files by one key so far."""
 
     key: str | None = None
     rule: str | None = None
@@ -19,55 +19,59 @@ class Standing(NamedTuple):
     ranking: Sequence[tuple[float, str]] = ()
     """Scores and paths of the best ``keep`` files, best first."""
     current: float | None = None
-    """The score of the file that was written last."""
+    """The score of the file written last."""
+
+    @property
+    def kth(self) -> tuple[float, str] | None:
+        """Score and path of the worst file; None with fewer than ``keep`` files."""
+        return self.ranking[-1] if self.ranking and len(self.ranking) == self.keep else None
 
 
 class BestFields:
-    """The attributes of a ``ModelCheckpoint`` that others read, derived from a standing.
+    """The attributes of a ``ModelCheckpoint`` for the best files, derived from a standing.
 
-    Of several keys they show the first.
+    With several keys, the attributes show the first key.
 
     ======================  ====================================================================
     attribute               value
     ======================  ====================================================================
-    monitor                 the key; None where none is compared
+    monitor                 the key; None without a comparison
     mode                    "max" or "min"
-    save_top_k              how many files are kept; -1 for all
-    current_score           the score that last was among the best, as a tensor; None before
-    best_model_score        the best score
-    best_model_path         the path of its file; an empty string before
+    save_top_k              the number of files to keep; -1 for all
+    current_score           the latest score among the best, as a tensor; None before
+    best_model_score        the best score, as a tensor; None before
+    best_model_path         the path of the best file; an empty string before
     best_k_models           the scores of the best files by path
-    kth_best_model_path     the worst of them, once there are as many as are kept
-    kth_value               its score
+    kth_best_model_path     the path of the worst kept file; empty with fewer than save_top_k files
+    kth_value               the score of the worst kept file; None with fewer
     ======================  ====================================================================
     """
 
     save_best: str | list[str] | None = None
 
     def standing(self) -> Standing:
-        """Return the best so far."""
+        """Return the best files so far."""
         return Standing()
 
     @property
     def monitor(self) -> str | None:
-        """The key that is compared."""
+        """The key to compare."""
         return self.standing().key
 
     @property
     def mode(self) -> str:
-        """Whether greater scores are better, ``"max"``, or less, ``"min"``."""
+        """``"max"`` if greater scores are better, else ``"min"``."""
         return "max" if self.standing().rule == "greater" else "min"
 
     @property
     def save_top_k(self) -> int:
-        """The number of the best files that are kept."""
+        """The number of best files to keep."""
         return self.standing().keep
 
     @property
     def current_score(self) -> torch.Tensor | None:
-        """The score that last was among the best."""
-        current = self.standing().current
-        return None if current is None else _tensor(current)
+        """The latest score among the best."""
+        return _tensor(self.standing().current)
 
     @property
     def best_model_score(self) -> torch.Tensor | None:
@@ -77,7 +81,7 @@ class BestFields:
 
     @property
     def best_model_path(self) -> str:
-        """The file with the best score."""
+        """The path of the file with the best score."""
         ranking = self.standing().ranking
         return ranking[0][1] if ranking else ""
 
@@ -88,17 +92,16 @@ class BestFields:
 
     @property
     def kth_best_model_path(self) -> str:
-        """The file that the next one among the best replaces."""
-        standing = self.standing()
-        return standing.ranking[-1][1] if len(standing.ranking) == standing.keep else ""
+        """The path of the worst kept file, replaced by the next file among the best."""
+        kth = self.standing().kth
+        return kth[1] if kth else ""
 
     @property
     def kth_value(self) -> torch.Tensor | None:
-        """The score of that file."""
-        standing = self.standing()
-        is_full = len(standing.ranking) == standing.keep
-        return _tensor(standing.ranking[-1][0]) if is_full else None
+        """The score of the worst kept file."""
+        kth = self.standing().kth
+        return _tensor(kth[0]) if kth else None
 
 
-def _tensor(score: float) -> torch.Tensor:
-    return torch.tensor(float(score))
+def _tensor(score: float | None) -> torch.Tensor | None:
+    return None if score is None else torch.tensor(float(score))

@@ -14,12 +14,12 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
 from lightning_hooks.hooks.checkpoint.paths import (
     checked_out_dir,
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.checkpoint.shared_names import SharedNames
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
@@ -30,102 +30,106 @@ __all__ = ["CheckpointHook"]
 
 
 @HOOKS.register_module()
-class CheckpointHook(SharedNames):
-    """Write Lightning checkpoints that ``Trainer.fit(ckpt_path=...)`` resumes from.
+class CheckpointHook(ModelCheckpointHook):
+    """Write Lightning checkpoints by epoch or iteration, and keep the last ones.
 
-    A checkpoint that is due at one of mmcv's points is written where a resume from it loses
-    nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. Where a
-    validation follows, it is written before that too: a process that dies in it has lost nothing,
-    and a run resumed from that file begins with the validation.
+    A checkpoint is written after the validation at the same moment, where a resumed run loses
+    nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A process
+    killed in the validation resumes from the previous file.
 
-    A file gets its name when it is complete and on the disk; then ``latest.pth`` is pointed at it,
-    and older files are deleted: only those that this hook has written, in this run or the one
-    resumed from, and that no other ``CheckpointHook`` of the Trainer keeps. Files of other runs in
-    the directory are reported once when a run begins; those whose names it uses are overwritten.
-    All are listed, with size and CRC-32, in ``checkpoints.json``
-    (:mod:`lightning_hooks.storage.manifest`). One that is no longer as it is listed stays when its
-    turn to be deleted comes, with a warning. The next run in the directory deletes what a killed
-    process has left half-written.
+    A file is written beside its name, synced and renamed. Then ``latest.pth`` is pointed at the
+    file, and older files are deleted: only files written by this hook, in this run or the run
+    resumed from, and not kept by another ``CheckpointHook`` of the Trainer. Files of other runs in
+    the directory are reported once when a run begins; equal names are overwritten. The manifest
+    ``checkpoints.json`` lists each file with size and checksum
+    (:mod:`lightning_hooks.storage.manifest`). A file changed since is not deleted, with a warning.
+    The next run in the directory deletes half-written files of killed processes.
 
-    ``ckpt_path="last"`` is the newest file of the directory that is as it was written, in a new
-    process too; so is ``"best"``, the best by ``save_best``, an ``EvalHook`` or
-    ``BestCheckpointHook``, else the last. Given to the Trainer itself, it is a ``ModelCheckpoint``
-    to Lightning, which adds none. Lightning refuses ``Trainer(enable_checkpointing=False)`` beside
-    it; in a ``HookAdapter``, give that. A file that was damaged since is not loaded.
+    ``ckpt_path="last"`` is the newest intact file of the directory, in a new process too.
+    ``ckpt_path="best"``, after a fit of the Trainer, is the best file by ``save_best``, an
+    ``EvalHook`` or a ``BestCheckpointHook``, else the last. To Lightning, the hook is a
+    ``ModelCheckpoint``, so Lightning adds none and refuses ``Trainer(enable_checkpointing=False)``
+    beside the hook. A hook in a ``HookAdapter`` needs ``enable_checkpointing=False``; both words
+    work after a fit, and in a new process ``ckpt_path=adapter.last_checkpoint``. Damaged files are
+    not loaded.
 
-    A run resumed from a file that was written at the end of a pass over the data, as all are by
-    epoch, is bit-equal. From one written within a pass, by iteration, counters, schedules and
-    optimizers are restored, but a ``DataLoader`` begins the pass anew, for as many batches as
-    were left of it; one with a ``state_dict``, as torchdata's ``StatefulDataLoader``, continues.
-    Gradients accumulated since the last optimizer step are in no file: the next step uses the
-    other batches of its window. An ``interval`` that is a multiple of a pass, or at least of the
-    accumulated iterations, avoids both.
+    A run resumed from the end of a pass over the data, as all files by epoch are, is bit-equal.
+    From a file within a pass, by iteration, counters, schedules and optimizers are restored, but a
+    ``DataLoader`` begins the pass anew, for the remaining number of batches; a loader with a
+    ``state_dict``, as torchdata's ``StatefulDataLoader``, continues. Gradients accumulated since
+    the last optimizer step are not saved: the next step uses the other batches of its window. An
+    ``interval`` that is a multiple of a pass, or at least of the accumulated iterations, avoids
+    both.
 
-    This holds whether or not the Trainer has Lightning's ``AsyncCheckpointIO`` (a thread writes
-    the files with ``background``); a ``CheckpointIO`` of the user's own kind writes and reads them
-    itself, and is waited for if it is asynchronous.
+    Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
+    A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits
+    for an asynchronous writer.
 
     ==========================  ==============================================================
     key in ``runner.meta``      value
     ==========================  ==============================================================
-    hook_msgs["last_ckpt"]      the path of the file, in the file itself too
+    hook_msgs["last_ckpt"]      the path of the last file, also within the file itself
     ==========================  ==============================================================
 
     Args:
-        interval: Epochs or iterations from one file to the next; -1 for the last one only.
-        by_epoch: Whether epochs or iterations are counted.
-        save_optimizer: Whether the run can be resumed from the files; without, they are for
-            loading weights.
-        out_dir: The directory in which files are written to one with the work directory's name;
-            the work directory by default. Paths of fsspec's, as ``s3://...``, are allowed.
-        max_keep_ckpts: How many files are kept, the last included; -1 for all.
-        save_last: Whether a file is written at the end of training, whatever the interval.
-        sync_buffer: Whether buffers of floating-point type are averaged over the ranks before.
+        interval: Epochs or iterations between files; -1 for the last file only.
+        by_epoch: Whether to count epochs, else iterations.
+        save_optimizer: Whether to save the optimizer's state. Without, the files are for loading
+            weights and a run cannot be resumed from them.
+        out_dir: The parent directory; files are written to a subdirectory with the work
+            directory's name. By default the work directory itself. fsspec paths such as
+            ``s3://...`` are allowed.
+        max_keep_ckpts: The number of files to keep, including the last; -1 for all.
+        save_last: Whether to write a file at the end of training, whatever the interval.
+        sync_buffer: Whether to average floating-point buffers over the ranks before saving.
         file_client_args: mmcv's choice of a storage; ``None`` or ``dict(backend="disk")``.
-        filename_tmpl: The name, with ``{}`` for the number of epochs or iterations done;
+        filename_tmpl: The file name, with ``{}`` for the number of epochs or iterations done;
             ``epoch_{}.pth`` or ``iter_{}.pth`` by default.
-        create_symlink: Whether ``latest.pth`` is kept; by default where the files are local.
-        background: Whether a thread writes the file while the training goes on: the training
-            waits for one copy in memory, which is kept, and for the previous file, if that is not
-            on the disk yet. An error is raised after the next step, or at the end.
-        on_saved: A function, called with the path of each file when it is on the disk, on rank 0,
-            by the thread that has written it; to upload it, for example.
-        save_best: Names of values that the module logs in the Trainer's validations: the best
-            by each are kept too, as by a ``BestCheckpointHook``, and not counted among
-            ``max_keep_ckpts``; the hook brings an ``EvalHook`` for it, which is listed beside it.
-        rule: ``"greater"`` or ``"less"``: which of these values are better; by default inferred
-            from the name, as by ``BestCheckpointHook``.
-        greater_keys: Names, or parts of names, of values that are better when greater.
-        less_keys: The same of values that are better when less.
-        keep_best: How many checkpoints are kept by each name, at least 1.
+        create_symlink: Whether to keep ``latest.pth``; by default for local files.
+        background: Whether a thread writes the file. Training waits for one copy in memory, kept
+            for the next save, and for the previous file if not on the disk yet. An error is raised
+            after the next step, or at the end.
+        on_saved: A function of the path, for example an upload. Called on rank 0, by the writing
+            thread, for each file on the disk.
+        save_best: Names of values logged in the Trainer's validations. The best files by each name
+            are kept too, as by a ``BestCheckpointHook``, and do not count for ``max_keep_ckpts``.
+            The hook adds an ``EvalHook``, listed beside it.
+        rule: ``"greater"`` or ``"less"``: which values are better; by default inferred from the
+            name, as by ``BestCheckpointHook``.
+        greater_keys: Names, or parts of names, of values where greater is better.
+        less_keys: Names, or parts of names, of values where less is better.
+        keep_best: The number of files to keep by each name, at least 1.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for an interval or number to keep of 0, a template without ``{}``, or a
-            storage that is not a path of fsspec's; before the first iteration, for a remote
-            ``out_dir`` where the strategy writes directories, or ``use_orig_params=False`` of
-            FSDP's where it does not.
+        ValueError: for an interval or number to keep of 0, a template without ``{}``, or a storage
+            other than the disk; before the first iteration, for a remote ``out_dir`` with a
+            strategy that writes directories, or FSDP's ``use_orig_params=False`` with one file.
         ImportError: if the package for a remote ``out_dir`` is missing.
         OSError: before the first iteration, if the directory cannot be made or written to.
 
     Source: mmcv's ``CheckpointHook``; ``save_best`` and its arguments are MMEngine's.
 
     Note:
-        Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` in them; "Saving
-        checkpoint" is logged when the file is on the disk, not before it is written;
-        ``last_ckpt`` in a file names that file, not the one before; exactly ``max_keep_ckpts``
-        are kept, the last one and after a resume too; the last one is also written where
-        training ends early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers
-        are not averaged (mmcv fails on them); files that are not in the manifest, or differ from
-        it, are not deleted; one without the optimizer is refused for a resume.
+        Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` inside; "Saving
+        checkpoint" is logged when the file is on the disk, not before; ``last_ckpt`` in a file
+        names the file itself, not the previous file; exactly ``max_keep_ckpts`` files are kept,
+        including the last and after a resume; the last file is also written where training ends
+        early; ``interval=0`` and ``max_keep_ckpts=0`` are refused; integer buffers are not averaged
+        (mmcv fails on them); unlisted or changed files are not deleted; a file without the
+        optimizer is refused for a resume.
     """
 
     reads_step = False
     keeps = "last"
     key_arguments = ("out_dir", "filename_tmpl")
     _saved_at: int | None = None
-    _logged: int | None = None
     _has_run = False
+    _series: str
+    _others: Sequence[CheckpointHook] = ()
+    """The other hooks with the same file names and directory."""
+    _written: tuple[str, int] | None = None
+    """Path and iteration of the last file, for the other hooks."""
 
     def __init__(
         self,
@@ -164,7 +168,7 @@ class CheckpointHook(SharedNames):
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.filename_templates = [self.filename_tmpl, *SharedNames.filename_templates]
+        self.filename_templates = [self.filename_tmpl, *ModelCheckpointHook.filename_templates]
         self.create_symlink = create_symlink
         self._init_writing(background, on_saved)
         if save_best is not None:
@@ -184,7 +188,7 @@ class CheckpointHook(SharedNames):
             self.best.save_optimizer = save_optimizer
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hook itself, and the one that keeps the best."""
+        """Return this hook, and the hook that keeps the best files, with priorities."""
         best = [] if self.best is None else self.best.entries()
         return [*super().entries(), *best]
 
@@ -193,12 +197,11 @@ class CheckpointHook(SharedNames):
     def before_run(self, runner: Any) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
-        self._due = self._saved_at = self._logged = None
+        self._due = self._saved_at = None
         self._has_run = True
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._directory = self._prepare_directory(runner, make=True)
-        self._watch_batches(runner)
         self._links_latest = self.create_symlink is not False and files.is_local(self._directory)
         if runner.writes_files:
             runner.logger.info("Checkpoints will be saved to %s", self._directory)
@@ -211,6 +214,20 @@ class CheckpointHook(SharedNames):
             old = checkpoints.clean_up(directory, run, self._series, choose_old, resumed_at)
             self._report_deleted(directory, old)
 
+    def _find_others(self, runner: Any) -> None:
+        """Find the other hooks of the same file names, and name the series in the manifest.
+
+        Each hook has a series of its own; a file is deleted when superseded in all series.
+        """
+        place = self.filename_tmpl, self.directory(runner)
+        hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
+        same = [h for h in hooks if (h.filename_tmpl, h.directory(runner)) == place]
+        self._others = [hook for hook in same if hook is not self]
+        self._written = None
+        self._series = self.filename_tmpl
+        if self._others:  # not by position: a resumed run may list the hooks in another order
+            self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
+
     def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:
             return None
@@ -218,12 +235,11 @@ class CheckpointHook(SharedNames):
 
     def after_train_epoch(self, runner: Any) -> None:
         """Mark a file as due, if epochs are counted."""
-        if self.by_epoch and self._epoch_is_due(runner):
-            self._mark_due(runner, runner.epoch + 1)
-
-    def _epoch_is_due(self, runner: Any) -> bool:
+        if not self.by_epoch:
+            return
         due = self.every_n_epochs(runner, self.interval)
-        return due or (self.save_last and self.is_last_epoch(runner))
+        if due or (self.save_last and self.is_last_epoch(runner)):
+            self._mark_due(runner, runner.epoch + 1)
 
     def after_train_iter(self, runner: Any) -> None:
         """Mark a file as due, if iterations are counted."""
@@ -245,11 +261,11 @@ class CheckpointHook(SharedNames):
     # -- Lightning's events: the file is written -------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Note that no batch of this fit has run."""
+        """Reset the mark of a fit with batches."""
         self._has_run = False
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the last file, if training has ended before it was due; wait for the thread."""
+        """Write the last file, if training has ended early; wait for the thread."""
         runner = self._runner
         if self.save_last and self._saved_at != runner.iter:
             self._due = runner.epoch if self.by_epoch else runner.iter
@@ -257,29 +273,19 @@ class CheckpointHook(SharedNames):
         super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Clean up after a resume in which no batch was left to run."""
+        """Clean up after a resume without a batch left to run."""
         if not self._has_run:
             runner = Driver.of(trainer).runner
             self._clean_up(runner, resumed_at=progress.batches_processed(trainer))
 
-    def _number_due(self, runner: Any, *, ends_epoch: bool) -> int | None:
-        if self.by_epoch:
-            return int(runner.epoch) + 1 if ends_epoch and self._epoch_is_due(runner) else None
-        done = int(runner.iter)  # it counts the batch by now
-        due = self.interval > 0 and done % self.interval == 0
-        return done if due or (self.save_last and done == runner._max_iters) else None
-
     def _write(self, trainer: L.Trainer) -> None:
         number, self._due = self._due, None
-        self._write_number(trainer, number)
-
-    def _write_number(self, trainer: L.Trainer, number: int) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         runner, choose_old = self._runner, self._choose_old()
         name = os.path.normpath(self.filename_tmpl.format(number)).replace(os.sep, "/")
         path = files.join(self._directory, name)
-        if runner.meta is not None:  # before the file is written, which has its own path in it
+        if runner.meta is not None:  # before the file is written, so that the file names itself
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
         target = Target(
             self._directory,
@@ -289,11 +295,24 @@ class CheckpointHook(SharedNames):
             resumable=self.save_optimizer,
             is_latest=self._links_latest,
         )
-        if self._others and self._shares_file(trainer, path, target, choose_old):
+        if self._others and self._claim(trainer, path, target, choose_old):
             return
-        log = None
-        if self._logged != number:  # not again for the file after a validation
-            self._logged, unit = number, "epochs" if self.by_epoch else "iterations"
-            log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
-        is_final = not runner.saves_ahead
-        self._write_file(trainer, path, target, choose_old, log=log, is_final=is_final)
+        unit = "epochs" if self.by_epoch else "iterations"
+        log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
+        self._write_file(trainer, path, target, choose_old, log=log)
+
+    def _claim(
+        self, trainer: L.Trainer, path: str, target: Target, choose_old: ChooseOld | None
+    ) -> bool:
+        """Keep a file just written by another hook of the same names; return False without any."""
+        self._written = path, self._runner.iter
+        for other in self._others:
+            if other._written == self._written and other.save_optimizer >= self.save_optimizer:
+                if other._background is not None:
+                    other._background.wait()
+                if trainer.is_global_zero:
+                    self._report_deleted(target.directory, checkpoints.claim(target, choose_old))
+                    if self.on_saved is not None:
+                        self.on_saved(path)
+                return True
+        return False

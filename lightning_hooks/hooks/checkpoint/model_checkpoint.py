@@ -1,10 +1,11 @@
-"""Present a hook to Lightning as a ``ModelCheckpoint``, which finds its files and adds no other."""
+"""Present a hook to Lightning as a ``ModelCheckpoint``, and export the weights of its files."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,47 +14,48 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.driver.collect import is_lightnings_default
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api.checkpoint_choice import (
-    choosing_trainer,
-    is_lightnings_default,
-)
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
-from lightning_hooks.hooks.checkpoint import exported
 from lightning_hooks.hooks.checkpoint.best_fields import BestFields, Standing
 from lightning_hooks.hooks.checkpoint.paths import directory_of
 from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
 from lightning_hooks.storage import earlier_files, files, torch_files, verification
-from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, is_replaceable
+from lightning_hooks.storage.checkpoint_io import (
+    AtomicCheckpointIO,
+    is_replaceable,
+    wait_for_writer,
+    writes_for,
+)
 from lightning_hooks.utils.fsdp import has_slices
 
 __all__ = ["ModelCheckpointHook"]
 
 
 class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # type: ignore[misc,override]
-    """A hook that Lightning accepts as its ``ModelCheckpoint``, also for ``ckpt_path``."""
+    """A hook that Lightning accepts as a ``ModelCheckpoint``, also for ``ckpt_path``."""
 
-    # not what a ModelCheckpoint does
+    # without the events of a ModelCheckpoint
     on_train_start = Callback.on_train_start
     state_dict = Callback.state_dict
     load_state_dict = Callback.load_state_dict
 
-    # further attributes that others read from one
+    # further attributes of a ModelCheckpoint for readers
     filename = None
     verbose = False
     save_last: Any = None
 
     best: Any = None
-    """The hook that keeps the best for this one, if it has one of its own."""
+    """The hook added by this hook to keep the best files; None without."""
 
     _best_path_override: str = ""
     _restore: Sequence[Callable[[], None]] = ()
     _warned = False
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Have the Trainer verify checkpoints when it reads them."""
-        # by one of these hooks: with two, the first to restore would restore the other's
+        """Verify checkpoints when the Trainer reads them."""
+        # only the first hook changes the strategy, so that its own parts are put back in the end
         strategy, own_io = trainer.strategy, trainer.strategy.checkpoint_io
         reads_itself = strategy.restore_checkpoint_after_setup
         if reads_itself and "load_checkpoint" not in vars(strategy):
@@ -98,15 +100,7 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
         super().before_run(runner)
         self._best_path_override = ""
 
-    # -- the files --------------------------------------------------------------------------
-
-    @property
-    def last_checkpoint(self) -> str:
-        """The newest file that is as it was written, or an empty string.
-
-        Before the first fit the work directory is taken to be the current one.
-        """
-        return self.newest_in(self.last_directory()) or ""
+    # -- the weights of a file ---------------------------------------------------------------
 
     def export(
         self,
@@ -115,27 +109,27 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
     ) -> None:
         """Write a checkpoint's ``state_dict`` alone, for ``load_state_dict`` and mmcv's loader.
 
-        The checkpoint is the last one; a ``BestCheckpointHook``'s is its best by the first key.
-        So these are the weights that were validated: an average, where a hook keeps one. Before
-        there is a checkpoint they are the module's. Rank 0 writes.
+        A ``CheckpointHook`` exports the last checkpoint, a ``BestCheckpointHook`` the best by the
+        first key. The weights are the validated weights: an average, where a hook keeps an average.
+        Without a checkpoint, the module's present weights are written. Rank 0 writes.
 
-        All ranks must call this where parameters are sharded. There the last checkpoint, if it is a
-        directory with a part of each rank, stands for the module's weights, which are gathered; the
-        best one, and an average, are refused.
+        With sharded parameters, all ranks must call this method. If the last checkpoint is a
+        directory with a part of each rank, the module's weights are gathered instead; exporting the
+        best checkpoint, or an average, is then refused.
 
         Args:
             path: A local path, or fsspec's.
-            model: A function that picks a part of the LightningModule of the fit, whose weights in
-                the checkpoint are written; by default what ``runner.model`` holds. Of a model
-                itself the present weights are written.
+            model: A function that picks a part of the fit's LightningModule, to export the
+                checkpoint's weights of this part; by default the model of ``runner.model``. For a
+                model, the present weights are written.
 
         Raises:
-            RuntimeError: if there has been no fit, and ``model`` is no model; if the checkpoint is
-                not as it was written.
-            ValueError: if the weights are in a directory, or FSDP (not FSDP2) has flattened the
-                parameters; if there are objects of other classes in the checkpoint; if the function
-                returns no part of the module.
-            FileNotFoundError: if the checkpoint is not there any more.
+            RuntimeError: without a fit before, unless ``model`` is a model; for a damaged
+                checkpoint.
+            ValueError: for a checkpoint directory, for parameters flattened by FSDP (not FSDP2),
+                for objects of other classes in the checkpoint, and for a function that returns no
+                part of the module.
+            FileNotFoundError: if the checkpoint is missing.
         """
         if isinstance(model, torch.nn.Module):
             return self._export_present(path, model)
@@ -148,26 +142,25 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
         if not source:
             return self._export_present(path, chosen)
         if self._in_parts or os.path.isdir(source):
-            exported.require_present_weights(source, self.exports_last, runner.hooks)
+            self._require_present_weights(source)
             return self._export_present(path, chosen)
         if chosen is not module:
             self._require_whole(chosen)
         if self._background is not None and not files.exists(source):
             self._background.wait()
         if trainer.is_global_zero:
-            weights = exported.weights_in(source, trainer)
-            weights = exported.part_of(weights, module, chosen)
+            weights = _part_of(_weights_in(source, trainer), module, chosen)
             torch_files.save_state_dict(weights, os.fspath(path))
-        if trainer.strategy.restore_checkpoint_after_setup:  # one with shards
+        if trainer.strategy.restore_checkpoint_after_setup:  # a strategy with shards
             trainer.strategy.barrier("ModelCheckpointHook.export")
         return None
 
     exports_last = True
-    """Whether ``export()`` writes the last checkpoint's weights, not the best one's."""
+    """Whether ``export()`` takes the last checkpoint, else the best."""
 
     @property
     def exported_checkpoint(self) -> str:
-        """The path of the checkpoint whose weights ``export()`` writes; an empty string before."""
+        """The path of the checkpoint for ``export()``; an empty string before the first."""
         return self._messages().get("last_ckpt") or ""
 
     def _export_present(self, path: str, model: torch.nn.Module) -> None:
@@ -182,21 +175,43 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
                 "trainer.save_checkpoint(path, weights_only=True) on all ranks"
             )
 
+    def _require_present_weights(self, path: str) -> None:
+        """Raise unless a directory of shards holds the module's present weights."""
+        hooks = self._runner.hooks
+        averages = [type(hook).__name__ for hook in hooks if hasattr(hook, "ema_state_dict")]
+        if self.exports_last and not averages:
+            return
+        own = f", or {averages[0]}.export() for the average of the last step" if averages else ""
+        raise ValueError(
+            f"export() cannot read {os.path.basename(path)}, a directory with a part of each rank: "
+            "make a file of it with python -m lightning.pytorch.utilities.consolidate_checkpoint "
+            f"{path}, or have one written (save_distributed_checkpoint=False, "
+            f"state_dict_type='full'){own}"
+        )
+
     # -- where files are -------------------------------------------------------------------
 
     @property
+    def last_checkpoint(self) -> str:
+        """The newest intact file, or an empty string.
+
+        Before the first fit, the current directory is searched as the work directory.
+        """
+        return self.newest_in(self.last_directory()) or ""
+
+    @property
     def dirpath(self) -> str:  # type: ignore[override]  # an attribute there
-        """The directory, by Lightning's name."""
+        """The directory of the files, by Lightning's name."""
         return self.last_directory()
 
     @property
     def _fs(self) -> Any:
-        """The file system that ``to_yaml`` writes to."""
+        """The file system of ``to_yaml``."""
         return files.filesystem(self.dirpath)[0]
 
     @property
     def last_model_path(self) -> str:  # type: ignore[override]  # an attribute there
-        """The file last written, by Lightning's name."""
+        """The path of the last file, by Lightning's name."""
         messages = self._messages()
         return messages.get("last_ckpt") or messages.get("best_ckpt") or ""
 
@@ -205,8 +220,8 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
         """Whether the files are for loading weights only."""
         return not self.save_optimizer
 
-    def keeper_of_best(self, hooks: Sequence[Any]) -> BestFields | None:
-        """Return the hook whose best files this one shows: its own, or the first that saves them.
+    def best_source(self, hooks: Sequence[Any]) -> BestFields | None:
+        """Return the hook whose best files this hook shows: its own, or the first with any.
 
         Args:
             hooks: The hooks of the Trainer.
@@ -215,35 +230,25 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
         return self.best or next(found, None)
 
     def standing(self) -> Standing:
-        """Return the best so far, by the first hook that saves the best."""
-        keeper = self.keeper_of_best(() if self._runner is None else self._runner.hooks)
-        return Standing() if keeper is None else keeper.standing()
+        """Return the best files so far, by the first hook that keeps the best."""
+        source = self.best_source(() if self._runner is None else self._runner.hooks)
+        return Standing() if source is None else source.standing()
 
     @property
     def best_model_path(self) -> str:
         """The file for ``ckpt_path="best"``: the best by the first key, else the last.
 
-        Before the first fit of a process it is that of the run that was last in the directory.
+        Before the first fit of a process, an empty string.
         """
         if self._best_path_override:
             return self._best_path_override
         if self._runner is None:
-            return self._best_of_earlier_run()
+            return ""
         return super().best_model_path or self._messages().get("best_ckpt") or self.last_model_path
 
     @best_model_path.setter
     def best_model_path(self, path: str) -> None:
-        self._best_path_override = path  # a launcher sets it after a fit in another process
-
-    def _best_of_earlier_run(self) -> str:
-        """Return the best file of an earlier process, if a Trainer is looking for it."""
-        trainer = choosing_trainer()
-        if trainer is None:
-            return ""
-        keeper: Any = self.keeper_of_best([hook for hook, _ in Driver.entries_of(trainer)])
-        directory = directory_of((keeper or self).out_dir, Driver.work_dir(trainer))
-        key = None if keeper is None else keeper.standing().key
-        return earlier_files.best_valid(directory, key) or self.newest_in(directory) or ""
+        self._best_path_override = path  # a launcher sets the path after a fit in another process
 
     def _messages(self) -> dict[str, Any]:
         meta = self._runner.meta if self._runner is not None else None
@@ -251,17 +256,17 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
         return found
 
     filename_templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
-    """Names of files that are looked for where no manifest lists any."""
+    """File names to look for in a directory without a manifest."""
 
     def newest_in(self, directory: str, *, for_fit: bool = False) -> str | None:
-        """Return the newest file of a directory that is as it was written, None without one.
+        """Return the newest intact file of a directory, None without any.
 
         Args:
             directory: The directory.
-            for_fit: Whether files of ``save_optimizer=False`` are passed over if there are others.
+            for_fit: Whether to prefer files with the optimizer's state.
         """
         newest = earlier_files.newest_valid(directory, resumable=for_fit)
-        if for_fit and newest is None:  # the error names the reason
+        if for_fit and newest is None:  # loading the file then raises with the reason
             newest = earlier_files.newest_valid(directory)
         return newest or earlier_files.newest_unlisted(directory, self.filename_templates)
 
@@ -277,7 +282,7 @@ class ModelCheckpointHook(BestFields, CheckpointWriter, ModelCheckpoint):  # typ
 
 
 def _verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:
-    """Verify a checkpoint on rank 0 before all ranks read it; all raise its error."""
+    """Verify a checkpoint on rank 0 before all ranks read the file; raise errors on all ranks."""
     found: Exception | None = None
     if trainer.is_global_zero:
         for_fit = trainer.state.fn == TrainerFn.FITTING
@@ -288,3 +293,58 @@ def _verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> 
     found = trainer.strategy.broadcast(found)
     if found is not None:
         raise found
+
+
+def _weights_in(path: str, trainer: L.Trainer) -> dict[str, Any]:
+    """Return the ``state_dict`` of a checkpoint: the validated weights.
+
+    Args:
+        path: The file.
+        trainer: The Trainer that wrote the file; its user's ``CheckpointIO`` also reads.
+
+    Raises:
+        FileNotFoundError: if the file is missing.
+        DamagedCheckpointError: if the file is damaged.
+        ValueError: if the file holds more than tensors and plain types.
+    """
+    strategy = trainer.strategy
+    if not writes_for(strategy):
+        wait_for_writer(strategy)
+        return dict(strategy.checkpoint_io.load_checkpoint(path)["state_dict"])
+    try:
+        return dict(verification.load(path)["state_dict"])
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"export() reads {path} without executing anything in it, and there is more than "
+            "tensors and plain types in it, such as hyperparameters of a class of yours; as the "
+            f"file is your own, write torch.load({path!r}, weights_only=False)['state_dict']"
+        ) from error
+
+
+def _part_of(
+    state: Mapping[str, Any], module: torch.nn.Module, model: torch.nn.Module
+) -> dict[str, Any]:
+    """Return the values of a part of a module, by the part's own keys.
+
+    Args:
+        state: The values, by the keys of the module's state dict.
+        module: The module.
+        model: A part of the module, found by shared tensors, else by name.
+
+    Raises:
+        ValueError: if the model is no part of the module.
+    """
+    if model is module:
+        return dict(state)
+    keys = {id(value): key for key, value in module.state_dict(keep_vars=True).items()}
+    places = [name for name, part in module.named_modules() if part is model]
+    own = model.state_dict(keep_vars=True)
+    if not places and not any(id(value) in keys for value in own.values()):
+        raise ValueError(
+            f"export(model=...): the function has returned a {type(model).__name__} that is no "
+            f"part of {type(module).__name__}, whose weights are in the checkpoint; give the "
+            "model itself for its present weights"
+        )
+    prefix = f"{places[0]}." if places else ""
+    found = {key: keys.get(id(value), prefix + key) for key, value in own.items()}
+    return {key: state[source] for key, source in found.items() if source in state}

@@ -1,4 +1,4 @@
-"""Check and apply mmcv's arguments for the directory and the names of checkpoints."""
+"""Check and apply mmcv's arguments for the directory and the file names of checkpoints."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ __all__ = [
 ]
 
 LONGEST_NAME = 220
-"""Bytes of a file's name: most systems allow 255, and a temporary name is longer."""
+"""Bytes of a file name: most systems allow 255, and a temporary name is longer."""
 
 
 def checked_out_dir(out_dir: Any) -> str | None:
     """Return an ``out_dir`` argument as a string, or None.
 
     Raises:
-        TypeError: if it is not a path.
-        ImportError: if the package for its storage is missing; the message names it.
-        ValueError: if there is no such storage.
+        TypeError: for another type.
+        ImportError: if the package for the path's storage is missing; the message names the
+            package.
+        ValueError: for an unknown storage.
     """
     path = check_path("out_dir", out_dir)
     if path is not None and not files.is_local(path):
@@ -51,7 +52,7 @@ def checked_out_dir(out_dir: Any) -> str | None:
 
 
 def directory_of(out_dir: str | None, work_dir: str) -> str:
-    """Return the work directory, or the one of its name in ``out_dir``.
+    """Return the work directory, or the subdirectory of its name in ``out_dir``.
 
     >>> directory_of(None, "/work/run1"), directory_of("s3://bucket", "/work/run1/")
     ('/work/run1', 's3://bucket/run1')
@@ -65,11 +66,11 @@ def directory_of(out_dir: str | None, work_dir: str) -> str:
 
 
 def filename_template(template: Any, by_epoch: bool) -> str:
-    """Return the template of the file names, mmcv's if it is None.
+    """Return the template of the file names, mmcv's for None.
 
     Raises:
-        TypeError: if it is not a string.
-        ValueError: if it has not exactly one number, or makes a name that is too long, outside
+        TypeError: for another type than a string.
+        ValueError: for a template without exactly one number, and for names too long, outside
             the directory, or reserved.
     """
     if template is None:
@@ -97,7 +98,7 @@ def filename_template(template: Any, by_epoch: bool) -> str:
 
 
 def _has_number(template: str) -> bool:
-    """Return whether a template has one field: the number, plain or with leading zeros."""
+    """Return whether a template has one field, a number with or without leading zeros."""
     try:
         fields = [found[1:] for found in string.Formatter().parse(template) if found[1] is not None]
     except ValueError:
@@ -106,7 +107,7 @@ def _has_number(template: str) -> bool:
         name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
         for name, spec, kind in fields
     )
-    # "{}" is allowed once: a second one would be another argument
+    # "{}" is allowed once: a second "{}" would be another argument
     return plain and ([name for name, *_ in fields] == [""] or {n for n, *_ in fields} == {"0"})
 
 
@@ -114,7 +115,7 @@ def refuse_other_storage(file_client_args: Any) -> None:
     """Refuse mmcv's storages other than the disk.
 
     Raises:
-        TypeError: if it is neither a dict nor None.
+        TypeError: for another type than a dict or None.
         ValueError: for another backend; the message names the alternative.
     """
     args = file_client_args
@@ -130,11 +131,11 @@ def refuse_other_storage(file_client_args: Any) -> None:
 def check_strategy(
     trainer: L.Trainer, directory: str, in_parts: bool, save_optimizer: bool
 ) -> None:
-    """Raise before the first step if the strategy could not write the files.
+    """Raise before the first step if the strategy cannot write the files.
 
     Raises:
-        ValueError: for a directory that is not local, where checkpoints are directories; for the
-            optimizer's state, where torch cannot assign it to parameters.
+        ValueError: for a remote directory, if checkpoints are directories; for the optimizer's
+            state, if torch cannot assign the state to parameters.
     """
     name = type(trainer.strategy).__name__
     if in_parts:

@@ -14,55 +14,55 @@ __all__ = ["BestCheckpointHook"]
 
 @HOOKS.register_module()
 class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,override]  # every_n_epochs
-    """Keep the checkpoints with the best of the values logged in the Trainer's validation.
+    """Keep the checkpoints with the best values logged in the Trainer's validation.
 
-    In each validation of an ``interval``-th epoch every key is compared by its own rule; where
-    the score is among the ``keep_best`` best, a file is written, and the one that falls out is
-    deleted after that: ``best_<key>_epoch_<n>.pth`` for the validation that ends an epoch,
-    ``best_<key>_iter_<n>.pth`` for one within it. The files are like ``CheckpointHook``'s and in
-    the same manifest; the ranking is in ``runner.meta``, and so continues in a resumed run.
+    Each validation in an ``interval``-th epoch compares every key by its own rule. For a score
+    among the ``keep_best`` best, a file is written, and then the worst kept file is deleted. The
+    file is ``best_<key>_epoch_<n>.pth`` for a validation at the end of an epoch, or
+    ``best_<key>_iter_<n>.pth`` for a validation within an epoch. The files are like
+    ``CheckpointHook``'s and listed in the same manifest. The ranking is in ``runner.meta``, and so
+    continues in a resumed run.
 
-    To Lightning it is a ``ModelCheckpoint`` with ``monitor``, ``best_model_score`` and the other
-    attributes (:class:`~lightning_hooks.hooks.checkpoint.best_fields.BestFields`).
-    ``ckpt_path="best"`` is its best file, before the first fit of a process that of the run that
-    last wrote there.
+    To Lightning, the hook is a ``ModelCheckpoint`` with ``monitor``, ``best_model_score`` and the
+    other attributes (:class:`~lightning_hooks.hooks.checkpoint.best_fields.BestFields`).
+    ``ckpt_path="best"`` is the best file, after a fit of the Trainer; in a new process
+    ``HookAdapter(hooks, work_dir=...).best_checkpoint`` finds the file.
 
-    The rule: a score must be better to come before another, so of equal ones the earlier stays,
-    and with ``keep_best`` equal ones no later one is written. NaN is never among the best, nor is
-    the worst there is (minus infinity where greater is better, else infinity).
+    A score must be better to rank before another score: on ties the older file stays first. NaN is
+    never among the best, and neither is the worst possible score (minus infinity where greater is
+    better, else infinity).
 
     ================================  ========================================================
     key in ``runner.meta``            value
     ================================  ========================================================
     hook_msgs["best_score"]           the best score by the first key of the first such hook
-    hook_msgs["best_ckpt"]            the path of its file; ``ckpt_path="best"`` takes it
-    hook_msgs["best_score_<key>"]     the same of another key; ``best_ckpt_<key>``
+    hook_msgs["best_ckpt"]            the path of the best file, for ``ckpt_path="best"``
+    hook_msgs["best_score_<key>"]     the best score by another key; ``best_ckpt_<key>``
     hook_msgs["best_ckpts"]           ``[score, path]`` by key, best first
     ================================  ========================================================
 
     Args:
         save_best: The name of a logged value, or a list of names; ``"auto"`` for the first.
-        rule: ``"greater"`` or ``"less"``: which scores are better, one or a list as
+        rule: ``"greater"`` or ``"less"``: which scores are better, a string or a list as
             ``save_best``; by default inferred from the key, see ``greater_keys``.
-        greater_keys: Names, or parts of names, of scores that are better when greater; by
-            default acc, top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
-        less_keys: The same of scores that are better when less; by default loss, and all names
-            that end in loss, error, mse, mae, rmse or perplexity.
-        keep_best: How many checkpoints are kept by each key, at least 1.
-        interval: Epochs or iterations from one comparison to the next, at least 1.
-        by_epoch: Whether epochs or iterations are counted; by iteration, each validation counts.
-        out_dir: Where files are written: into the directory in it that has the name of the work
-            directory. The work directory by default; fsspec's paths too.
-        background: Whether a thread writes the files while the training goes on, as
+        greater_keys: Names, or parts of names, of scores where greater is better; by default acc,
+            top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
+        less_keys: Names, or parts of names, of scores where less is better; by default loss, and
+            all names ending in loss, error, mse, mae, rmse or perplexity.
+        keep_best: The number of checkpoints to keep by each key, at least 1.
+        interval: Epochs or iterations between comparisons, at least 1.
+        by_epoch: Whether to count epochs, else iterations; by iteration, each validation counts.
+        out_dir: The parent directory of the files; files are written to a subdirectory with the
+            work directory's name. By default the work directory itself; fsspec paths are allowed.
+        background: Whether a thread writes the files while training goes on, as
             ``CheckpointHook``'s.
-        on_saved: Called with the path of each file when it is on the disk, as
-            ``CheckpointHook``'s.
+        on_saved: Called with the path of each file on the disk, as ``CheckpointHook``'s.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for values out of range, and where no rule can be inferred from a key.
-        KeyError: for an unknown ``rule``; in a run, for a key that is not logged. One that may
-            still be logged, within an epoch or before ``interval``, is warned of.
+        ValueError: for values out of range, and for a key without a rule.
+        KeyError: for an unknown ``rule``; in a run, for a key that is not logged. A key that may
+            still be logged, within an epoch, is warned of.
 
     Source: mmcv's ``EvalHook(save_best=...)``; mmengine's ``CheckpointHook`` for several keys.
 
@@ -104,6 +104,6 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
 
     @property
     def exported_checkpoint(self) -> str:
-        """The file with the best score by the first key, as ``best_model_path``."""
+        """The path of the best file by the first key, as ``best_model_path``."""
         ranking = self.standing().ranking
         return ranking[0][1] if ranking else ""

@@ -1,4 +1,4 @@
-"""Evaluate on all ranks, each on its part of the samples: ``DistEvalHook``."""
+"""Evaluate on all ranks, each on a part of the samples: ``DistEvalHook``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from torch.utils.data import DataLoader
 
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.hooks.evaluation.eval import EvalHook
-from lightning_hooks.hooks.evaluation.inference import multi_gpu_test, predictions
-from lightning_hooks.hooks.evaluation.metrics import measure, plain_values
+from lightning_hooks.hooks.evaluation.inference import (
+    measure,
+    multi_gpu_test,
+    plain_values,
+    predictions,
+)
 from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_bool, check_path
 
@@ -21,7 +25,7 @@ __all__ = ["DistEvalHook", "broadcast_bn_buffers"]
 
 
 def broadcast_bn_buffers(model: torch.nn.Module) -> None:
-    """Give the BatchNorm statistics of rank 0 to all ranks."""
+    """Broadcast the BatchNorm statistics of rank 0 to all ranks."""
     for module in model.modules():
         if isinstance(module, _BatchNorm) and module.track_running_stats:
             for buffer in (module.running_mean, module.running_var):
@@ -33,25 +37,25 @@ class DistEvalHook(EvalHook):
     """Evaluate on all ranks; rank 0 collects, evaluates and reports the results.
 
     The loader's sampler splits the samples among the ranks (``DistributedSampler`` without
-    shuffling). With one rank it is an ``EvalHook``, where the other arguments are described.
+    shuffling). With a single rank, the hook behaves as ``EvalHook``, which describes the other
+    arguments.
 
     Args:
-        test_fn: A function of the model and the loader that takes ``tmpdir`` and
-            ``gpu_collect`` too, by default
-            ``multi_gpu_test``.
-        broadcast_bn_buffer: Whether the ranks first get rank 0's BatchNorm statistics.
-        tmpdir: A directory that all ranks see, through which results are collected;
+        test_fn: A function of the model and the loader, with keywords ``tmpdir`` and
+            ``gpu_collect``; by default ``multi_gpu_test``.
+        broadcast_bn_buffer: Whether to broadcast rank 0's BatchNorm statistics first.
+        tmpdir: A directory shared by all ranks, to collect results through files;
             ``.eval_hook`` in the work directory by default.
-        gpu_collect: Whether results are sent from rank to rank instead.
+        gpu_collect: Whether to send results from rank to rank instead.
         **kwargs: ``dynamic_intervals``, ``keep_best``, ``background``, ``on_saved`` and the
             arguments of ``evaluate``. A torchmetrics metric is computed over all ranks' batches;
-            samples that the sampler repeats to fill up count twice in it.
+            samples repeated by the sampler as padding count twice.
 
     Source: mmcv's ``DistEvalHook``.
 
     Note:
-        Departures from mmcv: those of ``EvalHook`` and ``multi_gpu_test``; it works without a
-        process group too.
+        Departures from mmcv: the departures of ``EvalHook`` and ``multi_gpu_test``; the hook works
+        without a process group too.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class DistEvalHook(EvalHook):
         self.latest_results = self._test(runner)
         if runner.rank == 0:
             self._report_results(runner)
-        if runner.world_size > 1:  # for the callbacks of all ranks that decide by a score
+        if runner.world_size > 1:  # for callbacks that decide by a score on every rank
             scores = runner.trainer.strategy.broadcast(plain_values(runner.log_buffer.output))
             scores.pop("eval_iter_num", None)
             publish(runner.trainer, scores, scores)

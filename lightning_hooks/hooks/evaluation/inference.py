@@ -1,4 +1,4 @@
-"""Run a model on a whole loader, in one process or on all ranks."""
+"""Run a model on a whole loader, in one process or on all ranks, and compute metrics."""
 
 from __future__ import annotations
 
@@ -14,20 +14,31 @@ import lightning as L
 import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch import distributed
+from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.progress_bar import with_bar
 
-__all__ = ["collected", "length", "multi_gpu_test", "predict", "predictions", "results_of"]
-__all__ += ["single_gpu_test"]
+__all__ = [
+    "collected",
+    "length",
+    "measure",
+    "multi_gpu_test",
+    "plain_values",
+    "predict",
+    "predictions",
+    "results_of",
+    "single_gpu_test",
+]
 
 
 def predict(model: torch.nn.Module, batch: Any) -> Any:
-    """Run the model on one batch, prepared as the Trainer's own, without gradients.
+    """Run the model on a batch, prepared as the Trainer's own batches, without gradients.
 
-    A dict is passed as to a model of mmcv's, ``model(return_loss=False, **batch)``; of a list or
-    tuple the first entry is the input; anything else is the input itself.
+    A dict is passed as mmcv does, ``model(return_loss=False, **batch)``. The input is the first
+    entry of a list or tuple, else the batch itself.
 
     Raises:
         TypeError: for a dict and a model that does not take ``return_loss``.
@@ -67,10 +78,10 @@ def _check_takes_return_loss(model: torch.nn.Module) -> None:
 
 
 def predictions(model: torch.nn.Module, data_loader: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the model's prediction for each ``(input, target)`` batch, and the target.
+    """Yield prediction and target for each ``(input, target)`` batch.
 
     Raises:
-        TypeError: if the batches are something else.
+        TypeError: for other batches.
     """
     model.eval()
     for batch in _batches(model, data_loader):
@@ -85,11 +96,11 @@ def predictions(model: torch.nn.Module, data_loader: Any) -> Iterator[tuple[Any,
 
 
 def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
-    """Return the model's results, one for each sample, and leave it in eval mode.
+    """Return the model's results, one for each sample, and leave the model in eval mode.
 
     Args:
-        model: A model of mmcv's, or one whose output has a row for each sample.
-        data_loader: The loader; see :func:`predict` for its batches.
+        model: A model of mmcv's, or a model with a row of output for each sample.
+        data_loader: The loader; see :func:`predict` for the batches.
 
     Source: mmcv's function of that name.
     """
@@ -97,7 +108,7 @@ def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
 
 
 def results_of(model: torch.nn.Module, data_loader: Any) -> Iterator[Any]:
-    """Yield the model's results for each batch, and leave it in eval mode."""
+    """Yield the model's results for each batch, and leave the model in eval mode."""
     model.eval()
     for batch in _batches(model, data_loader):
         results = predict(model, batch)
@@ -111,16 +122,16 @@ def multi_gpu_test(
 
     Args:
         model: As for :func:`single_gpu_test`.
-        data_loader: The loader of this rank, whose sampler takes the samples in turn.
-        tmpdir: A directory that all ranks see; results go through files in it.
-        gpu_collect: Whether results are sent from rank to rank, as without a directory.
+        data_loader: The loader of this rank, with a sampler that takes every n-th sample.
+        tmpdir: A directory shared by all ranks, to collect results through files.
+        gpu_collect: Whether to send results from rank to rank, as without a directory.
 
     Source: mmcv's function of that name.
 
     Note:
         Departures from mmcv: ranks may have different numbers of results (mmcv drops the rest);
-        a loader that every rank iterates as a whole is recognised; in ``tmpdir`` only own files
-        are deleted; nothing sleeps.
+        a loader iterated as a whole by every rank is recognised; only own files are deleted in
+        ``tmpdir``; nothing sleeps.
     """
     results = single_gpu_test(model, data_loader)
     if not (distributed.is_available() and distributed.is_initialized()):
@@ -133,8 +144,8 @@ def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any
 
     Args:
         part: The results of this rank.
-        size: The length of the data set, if it has one.
-        tmpdir: A directory that all ranks see; without one, results are sent from rank to rank.
+        size: The length of the data set, None if unknown.
+        tmpdir: A directory shared by all ranks; None to send results from rank to rank.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return part[:size]
@@ -163,9 +174,9 @@ def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]] | None:
             with open(path, "rb") as file:
                 parts.append(pickle.load(file))
             os.unlink(path)
-        with contextlib.suppress(OSError):  # there is something else in it
+        with contextlib.suppress(OSError):  # the directory holds other files
             os.rmdir(tmpdir)
-    distributed.barrier()  # the next results must not be written before these are read
+    distributed.barrier()  # the next results must not be written before all are read
     return parts
 
 
@@ -176,15 +187,62 @@ def _in_order(parts: Sequence[list[Any]], size: int | None) -> list[Any]:
     ([0, 1, 2, 3, 4], [0, 1])
     """
     if size is not None and all(len(part) >= size for part in parts):
-        return parts[0][:size]  # each rank has seen all
+        return parts[0][:size]  # each rank has seen all samples
     none = object()
     rows = itertools.zip_longest(*parts, fillvalue=none)
     return [result for row in rows for result in row if result is not none][:size]
 
 
 def length(sized: Any) -> int | None:
-    """Return the length, None if there is none."""
+    """Return the length of a loader or data set, None without a length."""
     try:
         return len(sized)
     except TypeError:  # an iterable data set may have no length
         return None
+
+
+def measure(
+    metric: Metric | MetricCollection,
+    pairs: Iterable[tuple[Any, Any]],
+    device: torch.device,
+    *,
+    over_ranks: bool,
+) -> dict[str, Any]:
+    """Return a metric's values over ``(prediction, target)`` batches, by name.
+
+    The value of a single metric has the name of the metric's class.
+
+    Args:
+        metric: The metric, reset before and after.
+        pairs: The batches.
+        device: The device of the computation.
+        over_ranks: Whether to compute over the batches of all ranks.
+    """
+    metric.to(device)
+    metric.reset()
+    for prediction, target in pairs:
+        metric.update(prediction, target)
+    parts = [part for part in metric.modules() if isinstance(part, Metric)]
+    before = [part.distributed_available_fn for part in parts]
+    try:
+        for part in parts if not over_ranks else ():
+            part.distributed_available_fn = lambda: False
+        values = metric.compute()
+    finally:
+        for part, own in zip(parts, before, strict=True):
+            part.distributed_available_fn = own
+        metric.reset()
+    named = values if isinstance(values, Mapping) else {type(metric).__name__: values}
+    return plain_values(named)
+
+
+def plain_values(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """Return scores with tensors and numpy values as numbers and lists.
+
+    >>> plain_values({"acc": torch.tensor(0.5), "per_class": torch.tensor([1, 0]), "best": "cat"})
+    {'acc': 0.5, 'per_class': [1, 0], 'best': 'cat'}
+    """
+    return {
+        name: value.tolist() if isinstance(value, torch.Tensor) else plain(value)
+        for name, value in scores.items()
+    }

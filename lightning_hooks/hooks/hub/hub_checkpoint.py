@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import importlib.util
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import lightning as L
@@ -15,56 +17,54 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.hub.hub import Hub, is_permanent
-from lightning_hooks.hooks.hub.model_card import Card, draw_curves, model_card
-from lightning_hooks.hooks.hub.pusher import Pusher
-from lightning_hooks.hooks.hub.run_config import config_of
-from lightning_hooks.hooks.hub.staged import Staged, left_in, stage
-from lightning_hooks.storage import files
+from lightning_hooks.hooks.hub.model_card import MARK, model_card, settings_of
+from lightning_hooks.storage import files, manifest
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
 from lightning_hooks.utils.plain_types import describe
 
 __all__ = ["HubCheckpointHook"]
 
-NEEDED = {
+WRITERS = {
     "best": "BestCheckpointHook(...) or CheckpointHook(save_best=...)",
     "last": "CheckpointHook(...)",
 }
 """The hooks that write the files, by ``upload``."""
 
+CARD = "README.md"
+
 
 @HOOKS.register_module()
 class HubCheckpointHook(Hook):
-    """Pushes the best or the last checkpoint to the Hugging Face Hub, with a model card.
+    """Upload the best or the last checkpoint to the Hugging Face Hub, with a model card.
 
-    The file is the one that a ``BestCheckpointHook``, ``EvalHook`` or ``CheckpointHook`` of the
-    same Trainer has written; in the repository it is ``best.pth`` or ``last.pth``, and earlier ones
-    are in its history. It is taken when it is complete and on the disk, and pushed by a thread: the
-    training waits for nothing. Of several that wait, the newest is pushed.
+    The checkpoint is a file of a ``BestCheckpointHook``, ``EvalHook`` or ``CheckpointHook`` in the
+    same Trainer. The Hub's file is ``best.pth`` or ``last.pth``; earlier versions stay in the
+    repository's history. An upload begins when the file is complete and on the disk, and runs in
+    the Hub client's thread (``HfApi.run_as_future``) beside the training. A file that is superseded
+    before its upload begins is left out.
 
-    ``README.md``, the model card, has the metrics, their curves (if matplotlib is installed), the
-    hyper-parameters and the hooks of the run; values whose names look like secrets are left out. A
-    card that somebody has written is not replaced.
+    ``README.md``, the model card, lists metrics, hyper-parameters and hooks of the run, without
+    values whose names look like secrets. A card written by a person is not replaced.
 
-    A push that fails costs one line. It is tried again until it succeeds or a newer file is
-    there, at the end of the run for ``timeout`` seconds. What is then not pushed stays in a
-    folder ``hub_push_*`` beside the checkpoints, and a line has the command that pushes it.
+    A failed upload costs one line, and training goes on. At the end of the run, the hook tries a
+    failed upload once more and waits for it. If the newest file is then not on the Hub, a second
+    line has the command to upload it.
 
-    The token is the Hub's own: ``hf auth login``, or ``HF_TOKEN``; ``HF_ENDPOINT`` names another
+    The token is the client's own: ``hf auth login``, or ``HF_TOKEN``. ``HF_ENDPOINT`` names another
     server.
 
     Args:
-        repo_id: The repository, ``"user/name"``; it is made if it is not there.
+        repo_id: The repository, ``"user/name"``, created if missing.
         upload: ``"best"`` or ``"last"``.
-        private: Whether a repository that is made is private.
-        card: Whether a model card is written.
-        timeout: Seconds at the end in which another attempt may begin, and one more for each
-            megabyte of the file.
+        private: Whether a new repository is private.
+        card: Whether to write a model card.
+        timeout: Seconds to wait for the upload at the end of the run, plus one second for each
+            megabyte of the file; at least 0.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for a ``repo_id`` that is none, or another word for ``upload``; when the
-            training begins, if the checkpoints are no local files.
+        ValueError: for a malformed ``repo_id`` or an unknown ``upload``; when training begins, if
+            the checkpoints are not local files.
         ImportError: if huggingface_hub is not installed.
 
     Note:
@@ -72,12 +72,12 @@ class HubCheckpointHook(Hook):
     """
 
     reads_step = False
-    _pusher: Pusher[Staged] | None = None
     _runner: Any = None
-    _writers: Sequence[Any] = ()
-    _hub: Any = None
-    _megabytes = 0.0
-    """The size of the newest file."""
+    _api: Any = None
+    """The client, while this process uploads."""
+    _newest = _uploaded = ""
+    """Paths of the newest file, and of the file uploaded last."""
+    _job: concurrent.futures.Future[None] | None = None
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class HubCheckpointHook(Hook):
             raise TypeError(f'repo_id must be a str, "user/name", got {repo_id!r}')
         if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repo_id, re.ASCII):
             raise ValueError(f'repo_id must be "user/name", got {repo_id!r}')
-        check_choice("upload", upload, [*NEEDED])
+        check_choice("upload", upload, [*WRITERS])
         check_bool(private=private, card=card)
         check_number("timeout", timeout, 0)
         if importlib.util.find_spec("huggingface_hub") is None:
@@ -102,27 +102,25 @@ class HubCheckpointHook(Hook):
             )
         self.repo_id, self.upload, self.private = repo_id, upload, private
         self.card, self.timeout = card, timeout
-        self.history: dict[int, dict[str, float]] = {}
-        """The values of the Trainer's metrics, by the iterations done."""
-        self._config: Mapping[str, Any] = {}
+        self._metrics: dict[int, dict[str, float]] = {}  # by the iterations done
+        self._settings: Mapping[str, Any] = {}
         self._has_warned = False
 
-    # -- the run ---------------------------------------------------------------------------
-
     def before_run(self, runner: Any) -> None:
-        """Check that there will be files, and start the thread."""
-        self._runner, self._has_warned = runner, False
-        self._writers = [hook for hook in runner.hooks if self._takes_from(hook)]
+        """Check that a hook writes files for the Hub, and open the client on rank 0."""
+        self._runner, self._api, self._has_warned = runner, None, False
+        self._newest = self._uploaded = ""
+        self._job = None
+        writers = [h for h in runner.hooks if getattr(h, "keeps", "") == self.upload]
+        writers = [hook for hook in writers if hook.writes_files]
         if runner.writes_mmcv_files:
             self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
             return
-        if not self._writers:
-            self._warn(
-                f"it pushes nothing, as no hook writes such a file: add {NEEDED[self.upload]}"
-            )
+        if not writers:
+            needed = WRITERS[self.upload]
+            self._warn(f"it pushes nothing, as no hook writes such a file: add {needed}")
             return
-        directories = {hook.directory(runner) for hook in self._writers}
-        remote = [one for one in directories if not files.is_local(one)]
+        remote = [d for d in (hook.directory(runner) for hook in writers) if not files.is_local(d)]
         if remote or precision.writes_directories(runner.trainer.strategy):
             where = remote[0] if remote else "folders of shards"
             raise ValueError(
@@ -130,133 +128,114 @@ class HubCheckpointHook(Hook):
                 "push them with on_saved=..., a function of the path"
             )
         if runner.rank == 0 and runner.writes_files:
-            for folder in (one for each in directories for one in left_in(each)):
-                self._log("info", f"{folder} is left of an earlier run; {self._advice(folder)}")
-            self._config = config_of(runner)
-            self._hub = Hub(self.repo_id, private=self.private)
-            self._pusher = Pusher(
-                self._push,
-                is_permanent=is_permanent,
-                on_pushed=self._report,
-                on_dropped=Staged.discard,
-                on_error=self._report_error,
-            )
+            import huggingface_hub
 
-    def _takes_from(self, hook: Any) -> bool:
-        return bool(getattr(hook, "keeps", "") == self.upload and hook.writes_files)
-
-    def on_checkpoint_saved(self, path: str) -> None:
-        """Have a file pushed, if it is the best or the last; see ``CheckpointWriter``."""
-        runner, pusher = self._runner, self._pusher
-        messages = (runner.meta or {}).get("hook_msgs", {})
-        if pusher is None or messages.get(f"{self.upload}_ckpt") != path:
-            return
-        try:
-            self._megabytes = os.path.getsize(path) / 1e6
-            staged = stage(path, self.upload, getattr(self._writers[0], "key_indicator", "score"))
-        except OSError as error:
-            self._warn(f"{path} is not pushed ({describe(error)})")
-        else:
-            pusher.offer(staged)
-
-    # -- the values ------------------------------------------------------------------------
+            self._metric = getattr(writers[0], "key_indicator", "score")
+            self._settings = settings_of(runner)
+            self._api = huggingface_hub.HfApi()
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Note the metrics."""
-        if not trainer.sanity_checking:
-            self._note(trainer)
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Note the metrics."""
-        self._note(trainer)
+        """Keep the metrics for the model card."""
+        self._keep_metrics(trainer)
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Note the metrics."""
-        self._note(trainer)
+        """Keep the metrics for the model card."""
+        self._keep_metrics(trainer)
 
-    def _note(self, trainer: L.Trainer) -> None:
-        if self._pusher is None:
+    def _keep_metrics(self, trainer: L.Trainer) -> None:
+        if self._api is not None:
+            metrics = trainer.callback_metrics.items()
+            numbers = {name: float(value) for name, value in metrics if value.numel() == 1}
+            self._metrics[int(Driver.of(trainer).runner.iter)] = numbers
+
+    def on_checkpoint_saved(self, path: str) -> None:
+        """Upload a new file of the run's hooks, if the file is the best or the last."""
+        messages = (self._runner.meta or {}).get("hook_msgs", {})
+        if self._api is not None and messages.get(f"{self.upload}_ckpt") == path:
+            self._newest = path
+            self._job = self._api.run_as_future(self._push, self._api, path)
+
+    # -- in the client's thread ------------------------------------------------------------
+
+    def _push(self, api: Any, path: str) -> None:
+        """Upload a file and its card in one commit; report the result and raise nothing."""
+        if path != self._newest:
             return
-        done = int(Driver.of(trainer).runner.iter)
-        metrics = trainer.callback_metrics.items()
-        found = {name: float(value) for name, value in metrics if value.numel() == 1}
-        # a new dict: the thread may be drawing the one that is there
-        self.history[done] = {**self.history.get(done, {}), **found}
+        caption, metrics = self._describe(path)
+        try:
+            with _without_bars():
+                url = self._commit(api, path, caption, metrics)
+        except Exception as error:
+            if os.path.exists(path):  # else a newer file has superseded this one
+                problem = f"{self.repo_id} has not taken the {caption} ({describe(error)})"
+                self._warn(f"{problem}; training goes on")
+        else:
+            self._uploaded, self._has_warned = path, False
+            self._log("info", f"the {caption} is pushed to {url}")
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the values so far, for the curves of a resumed run."""
-        return {"history": {done: dict(values) for done, values in self.history.items()}}
+    def _describe(self, path: str) -> tuple[str, dict[str, float]]:
+        """Return a caption, with score, epoch and iteration, and the metrics of a file."""
+        directory, name = os.path.split(path)
+        caption = f"{self.upload} checkpoint"
+        entry = {entry.name: entry for entry in manifest.read(directory)}.get(name)
+        if entry is None:
+            return caption, {}
+        score = "" if entry.score is None else f" ({self._metric} {entry.score:.6g})"
+        done = f"after epoch {entry.epoch} and iteration {entry.iter}"
+        return f"{caption}{score}, {done}", self._metrics.get(entry.iter, {})
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the values of the checkpoint."""
-        found = state_dict.get("history")
-        self.history = {
-            done: {name: value for name, value in values.items() if isinstance(value, float)}
-            for done, values in (found.items() if isinstance(found, dict) else ())
-            if isinstance(done, int) and isinstance(values, dict)
-        }
+    def _commit(self, api: Any, path: str, caption: str, metrics: Mapping[str, float]) -> str:
+        """Commit a file, and the card unless a person has written one; return the Hub's URL."""
+        from huggingface_hub import CommitOperationAdd
 
-    # -- the thread ------------------------------------------------------------------------
-
-    def _push(self, one: Staged) -> None:
-        """Push a folder, with the card if it is ours."""
-        self._hub.prepare()
-        if self.card and self._hub.card_is_ours:
+        url = str(api.create_repo(self.repo_id, private=self.private, exist_ok=True))
+        file = self.upload + os.path.splitext(path)[1]
+        additions = [CommitOperationAdd(file, path)]
+        if self.card and self._owns_card(api):
+            module = type(self._runner.module).__name__
             try:
-                self._write_card(one)
-            except Exception as error:  # of drawing, or a value that JSON does not have
-                self._warn(f"{one.file} is pushed without a card ({describe(error)})")
-        self._hub.commit(one.folder, one.caption)
+                text = model_card(self.repo_id, file, caption, metrics, module, self._settings)
+            except (TypeError, ValueError) as error:  # JSON does not have each value
+                self._warn(f"{file} is pushed without a card ({describe(error)})")
+            else:
+                additions.append(CommitOperationAdd(CARD, text.encode()))
+        api.create_commit(self.repo_id, additions, commit_message=caption)
+        return url
 
-    def _write_card(self, one: Staged) -> None:
-        picture = "curves.png"
-        metrics = {} if one.entry is None else self.history.get(one.entry.iter, {})
-        is_drawn = draw_curves(dict(self.history), os.path.join(one.folder, picture))
-        module = type(self._runner.module).__name__
-        caption = f"`{one.file}` is the {one.caption}."
-        card = Card(self.repo_id, one.file, caption, metrics, module, self._config)
-        text = model_card(card, picture if is_drawn else None)
-        with open(os.path.join(one.folder, "README.md"), "w", encoding="utf-8") as file:
-            file.write(text)
-
-    def _report(self, one: Staged) -> None:
-        one.discard()
-        self._has_warned = False
-        self._log("info", f"the {one.caption} is pushed to {self._hub.url}")
-
-    def _report_error(self, error: Exception, is_tried_again: bool) -> None:
-        again = ", and it is tried again" if is_tried_again else ""
-        problem = f"{self.repo_id} has not taken it ({describe(error)})"
-        self._warn(f"{problem}; training goes on{again}")
+    def _owns_card(self, api: Any) -> bool:
+        """Return whether the repository has no card, or a card of a run."""
+        if not api.file_exists(self.repo_id, CARD):
+            return True
+        with open(api.hf_hub_download(self.repo_id, CARD), encoding="utf-8") as file:
+            return MARK in file.read()
 
     # -- the end ---------------------------------------------------------------------------
-
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Wait for the last push, as long as agreed."""
-        self._close()
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Wait for the last push, as long as agreed."""
+        """Wait for the last upload."""
         self._close()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Wait for the last push, as long as agreed."""
+        """Wait for the last upload."""
         self._close()
 
     def _close(self) -> None:
-        pusher, self._pusher = self._pusher, None
-        if pusher is None:
+        api, job, self._api, self._job = self._api, self._job, None, None
+        if api is None or job is None:
             return
-        left = pusher.close(self.timeout, extra=self._megabytes)
-        if left is not None:
-            self._log("warning", f"{left.file} is not pushed; {self._advice(left.folder)}")
-
-    def _advice(self, folder: str) -> str:
-        return f"to push it: hf upload {self.repo_id} {shlex.quote(folder)} ."
+        if job.done() and self._uploaded != self._newest:
+            job = api.run_as_future(self._push, api, self._newest)
+        with contextlib.suppress(OSError):
+            megabytes = os.path.getsize(self._newest) / 1e6
+            concurrent.futures.wait([job], self.timeout + megabytes)
+        if self._uploaded != self._newest:
+            file = self.upload + os.path.splitext(self._newest)[1]
+            command = f"hf upload {self.repo_id} {shlex.quote(self._newest)} {file}"
+            self._log("warning", f"{file} is not pushed; to push it: {command}")
 
     def _warn(self, text: str) -> None:
         if not self._has_warned:
@@ -267,5 +246,23 @@ class HubCheckpointHook(Hook):
         getattr(self._runner.logger, level)("HubCheckpointHook: %s", text)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_pusher", "_runner", "_writers", "_hub")
-        return {k: v for k, v in super().__getstate__().items() if k not in left_out}
+        of_fit = ("_runner", "_api", "_job")
+        return {k: v for k, v in super().__getstate__().items() if k not in of_fit}
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Hide the client's progress bars."""
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    is_hidden = are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not is_hidden:
+            enable_progress_bars()

@@ -1,100 +1,82 @@
-"""The model card of a checkpoint: a README.md from what a run has measured and was made of."""
+"""Write a model card, a README.md for the Hub, from a run's metrics and settings."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import json
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["MARK", "Card", "draw_curves", "model_card"]
+from lightning_hooks import __version__
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.utils.plain_types import plain, without_secrets
+
+__all__ = ["MARK", "model_card", "settings_of"]
 
 MARK = "<!-- written by lightning_hooks; delete this line to keep the text as it is -->"
-"""A card without this line is a person's, and is not replaced."""
+"""A card without this line was written by a person and is not replaced."""
 
-History = Mapping[int, Mapping[str, float]]
-"""Values by name, by the iterations done."""
-
-MOST_PANELS = 12
+TRAINER = ("max_epochs", "max_steps", "accumulate_grad_batches", "precision")
 
 
-class Card(NamedTuple):
-    """The contents of a card."""
+def settings_of(runner: Any) -> dict[str, Any]:
+    """Return hyper-parameters, hooks, the Trainer's settings and versions, without secrets."""
+    hooks = [
+        {"type": type(hook).__name__, **(hook.state_arguments() if isinstance(hook, Hook) else {})}
+        for hook in runner.hooks
+    ]
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "lightning")}
+    settings = {
+        "hyper_parameters": logged_values.hyper_parameters(runner.module),
+        "trainer": {name: getattr(runner.trainer, name) for name in TRAINER},
+        "hooks": hooks,
+        "versions": {**versions, "lightning_hooks": __version__},
+    }
+    clean: dict[str, Any] = without_secrets(plain(settings))
+    return clean
 
-    repo_id: str
-    file: str
-    """The name of the checkpoint in the repository."""
-    caption: str
-    """A sentence on the checkpoint."""
-    metrics: Mapping[str, float]
-    module: str
-    """The name of the LightningModule's class."""
-    config: Mapping[str, Any]
-    """The settings of the run, in types that JSON has."""
 
-
-def model_card(card: Card, picture: str | None = None) -> str:
+def model_card(
+    repo_id: str,
+    file: str,
+    caption: str,
+    metrics: Mapping[str, float],
+    module: str,
+    settings: Mapping[str, Any],
+) -> str:
     """Return the text of a model card.
 
     Args:
-        card: Its contents.
-        picture: The name of a picture of curves, if there is one.
+        repo_id: The repository, ``"user/name"``.
+        file: The name of the checkpoint in the repository.
+        caption: A phrase on the checkpoint, as "best checkpoint, after epoch 3".
+        metrics: The values of the metrics when the checkpoint was written.
+        module: The name of the LightningModule's class.
+        settings: The settings of the run, in types that JSON has.
 
-    >>> card = Card("me/digits", "best.pth", "The best.", {"acc": 0.98}, "Net", {})
-    >>> "| `acc` | 0.98 |" in model_card(card).splitlines()
+    >>> card = model_card("me/digits", "best.pth", "best checkpoint", {"acc": 0.98}, "Net", {})
+    >>> "| `acc` | 0.98 |" in card.splitlines()
     True
     """
     parts = [
         "---\nlibrary_name: lightning\ntags:\n- lightning_hooks\n---",
         MARK,
-        f"# {card.repo_id.rpartition('/')[2]}",
-        card.caption,
+        f"# {repo_id.rpartition('/')[2]}",
+        f"`{file}` is the {caption}.",
     ]
-    if card.metrics:
-        rows = [
-            f"| `{_cell(name)}` | {value:.6g} |" for name, value in sorted(card.metrics.items())
-        ]
+    if metrics:
+        rows = [f"| `{_cell(name)}` | {value:.6g} |" for name, value in sorted(metrics.items())]
         parts.append("\n".join(["| metric | value |", "|---|---|", *rows]))
-    if picture is not None:
-        parts.append(f"![curves]({picture})")
     parts += [
         "## Use",
         "```python\nfrom huggingface_hub import hf_hub_download\n\n"
-        f'path = hf_hub_download("{card.repo_id}", "{card.file}")\n'
-        f"model = {card.module}.load_from_checkpoint(path)\n```",
+        f'path = hf_hub_download("{repo_id}", "{file}")\n'
+        f"model = {module}.load_from_checkpoint(path)\n```",
         "## Configuration",
-        f"```json\n{json.dumps(card.config, indent=2, default=str)}\n```",
+        f"```json\n{json.dumps(settings, indent=2, default=str)}\n```",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def draw_curves(history: History, path: str) -> bool:
-    """Draw each value over the iterations; return False if nothing can be drawn.
-
-    Args:
-        history: The values.
-        path: The picture.
-    """
-    names = sorted({name for values in history.values() for name in values})[:MOST_PANELS]
-    if not names or len(history) < 2 or importlib.util.find_spec("matplotlib") is None:
-        return False
-    from matplotlib.figure import Figure  # not pyplot, which belongs to the main thread
-
-    columns = min(len(names), 3)
-    rows = math.ceil(len(names) / columns)
-    figure = Figure(figsize=(3.2 * columns, 2.4 * rows), layout="constrained")
-    for place, name in enumerate(names, 1):
-        points = [
-            (done, values[name]) for done, values in sorted(history.items()) if name in values
-        ]
-        axes = figure.add_subplot(rows, columns, place)
-        axes.plot(*zip(*points, strict=True), marker=".")
-        axes.set_title(name, fontsize=9)
-        axes.set_xlabel("iteration", fontsize=8)
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=100)
-    return True
 
 
 def _cell(text: str) -> str:

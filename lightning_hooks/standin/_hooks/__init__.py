@@ -1,5 +1,5 @@
-"""mmcv's own classes of hooks where ours differ from them.
+"""Hook classes with mmcv's behaviour, for old code that the native hooks would break.
 
-The folder's name begins with an underscore since a LightningCLI finds classes in public modules by
-their short names, where ``EMAHook`` must be one class alone.
+The folder's name begins with an underscore because LightningCLI finds classes of public modules by
+their short names, and ``EMAHook`` must stay unambiguous.
 """

@@ -1,4 +1,4 @@
-"""``CheckpointHook`` under the stand-in's runners: files of mmcv's layout, at mmcv's point."""
+"""``CheckpointHook`` that writes mmcv's files at mmcv's points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CheckpointHook", "client_and_directory", "writes_mmcv_files"]
 
 
 def writes_mmcv_files(runner: Any) -> bool:
-    """Return whether a runner is one of the stand-in's, whose checkpoints are mmcv's."""
+    """Return whether a runner writes mmcv's checkpoints: the stand-in's runners do."""
     return bool(getattr(runner, "writes_mmcv_files", False))
 
 
@@ -24,7 +24,7 @@ def client_and_directory(
 ) -> tuple[FileClient, str]:
     """Return the storage and the directory of a hook's files.
 
-    Files in an ``out_dir`` go to a directory with the last name of the work directory.
+    In an ``out_dir`` the directory has the last name of the work directory.
     """
     directory = out_dir or runner.work_dir
     client = FileClient.infer_client(file_client_args, directory)
@@ -37,15 +37,16 @@ def client_and_directory(
 class CheckpointHook(native.CheckpointHook):
     """Call ``runner.save_checkpoint`` at mmcv's points, under the stand-in's runners.
 
-    In a Trainer it behaves as :class:`lightning_hooks.CheckpointHook`.
+    In a Trainer the hook behaves as :class:`lightning_hooks.CheckpointHook`.
 
     Args:
-        interval: Epochs or iterations between files; -1 writes the last one only.
+        interval: Epochs or iterations between files; -1 writes only the last file.
         by_epoch: Whether the interval counts epochs, else iterations.
         save_optimizer: Whether the optimizer's state is saved, so that the run can be resumed.
-        out_dir: The parent directory of the files; below it is one with the work directory's name.
+        out_dir: The parent of the files' directory, which has the work directory's name; None
+            writes to the work directory.
         max_keep_ckpts: Maximum number of files kept; -1 keeps all.
-        save_last: Whether a file is written at the end of training, whatever the interval.
+        save_last: Whether a file is written at the end of training, regardless of the interval.
         sync_buffer: Whether buffers are averaged over the ranks before saving.
         file_client_args: The storage; by default determined by the path.
         **saving: Arguments of ``runner.save_checkpoint``: ``filename_tmpl``, ``create_symlink``,

@@ -1,4 +1,4 @@
-"""``EMAHook`` as mmcv has it: the averages are buffers of the model, swapped at epochs' ends."""
+"""mmcv's ``EMAHook``: averages in buffers of the model, swapped with the parameters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["EMAHook"]
 
 
 class EMAHook(Hook):
-    """An EMAHook with mmcv's internals, for old code that reads them.
+    """Average the parameters in buffers of the model, for old code that reads mmcv's internals.
 
     ``average = (1 - m) * average + m * parameter`` after iterations, with
     ``m = min(momentum ** interval, (1 + iter) / (warm_up + iter))``. The average of ``a.b`` is the
-    model's buffer ``ema_a_b``. Between an epoch's end and the next beginning parameters and
-    buffers are swapped, so that evaluation and checkpoints see the average.
+    model's buffer ``ema_a_b``. Parameters and buffers are swapped at the end of an epoch and back
+    at the start of the next, so evaluation and checkpoints see the average.
 
     Args:
-        momentum: The weight of the model in the average, in (0, 1).
-        interval: Iterations from one update to the next.
-        warm_up: Iterations with smaller momentum.
+        momentum: The weight of the parameters in an update, in (0, 1).
+        interval: Iterations between updates.
+        warm_up: Limits ``m`` early in training, see the formula.
         resume_from: A checkpoint to resume from, averages included.
 
     Source: mmcv's ``EMAHook``, reproduced with its warm-up and its interval; new code should use
@@ -47,12 +47,12 @@ class EMAHook(Hook):
         self.checkpoint = resume_from
 
     def before_run(self, runner: Any) -> None:
-        """Register the buffers; resume from a checkpoint, if there is one."""
+        """Register the buffers; resume from ``resume_from``."""
         if runner.trainer.strategy.restore_checkpoint_after_setup:
             name = type(runner.trainer.strategy).__name__
             raise ValueError(
-                f"the stand-in's EMAHook does not work with {name}, where a rank has parts of the "
-                "parameters; use lightning_hooks.EMAHook with ModelParallelStrategy"
+                f"the stand-in's EMAHook does not work with {name}, which shards the parameters; "
+                "use lightning_hooks.EMAHook with ModelParallelStrategy"
             )
         model = unwrap(runner.model)
         self.model_parameters = dict(model.named_parameters())

@@ -1,24 +1,25 @@
-"""``EvalHook`` and ``DistEvalHook`` under the stand-in's runners: the best in mmcv's layout."""
+"""``EvalHook`` and ``DistEvalHook`` that save the best checkpoint as mmcv does."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lightning_hooks.hooks.evaluation import dist_eval, eval
-from lightning_hooks.standin._hooks.arguments import AssertsArguments
+from lightning_hooks.standin._hooks.adjusted import asserting
 from lightning_hooks.standin._hooks.checkpoint import client_and_directory, writes_mmcv_files
 from lightning_hooks.standin.parallel.inference import with_bar
 
 __all__ = ["DistEvalHook", "EvalHook"]
 
 
-class EvalHook(AssertsArguments, eval.EvalHook):
+@asserting
+class EvalHook(eval.EvalHook):
     """An EvalHook that saves the best checkpoint with ``runner.save_checkpoint``.
 
-    In a Trainer it behaves as :class:`lightning_hooks.EvalHook`, which describes the arguments.
-    Under the stand-in's runners an evaluation leaves the model in evaluation mode and changes the
-    random state, a progress bar counts its samples, and a score of exactly 0 is never the best, as
-    in mmcv.
+    In a Trainer the hook behaves as :class:`lightning_hooks.EvalHook`, which describes the
+    arguments. Under the stand-in's runners, as in mmcv, an evaluation leaves the model in
+    evaluation mode and changes the random state, a progress bar counts the samples, and a score of
+    exactly 0 is never the best.
 
     Source: mmcv's ``EvalHook``, reproduced.
     """
@@ -39,7 +40,7 @@ class EvalHook(AssertsArguments, eval.EvalHook):
         super().before_run(runner)
 
     def _open_directory(self, runner: Any) -> None:
-        if not writes_mmcv_files(runner):  # there the storage has been opened before
+        if not writes_mmcv_files(runner):  # else before_run has opened the storage
             super()._open_directory(runner)
 
     def _evaluate(self, runner: Any) -> None:
@@ -50,11 +51,11 @@ class EvalHook(AssertsArguments, eval.EvalHook):
         self._take_rank_0s_decision(runner)
 
     def _report_start(self, runner: Any) -> None:
-        if not writes_mmcv_files(runner):  # under mmcv's, loggers report it with the rest
+        if not writes_mmcv_files(runner):  # else loggers report the first evaluation, too
             super()._report_start(runner)
 
     def _values(self, runner: Any, scores: Any) -> dict[str, Any]:
-        """Return the scores; of mmcv's text log, numpy's types have a form of their own."""
+        """Return the scores; mmcv's text log formats numpy's types in its own way."""
         return dict(scores) if writes_mmcv_files(runner) else super()._values(runner, scores)
 
     def _is_score(self, runner: Any, key_score: Any) -> bool:

@@ -1,4 +1,4 @@
-"""mmcv's BaseModule: a module with a config for the initialisation of its weights."""
+"""mmcv's BaseModule: a module with a config for the initialization of weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_hooks.standin.cnn.initialize import initialize
+from lightning_hooks.standin.cnn.weight_init import initialize
 
 __all__ = ["BaseModule", "ModuleDict", "ModuleList", "Sequential"]
 
@@ -18,10 +18,10 @@ class BaseModule(nn.Module):
     """A module with ``init_weights``.
 
     Args:
-        init_cfg: ``dict(type="Kaiming", layer="Conv2d")``, or a list of such.
+        init_cfg: ``dict(type="Kaiming", layer="Conv2d")``, or a list of dicts.
 
     Note:
-        Departure from mmcv: no file is written about what was initialized how.
+        Departure from mmcv: no log file about the initialization is written.
     """
 
     _is_init = False
@@ -37,7 +37,7 @@ class BaseModule(nn.Module):
         return self._is_init
 
     def init_weights(self) -> None:
-        """Initialize by the config, then the parts by theirs."""
+        """Initialize by ``init_cfg``, then call ``init_weights`` of the children."""
         if self._is_init:
             name = type(self).__name__
             warnings.warn(f"init_weights of {name} has been called more than once.", stacklevel=2)
@@ -45,7 +45,7 @@ class BaseModule(nn.Module):
         if self.init_cfg:
             initialize(self, self.init_cfg)
             if isinstance(self.init_cfg, dict) and self.init_cfg["type"] == "Pretrained":
-                return  # the parts have their weights
+                return  # the checkpoint has the children's weights
         for child in self.children():
             init_weights: Any = getattr(child, "init_weights", None)
             if init_weights is not None:

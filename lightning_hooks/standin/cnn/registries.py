@@ -1,4 +1,4 @@
-"""Register mmcv's layers and models by name, and build them from their configs."""
+"""mmcv's registries of layers and models, and functions to build from configs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ TRANSFORMER_LAYER_SEQUENCE = Registry("transformer-layers sequence", scope="mmcv
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
-    """Build a model; of a list of configs, a Sequential of them, which initializes its parts."""
+    """Build a model from a config, or a Sequential of models from a list of configs."""
     if isinstance(cfg, list):
-        return Sequential(*(build_from_cfg(one, registry, default_args) for one in cfg))
+        return Sequential(*(build_from_cfg(part, registry, default_args) for part in cfg))
     return build_from_cfg(cfg, registry, default_args)
 
 
@@ -54,25 +54,25 @@ MODELS = Registry("model", build_func=build_model_from_cfg, scope="mmcv")
 
 
 def build_positional_encoding(cfg: Any, default_args: Any = None) -> Any:
-    """Build a positional encoding by its config."""
+    """Build a positional encoding from a config."""
     return build_from_cfg(cfg, POSITIONAL_ENCODING, default_args)
 
 
 def build_attention(cfg: Any, default_args: Any = None) -> Any:
-    """Build an attention by its config."""
+    """Build an attention module from a config."""
     return build_from_cfg(cfg, ATTENTION, default_args)
 
 
 def build_feedforward_network(cfg: Any, default_args: Any = None) -> Any:
-    """Build a feed-forward network by its config."""
+    """Build a feed-forward network from a config."""
     return build_from_cfg(cfg, FEEDFORWARD_NETWORK, default_args)
 
 
 def build_transformer_layer(cfg: Any, default_args: Any = None) -> Any:
-    """Build a transformer's layer by its config."""
+    """Build a transformer layer from a config."""
     return build_from_cfg(cfg, TRANSFORMER_LAYER, default_args)
 
 
 def build_transformer_layer_sequence(cfg: Any, default_args: Any = None) -> Any:
-    """Build a sequence of a transformer's layers by its config."""
+    """Build a sequence of transformer layers from a config."""
     return build_from_cfg(cfg, TRANSFORMER_LAYER_SEQUENCE, default_args)

@@ -1,4 +1,4 @@
-"""Turn a model with synchronized batch norms into one for a single process."""
+"""Replace synchronized batch norms by batch norms for a single process."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class _BatchNormXd(nn.modules.batchnorm._BatchNorm):
     """A BatchNorm of inputs of any number of dimensions."""
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
-        """All are right."""
+        """Accept any number of dimensions."""
 
 
 def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
-    """Return a model whose SyncBatchNorms are ordinary BatchNorms of the same values.
+    """Return the model with BatchNorms of the same values in place of SyncBatchNorms.
 
     Args:
-        module: The model; its layers may be torch's, or those of ``mmcv.ops`` (``MMSyncBN``).
+        module: The model, with SyncBatchNorms of torch or of ``mmcv.ops`` (``MMSyncBN``).
     """
     result: Any = module
-    operators = sys.modules.get("mmcv.ops.sync_bn")  # where there are none, no layer is of them
+    operators = sys.modules.get("mmcv.ops.sync_bn")  # without this module, no layer is of mmcv.ops
     kinds = (nn.SyncBatchNorm, *([operators.SyncBatchNorm] if operators else []))
     if isinstance(module, kinds):
         args = (module.num_features, module.eps, module.momentum, module.affine)

@@ -1,9 +1,10 @@
-"""``CheckpointLoader``: load a checkpoint from the place that its path's prefix names."""
+"""``CheckpointLoader``: load a checkpoint with the loader for the prefix of the path."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import re
@@ -17,28 +18,30 @@ from typing import Any, ClassVar
 import torch
 
 from lightning_hooks.standin.fileio.file_client import FileClient
-from lightning_hooks.standin.fileio.pavi import load_from_pavi
 from lightning_hooks.standin.utils.config import ConfigDict
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.file_names import as_name
 
 __all__ = [
+    "PAVI",
     "CheckpointLoader",
     "load_from_ceph",
     "load_from_http",
     "load_from_local",
+    "load_from_pavi",
     "load_from_torchvision",
+    "save_to_pavi",
 ]
 
 
 class CheckpointLoader:
-    r"""Load a checkpoint with the loader registered for the prefix of its path.
+    r"""Load a checkpoint with the loader registered for the prefix of the path.
 
-    A prefix is a regular expression. A path without one that is registered is a file, local or on
-    a file system of fsspec. ``http://`` files are downloaded to the cache of ``torch.hub``,
-    ``torchvision://`` gets weights from torchvision, ``s3://`` asks Petrel's or Ceph's client where
-    it is installed. Code in a file is never executed.
+    A prefix is a regular expression. Without a registered prefix the path is a file, local or on a
+    file system of fsspec. ``http://`` files are downloaded to the cache of ``torch.hub``,
+    ``torchvision://`` gets weights from torchvision, and ``s3://`` uses the client of Petrel or
+    Ceph if installed. Code in a file is never executed.
     """
 
     _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -58,7 +61,7 @@ class CheckpointLoader:
 
     @classmethod
     def _get_checkpoint_loader(cls, path: str) -> Callable[..., Any]:
-        """Return the loader for a path: of the prefixes that fit, the last in the alphabet's."""
+        """Return the loader for a path; of several matching prefixes, the alphabetically last."""
         return cls._schemes[max(p for p in cls._schemes if re.match(p, path))]
 
     @classmethod
@@ -73,14 +76,14 @@ class CheckpointLoader:
 
 
 def _read(path: str, map_location: Any) -> Any:
-    """Read tensors and plain types, and the configs that scripts leave in ``meta``, as dicts."""
+    """Read tensors and plain types; configs saved by scripts in ``meta`` become dicts."""
     configs: list[Any] = [ConfigDict, (OrderedDict, "mmcv.utils.config.ConfigDict")]
     with torch.serialization.safe_globals(configs):
         return torch_files.load_torch(path, map_location)
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
-    """Load a file, local, on a file system of fsspec, or of a storage that is registered for it."""
+    """Load a file from the local disk, a file system of fsspec or a registered storage."""
     filename = os.path.expanduser(filename)
     client = FileClient.infer_client(uri=filename)
     if not client.writes_files:
@@ -91,7 +94,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
 
 def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
-    """Download a file and load it safely: torch's own function would execute its code."""
+    """Download a file and load the weights safely; ``torch.hub`` would execute code in the file."""
     folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
     name = os.path.basename(urllib.parse.urlparse(filename).path)
     path = os.path.join(folder, as_name(name))
@@ -134,7 +137,7 @@ def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
     """Refuse a name of OpenMMLab's model zoo.
 
     Raises:
-        ValueError: always, with what to give instead.
+        ValueError: always, with an alternative.
     """
     raise ValueError(
         f"{filename}: the stand-in does not resolve names of OpenMMLab's model zoo; give the "
@@ -145,6 +148,49 @@ def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
 def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
     """Refuse a name of OpenMMLab's model zoo, as :func:`load_from_openmmlab`."""
     return load_from_openmmlab(filename, map_location)
+
+
+PAVI = "pavi://"
+
+
+def load_from_pavi(filename: str, map_location: Any = None) -> Any:
+    """Load a checkpoint from Pavi.
+
+    Raises:
+        AssertionError: if the path does not begin with ``pavi://``.
+    """
+    if not filename.startswith(PAVI):
+        raise AssertionError(f"a path of Pavi begins with {PAVI}, got {filename}")
+    model = _pavi_module("modelcloud").get(filename.removeprefix(PAVI))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, model.name)
+        model.download(path)
+        return torch_files.load_torch(path, map_location)
+
+
+def save_to_pavi(checkpoint: Any, filename: str) -> None:
+    """Upload a checkpoint to Pavi."""
+    cloud = _pavi_module("modelcloud")
+    parent, name = os.path.split(filename.removeprefix(PAVI))
+    root = cloud.Folder()
+    try:
+        model = cloud.get(parent)
+    except _pavi_module("exception").NodeNotFoundError:
+        model = root.create_training_model(parent)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, name)
+        torch.save(checkpoint, path)
+        model.create_file(path, name=name)
+
+
+def _pavi_module(name: str) -> Any:
+    try:
+        return getattr(importlib.import_module("pavi"), name)
+    except ImportError as error:
+        raise ImportError(
+            f"{PAVI} needs the module pavi, which is not installed; give a path, an https:// "
+            "or an s3:// address"
+        ) from error
 
 
 for _prefixes, _loader in (

@@ -1,42 +1,98 @@
-"""mmcv's FileClient over fsspec: files by path, local or remote."""
+"""mmcv's FileClient and storages: local disk, fsspec, Petrel, Ceph, Memcached and LMDB."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import importlib.util
 import inspect
 import io
+import os
+import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lightning_hooks.standin.fileio.backends import (
-    CephBackend,
-    LmdbBackend,
-    MemcachedBackend,
-    PetrelBackend,
-)
-from lightning_hooks.standin.fileio.base_backend import (
-    BaseStorageBackend,
-    FileBackend,
-    check_suffix,
-)
 from lightning_hooks.standin.fileio.path import is_filepath, scandir
 from lightning_hooks.storage import files
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["BaseStorageBackend", "FileClient", "FsspecBackend", "HardDiskBackend"]
+__all__ = [
+    "BaseStorageBackend",
+    "CephBackend",
+    "FileClient",
+    "FsspecBackend",
+    "HardDiskBackend",
+    "LmdbBackend",
+    "MemcachedBackend",
+    "PetrelBackend",
+]
 
 
-def _is_importable(name: str) -> bool:
-    known = sys.modules.get(name)  # perhaps without a spec, which find_spec() refuses
-    return known is not None or importlib.util.find_spec(name) is not None
+class BaseStorageBackend:
+    """Base of storages: a subclass defines ``get`` and ``get_text``."""
+
+    _allow_symlink = False
+
+    @property
+    def name(self) -> str:
+        """The class's name."""
+        return type(self).__name__
+
+    @property
+    def allow_symlink(self) -> bool:
+        """Whether the storage has symbolic links."""
+        return self._allow_symlink
+
+    def get(self, filepath: Any) -> Any:
+        """Return a file's bytes."""
+        raise NotImplementedError(f"{self.name} must define get(filepath)")
+
+    def get_text(self, filepath: Any, encoding: Any = None) -> Any:
+        """Return a file's text."""
+        raise NotImplementedError(f"{self.name} must define get_text(filepath)")
+
+
+class FileBackend(BaseStorageBackend):
+    """A storage for reading and writing; a subclass defines ``get`` and ``put``."""
+
+    def put(self, obj: bytes, filepath: Any) -> None:
+        """Write a file."""
+        raise NotImplementedError(f"{type(self).__name__} must define put(obj, filepath)")
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        """Return a file's text."""
+        return str(self.get(filepath), encoding)
+
+    def put_text(self, obj: str, filepath: Any, encoding: str = "utf-8") -> None:
+        """Write a text."""
+        self.put(obj.encode(encoding), filepath)
+
+    @contextlib.contextmanager
+    def get_local_path(self, filepath: Any) -> Iterator[str]:
+        """Yield the path of a local copy of a file, deleted after the block."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, os.path.basename(str(filepath)))
+            Path(path).write_bytes(self.get(filepath))
+            yield path
+
+
+def check_suffix(suffix: Any, list_dir: bool) -> None:
+    """Raise TypeError for a wrong suffix, or a suffix together with ``list_dir``."""
+    if suffix is not None and list_dir:
+        raise TypeError(
+            "`list_dir` should be False when `suffix` is not None: "
+            "`suffix` should be None when `list_dir` is True"
+        )
+    if not (suffix is None or isinstance(suffix, (str, tuple))):
+        raise TypeError(f"`suffix` must be a string or tuple of strings, got {suffix!r}")
 
 
 class FsspecBackend(FileBackend):
-    """Any storage that fsspec supports, by the protocol in the path."""
+    """Any storage of fsspec, by the protocol in the path."""
 
     def _call(self, method: str, filepath: Any, **kwargs: Any) -> Any:
         """Call a method of a path's file system, with the path."""
@@ -116,14 +172,226 @@ class HardDiskBackend(FsspecBackend):
         return list(scandir(directory, suffix))
 
 
-class FileClient:
-    """Read and write files of one storage.
+# -- storages with a client library -----------------------------------------------------------
 
-    Clients with the same arguments are one object.
+
+def _library(name: str, backend: BaseStorageBackend) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            f"{backend.name} needs the library {name.partition('.')[0]}, which is not installed; "
+            'for s3 without it install fsspec and s3fs, and give paths ("s3://bucket/file") alone'
+        ) from error
+
+
+class _MappedBackend(BaseStorageBackend):
+    """A storage with ``path_mapping``."""
+
+    def __init__(self, path_mapping: dict[str, str] | None) -> None:
+        if not (path_mapping is None or isinstance(path_mapping, dict)):
+            raise AssertionError(f"path_mapping must be a dict or None, got {path_mapping!r}")
+        self.path_mapping = path_mapping
+
+    def _map_path(self, filepath: Any) -> str:
+        path = str(filepath)
+        for local, remote in (self.path_mapping or {}).items():
+            path = path.replace(local, remote, 1)
+        return path
+
+
+class CephBackend(_MappedBackend):
+    """Ceph, through ``ceph.S3Client``, for reading only.
+
+    Args:
+        path_mapping: Remote prefixes by local prefix; the remote prefix replaces the local prefix.
+    """
+
+    def __init__(self, path_mapping: dict[str, str] | None = None) -> None:
+        self._client = _library("ceph", self).S3Client()
+        super().__init__(path_mapping)
+
+    def get(self, filepath: Any) -> memoryview:
+        """Return a file's bytes."""
+        return memoryview(self._client.Get(self._map_path(filepath)))
+
+
+class PetrelBackend(_MappedBackend, FileBackend):
+    """Petrel, through ``petrel_client``.
+
+    Args:
+        path_mapping: Remote prefixes by local prefix; the remote prefix replaces the local prefix.
+        enable_mc: Whether the client uses memcached.
+        conf_path: The client's file of configuration.
+    """
+
+    def __init__(
+        self,
+        path_mapping: dict[str, str] | None = None,
+        enable_mc: bool = True,
+        conf_path: str | None = None,
+    ) -> None:
+        client = _library("petrel_client.client", self)
+        self._client = client.Client(conf_path=conf_path, enable_mc=enable_mc)
+        super().__init__(path_mapping)
+
+    def _format_path(self, filepath: str) -> str:
+        return re.sub(r"\\+", "/", filepath)
+
+    def _path(self, filepath: Any) -> str:
+        return self._format_path(self._map_path(filepath))
+
+    def _method(self, name: str) -> Any:
+        found = getattr(self._client, name, None)
+        if not callable(found):
+            raise NotImplementedError(
+                f"this release of petrel_client has no {name}(): take a newer one"
+            )
+        return found
+
+    def get(self, filepath: Any) -> memoryview:
+        """Return a file's bytes."""
+        return memoryview(self._client.Get(self._path(filepath)))
+
+    def put(self, obj: bytes, filepath: Any) -> None:
+        """Write a file."""
+        self._client.put(self._path(filepath), obj)
+
+    def remove(self, filepath: Any) -> None:
+        """Delete a file."""
+        self._method("delete")(self._path(filepath))
+
+    def exists(self, filepath: Any) -> bool:
+        """Return whether a path exists."""
+        return self.isfile(filepath) or self.isdir(filepath)
+
+    def isdir(self, filepath: Any) -> bool:
+        """Return whether a path is a directory."""
+        return bool(self._method("isdir")(self._path(filepath)))
+
+    def isfile(self, filepath: Any) -> bool:
+        """Return whether a path is a file."""
+        return bool(self._method("contains")(self._path(filepath)))
+
+    def join_path(self, filepath: Any, *filepaths: Any) -> str:
+        """Join the parts of a path."""
+        return "/".join([self._path(filepath).removesuffix("/"), *map(self._path, filepaths)])
+
+    @contextlib.contextmanager
+    def get_local_path(self, filepath: Any) -> Iterator[str]:
+        """Yield the path of a local copy of a file, deleted after the block."""
+        if not self.isfile(filepath):
+            raise AssertionError(f"there is no file {filepath}")
+        with super().get_local_path(filepath) as path:
+            yield path
+
+    def list_dir_or_file(
+        self,
+        dir_path: Any,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: Any = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """Return the entries of a directory as relative paths."""
+        entries = self._method("list")
+        check_suffix(suffix, list_dir)
+
+        def scan(folder: str, start: str = "") -> Iterator[str]:
+            for name in entries(folder):
+                if not name.endswith("/"):
+                    if list_file and name.endswith(suffix or ""):
+                        yield start + name
+                    continue
+                if list_dir:
+                    yield start + name.removesuffix("/")
+                if recursive:
+                    yield from scan(folder + name, start + name)
+
+        return scan(f"{self._path(dir_path).removesuffix('/')}/")
+
+
+class MemcachedBackend(BaseStorageBackend):
+    """Memcached, through ``mc``, for reading only.
+
+    Args:
+        server_list_cfg: The file with the list of servers.
+        client_cfg: The client's file of configuration.
+        sys_path: The folder of ``mc``, added to ``sys.path``.
+    """
+
+    def __init__(self, server_list_cfg: str, client_cfg: str, sys_path: str | None = None) -> None:
+        if sys_path is not None:
+            sys.path.append(sys_path)
+        self.server_list_cfg = server_list_cfg
+        self.client_cfg = client_cfg
+        self._mc = _library("mc", self)
+        self._client = self._mc.MemcachedClient.GetInstance(server_list_cfg, client_cfg)
+        self._mc_buffer = self._mc.pyvector()
+
+    def get(self, filepath: Any) -> Any:
+        """Return a file's bytes."""
+        self._client.Get(str(filepath), self._mc_buffer)
+        return self._mc.ConvertBuffer(self._mc_buffer)
+
+
+class LmdbBackend(BaseStorageBackend):
+    """A database of LMDB, opened at the first access, for reading only.
+
+    Args:
+        db_path: The path of the database.
+        readonly: Whether the database is opened for reading only.
+        lock: Whether readers lock the database.
+        readahead: Whether the system reads ahead.
+        **kwargs: More arguments of ``lmdb.open``.
+    """
+
+    def __init__(
+        self,
+        db_path: Any,
+        readonly: bool = True,
+        lock: bool = False,
+        readahead: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        _library("lmdb", self)
+        self.db_path = str(db_path)
+        self.readonly, self.lock, self.readahead = readonly, lock, readahead
+        self.kwargs = kwargs
+        self._client: Any = None
+
+    def _get_client(self) -> Any:
+        flags = {"readonly": self.readonly, "lock": self.lock, "readahead": self.readahead}
+        return _library("lmdb", self).open(self.db_path, **flags, **self.kwargs)
+
+    def get(self, filepath: Any) -> Any:
+        """Return the value of a key.
+
+        Args:
+            filepath: The key.
+        """
+        if self._client is None:
+            self._client = self._get_client()
+        with self._client.begin(write=False) as transaction:
+            return transaction.get(str(filepath).encode())
+
+
+# -- the client -------------------------------------------------------------------------------
+
+
+def _is_importable(name: str) -> bool:
+    known = sys.modules.get(name)  # find_spec() refuses a module without a spec
+    return known is not None or importlib.util.find_spec(name) is not None
+
+
+class FileClient:
+    """Read and write files of a storage.
+
+    Equal arguments give the same object.
 
     Args:
         backend: ``"disk"`` (the default), ``"fsspec"``, ``"petrel"``, ``"ceph"``, ``"memcached"``,
-            ``"lmdb"``, or a registered one.
+            ``"lmdb"``, or the name of a registered backend.
         prefix: The protocol of the paths (``"s3"``), instead of ``backend``.
         **kwargs: Arguments of a registered backend.
 
@@ -154,7 +422,7 @@ class FileClient:
     def __new__(
         cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any
     ) -> FileClient:
-        """Return the client for the arguments, the same for the same."""
+        """Return the client for the arguments."""
         kind = cls._kind(backend, prefix)
         key = kind, repr(kwargs)
         found = cls._instances.get(key)
@@ -201,7 +469,7 @@ class FileClient:
 
     @property
     def writes_files(self) -> bool:
-        """Whether it writes as fsspec does: not through a client library, nor a user's class."""
+        """Whether ``put`` goes through fsspec, not through a client library or a user's class."""
         return getattr(type(self.client), "put", None) is FsspecBackend.put
 
     @staticmethod

@@ -129,7 +129,7 @@ def set_default(obj: Any) -> Any:
 
 
 def register_handler(file_formats: str | list[str], **kwargs: Any) -> Any:
-    """Decorate a handler class, to use ``cls(**kwargs)`` for files of these formats."""
+    """Decorate a handler class, to use ``cls(**kwargs)`` for files of the given formats."""
 
     def decorator(cls: Any) -> Any:
         for ending in [file_formats] if isinstance(file_formats, str) else file_formats:
@@ -171,7 +171,7 @@ def dump(
     file_client_args: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Write an object to a path or an open file; without one, return its text or bytes."""
+    """Write an object to a path or an open file; without a file, return text or bytes."""
     if file is None and file_format is None:
         raise ValueError("dump needs a file, or a file_format for the text that it returns")
     handler = _handler("" if file is None else file, file_format)

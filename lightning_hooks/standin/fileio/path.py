@@ -37,7 +37,7 @@ def check_file_exist(filename: str, msg_tmpl: str = 'file "{}" does not exist') 
 
 
 def mkdir_or_exist(dir_name: str, mode: int = 0o777) -> None:
-    """Make a directory and its parents, if missing; ``~`` is expanded."""
+    """Make a directory and missing parents; ``~`` is expanded."""
     if dir_name != "":
         os.makedirs(os.path.expanduser(dir_name), mode=mode, exist_ok=True)
 
@@ -59,7 +59,7 @@ def scandir(
 
     Args:
         dir_path: The directory.
-        suffix: Required suffix, or a tuple of allowed ones.
+        suffix: Required suffix, or a tuple of allowed suffixes.
         recursive: Whether subdirectories are searched too.
         case_sensitive: Whether ``.JPG`` differs from ``.jpg``.
 
@@ -69,7 +69,7 @@ def scandir(
     if not is_filepath(dir_path):
         raise TypeError(f"dir_path must be a str or a Path, got {dir_path!r}")
     if not (suffix is None or isinstance(suffix, (str, tuple))):
-        raise TypeError(f"suffix must be a str or a tuple of them, got {suffix!r}")
+        raise TypeError(f"suffix must be a str or a tuple of str, got {suffix!r}")
     endings = (suffix,) if isinstance(suffix, str) else suffix
     if endings is not None and not case_sensitive:
         endings = tuple(ending.lower() for ending in endings)
@@ -91,7 +91,7 @@ def scandir(
 
 
 def find_vcs_root(path: str, markers: tuple[str, ...] = (".git",)) -> str | None:
-    """Return the closest directory, from ``path`` upward, that has one of the markers."""
+    """Return the closest directory with a marker, from ``path`` upward, or None."""
     start = Path(path).expanduser().absolute()
     for directory in [start, *start.parents]:
         if directory.is_dir() and any((directory / marker).exists() for marker in markers):

@@ -1,8 +1,8 @@
-"""Table of the names that mmcv-lite's files give, by module, as mmcv 1.7.2 has them."""
+"""Table of the names taken from mmcv-lite's files, by module of mmcv 1.7.2."""
 
 from __future__ import annotations
 
-from lightning_hooks.standin.lite.operators import OPERATORS
+from lightning_hooks.standin.mmcv_names import mmcv_modules
 
 __all__ = ["LITE", "LITE_PACKAGES", "LITE_VERSION", "LITE_VERSIONS", "NEEDS_LITE"]
 
@@ -18,76 +18,43 @@ NEEDS_LITE = (
     f"pip install --no-deps mmcv-lite=={LITE_VERSION} opencv-python-headless pillow"
 )
 
-_TABLE = {
-    "arraymisc.quantization": "quantize dequantize",
-    "cnn.alexnet": "AlexNet",
-    "cnn.bricks.activation": "Clamp GELU build_activation_layer",
-    "cnn.bricks.context_block": "ContextBlock last_zero_init",
-    "cnn.bricks.conv": "build_conv_layer",
-    "cnn.bricks.conv2d_adaptive_padding": "Conv2dAdaptivePadding",
-    "cnn.bricks.conv_module": "ConvModule",
-    "cnn.bricks.conv_ws": "ConvAWS2d ConvWS2d conv_ws_2d",
-    "cnn.bricks.depthwise_separable_conv_module": "DepthwiseSeparableConvModule",
-    "cnn.bricks.drop": "DropPath Dropout build_dropout drop_path",
-    "cnn.bricks.generalized_attention": "GeneralizedAttention",
-    "cnn.bricks.hsigmoid": "HSigmoid",
-    "cnn.bricks.hswish": "HSwish",
-    "cnn.bricks.non_local": "NonLocal1d NonLocal2d NonLocal3d",
-    "cnn.bricks.norm": "build_norm_layer infer_abbr is_norm",
-    "cnn.bricks.padding": "build_padding_layer",
-    "cnn.bricks.plugin": "build_plugin_layer",
-    "cnn.bricks.scale": "Scale",
-    "cnn.bricks.swish": "Swish",
-    "cnn.bricks.transformer": (
-        "AdaptivePadding BaseTransformerLayer FFN MultiheadAttention PatchEmbed PatchMerging "
-        "TransformerLayerSequence"
-    ),
-    "cnn.bricks.upsample": "PixelShufflePack build_upsample_layer",
-    "cnn.bricks.wrappers": (
-        "Conv2d Conv3d ConvTranspose2d ConvTranspose3d Linear MaxPool2d MaxPool3d NewEmptyTensorOp "
-        "obsolete_torch_version"
-    ),
-    "cnn.resnet": "BasicBlock Bottleneck ResNet conv3x3 make_res_layer",
-    "cnn.rfsearch.operator": "BaseConvRFSearchOp Conv2dRFSearchOp",
-    "cnn.rfsearch.search": "RFSearchHook",
-    "cnn.rfsearch.utils": "expand_rates get_single_padding write_to_json",
-    "cnn.utils.flops_counter": (
-        "get_model_complexity_info flops_to_string params_to_string print_model_with_flops "
-        "get_model_parameters_number add_flops_counting_methods"
-    ),
-    "cnn.utils.fuse_conv_bn": "fuse_conv_bn",
-    "cnn.vgg": "VGG make_vgg_layer",
-    "image.colorspace": (
-        "bgr2gray bgr2hls bgr2hsv bgr2rgb bgr2ycbcr convert_color_factory gray2bgr gray2rgb "
-        "hls2bgr hsv2bgr imconvert rgb2bgr rgb2gray rgb2ycbcr ycbcr2bgr ycbcr2rgb"
-    ),
-    "image.geometric": (
-        "bbox_clip bbox_scaling cutout imcrop imflip imflip_ impad impad_to_multiple imrescale "
-        "imresize imresize_like imresize_to_multiple imrotate imshear imtranslate rescale_size"
-    ),
-    "image.io": "imfrombytes imread imwrite supported_backends use_backend",
-    "image.misc": "tensor2imgs",
-    "image.photometric": (
-        "adjust_brightness adjust_color adjust_contrast adjust_hue adjust_lighting "
-        "adjust_sharpness auto_contrast clahe imdenormalize imequalize iminvert imnormalize "
-        "imnormalize_ lut_transform posterize solarize"
-    ),
-    "video.io": "Cache VideoReader frames2video",
-    "video.optflow": (
-        "dequantize_flow flow_from_bytes flow_warp flowread flowwrite quantize_flow "
-        "sparse_flow_from_bytes"
-    ),
-    "video.processing": "concat_video convert_video cut_video resize_video",
-    "visualization.color": "Color color_val",
-    "visualization.image": "imshow imshow_bboxes imshow_det_bboxes",
-    "visualization.optflow": "flow2rgb flowshow make_color_wheel",
-}
+_PACKAGES = ("arraymisc", "cnn", "image", "ops", "video", "visualization")
+"""mmcv's packages whose modules are files of the wheel."""
 
-LITE = {f"mmcv.{module}": names for module, names in _TABLE.items()} | {
-    f"mmcv.ops.{module}": names for module, names in OPERATORS.items()
+_NEW_OPERATORS = ("bezier_align", "bias_act", "conv2d_gradfix", "filtered_lrelu")
+"""Files of mmcv 2.x, imported by the wheel's other operators."""
+
+_NOT_READ = {
+    "mmcv.cnn.builder": None,
+    "mmcv.cnn.bricks.registry": None,
+    "mmcv.cnn.utils.sync_bn": None,
+    "mmcv.cnn.utils.weight_init": None,
+    "mmcv.cnn.bricks.plugin": "infer_abbr",
+    "mmcv.cnn.bricks.transformer": "build_attention build_feedforward_network "
+    "build_positional_encoding build_transformer_layer build_transformer_layer_sequence",
+    "mmcv.cnn.vgg": "conv3x3",
+    "mmcv.ops.corner_pool": "BottomPoolFunction LeftPoolFunction RightPoolFunction TopPoolFunction",
+    "mmcv.ops.info": "get_onnxruntime_op_path",
+    "mmcv.ops.point_sample": "is_in_onnx_export_without_custom_ops",
+    "mmcv.ops.upfirdn2d": "UpFirDn2d UpFirDn2dBackward upfirdn2d_native",
 }
-LITE["mmcv.ops"] = "Conv2d ConvTranspose2d Linear MaxPool2d"
-"""Names by module."""
+"""Names missing in the wheel or given by another module; None for a whole module."""
+
+
+def _names_by_module() -> dict[str, str]:
+    found = {f"mmcv.ops.{module}": "" for module in _NEW_OPERATORS}
+    for module, (own, _) in mmcv_modules().items():
+        but = _NOT_READ.get(module, "")
+        if own and module.split(".")[1:2] and module.split(".")[1] in _PACKAGES and but is not None:
+            names = (name for name, kind in own.items() if kind != "value")
+            found[module] = " ".join(name for name in names if name not in but.split())
+    found["mmcv.image.io"] += " supported_backends"
+    found["mmcv.ops"] = "Conv2d ConvTranspose2d Linear MaxPool2d"
+    return found
+
+
+LITE = _names_by_module()
+"""The names taken from the wheel's files, by module."""
 
 LITE_PACKAGES = frozenset(module.rpartition(".")[0] for module in LITE)
-"""Their packages: the wheel's ``__init__`` imports what mmcv's did."""
+"""The packages of these modules, whose ``__init__`` files are read as well."""

@@ -1,4 +1,4 @@
-"""``mmcv._ext``: the operators of an installed mmcv 2.x, or those in plain torch."""
+"""``mmcv._ext``: the compiled operators of an installed mmcv 2.x, or formulas in torch."""
 
 from __future__ import annotations
 
@@ -11,71 +11,53 @@ from typing import Any, NoReturn
 
 import torch
 
-from lightning_hooks.standin.ops import (
-    attention,
-    boxes,
-    deform_conv,
-    focal_loss,
-    nms,
-    roi_align,
-    roi_pool,
-    stylegan,
-    sync_bn,
-)
+from lightning_hooks.standin.ops import operators
 from lightning_hooks.utils.default_logger import default_logger
 
-__all__ = ["OFFERED", "get_onnxruntime_op_path", "load_ext", "refuse"]
+__all__ = ["OFFERED", "get_onnxruntime_op_path", "load_ext", "refuse", "upfirdn2d"]
 
 
 def get_compiler_version() -> str:
-    """Return the compiler of torch itself, as there are no compiled operators."""
+    """Return the compiler of torch: the operators of the stand-in are not compiled."""
     found = re.search(r"GCC [\d.]+|MSVC \d+|clang [\d.]+", torch.__config__.show())
     return found[0] if found else "not available"
 
 
 def get_compiling_cuda_version() -> str:
-    """Return the version of CUDA that torch was compiled with."""
+    """Return the version of CUDA for which torch was compiled."""
     return torch.version.cuda or "not available"
 
 
 def get_onnxruntime_op_path() -> str:
-    """Return "": there is no library of operators for ONNX Runtime."""
+    """Return "": the stand-in has no operators for ONNX Runtime."""
     return ""
 
 
 OFFERED: dict[str, Callable[..., Any]] = {
     "get_compiler_version": get_compiler_version,
     "get_compiling_cuda_version": get_compiling_cuda_version,
-    **{
-        name: getattr(module, name)
-        for module in (
-            attention, boxes, deform_conv, focal_loss, nms, roi_align, roi_pool, stylegan,
-            sync_bn,
-        )
-        for name in module.__all__
-        if name != "upfirdn2d"  # of mmcv 2.x it has other arguments
-    },
-}  # fmt: skip
-"""The operators in plain torch, by their names in mmcv's extension."""
+    **{name: getattr(operators, name) for name in operators.__all__},
+}
+"""The operators of the stand-in, by their names in mmcv's extension."""
 
 
 def load_ext(name: str, funcs: Sequence[str]) -> Any:
-    """Return the compiled operators of an installed mmcv 2.x, or without one those in plain torch.
+    """Return the compiled operators of an installed mmcv 2.x, or the operators of the stand-in.
 
-    Operators that are in neither raise an error when called.
+    Calls of operators missing in the stand-in raise NotImplementedError.
 
     Args:
         name: The name of the compiled module in mmcv: ``"_ext"``.
-        funcs: The functions that it must have.
+        funcs: The required functions.
 
     Raises:
-        AssertionError: if the compiled module lacks one.
+        AssertionError: if the compiled module lacks a function.
     """
     compiled = _compiled(f"mmcv.{name}")
     if compiled is None:
-        plain = {one: OFFERED.get(one) or functools.partial(refuse, one) for one in funcs}
+        plain = {func: OFFERED.get(func) or functools.partial(refuse, func) for func in funcs}
         return types.SimpleNamespace(**plain)
-    missing = [one for one in funcs if not hasattr(compiled, one)]
+    missing = [func for func in funcs if not hasattr(compiled, func)]
     if missing:
         raise AssertionError(f"{', '.join(missing)} miss in module {name}")
     return compiled
@@ -97,9 +79,21 @@ def _warn(message: str) -> None:
 
 
 def refuse(name: str, *args: Any, **kwargs: Any) -> NoReturn:
-    """Raise an error: an operator is called that is in neither."""
+    """Raise an error for a call of a missing operator."""
     raise NotImplementedError(
-        f"mmcv's operator {name!r} needs a compiler, and the stand-in of lightning_hooks does not "
-        "have it in plain torch. Install an mmcv 2.x with its operators (`pip install onedl-mmcv`, "
-        "its maintained fork), and the stand-in uses them"
+        f"the stand-in of lightning_hooks does not have mmcv's operator {name!r}. Install an mmcv "
+        "2.x with compiled operators (`pip install onedl-mmcv`, its maintained fork), and the "
+        "stand-in uses them"
+    )
+
+
+def upfirdn2d(*args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse the operator: the function of mmcv 2.x has other arguments.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError(
+        "the stand-in of lightning_hooks does not have mmcv 1.x's operator 'upfirdn2d', and mmcv "
+        "2.x's has other arguments: copy mmcv/ops/upfirdn2d.py of mmcv 1.7.2 into your project"
     )

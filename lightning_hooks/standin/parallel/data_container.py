@@ -1,4 +1,4 @@
-"""mmcv's DataContainer: fields of a sample with their own rules for batching."""
+"""mmcv's DataContainer: fields of a sample with rules for batching."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def assert_tensor_type(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a method of a container that must hold a tensor."""
+    """Decorate a method to require a tensor in the container."""
 
     @functools.wraps(func)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -38,14 +38,14 @@ def assert_tensor_type(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DataContainer:
-    """A sample's field with the rules for batching it and moving it to a device.
+    """A sample's field with rules for batching and for moving to a device.
 
     Args:
         data: The field.
-        stack: Whether fields are padded to one size and stacked into one tensor.
+        stack: Whether fields are padded to the same size and stacked into a tensor.
         padding_value: The value of the padding.
         cpu_only: Whether the field is never moved, as for metadata.
-        pad_dims: Number of last dimensions that may differ: 1 to 3, or None for none.
+        pad_dims: Number of last dimensions to pad: 1 to 3, or None for no padding.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class DataContainer:
 
 
 def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
-    """Make a batch of samples; containers are merged into one with a list of groups.
+    """Make a batch of samples; containers are merged into a container with a list of groups.
 
     Args:
         batch: The samples.
@@ -122,7 +122,7 @@ def _stacked(group: Sequence[DataContainer]) -> Any:
     if dims is None:
         return default_collate([sample.data for sample in group])
     if group[0].dim() <= dims:
-        raise AssertionError(f"pad_dims={dims} needs a tensor of more dimensions than that")
+        raise AssertionError(f"pad_dims={dims} needs a tensor of at least {dims + 1} dimensions")
     if len({sample.data.shape[:-dims] for sample in group}) > 1:
         raise AssertionError(f"samples differ in more than their last {dims} dimensions")
     largest = [max(sample.size(-d) for sample in group) for d in range(1, dims + 1)]
@@ -138,7 +138,7 @@ def _stacked(group: Sequence[DataContainer]) -> Any:
 
 
 def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Any:
-    """Return the inputs split into one part for each device.
+    """Return the inputs split into a part for each device.
 
     Tensors are chunked along ``dim`` and moved; a container's groups are distributed. The device
     ``[-1]`` is the CPU.
@@ -219,9 +219,9 @@ def get_input_device(input: Any) -> int:
 
 
 class Scatter:
-    """Move the groups of a container to their devices."""
+    """Distribute the groups of a container over devices."""
 
     @staticmethod
     def forward(target_gpus: Sequence[int], input: Any) -> tuple[Any, ...]:
-        """Return one part for each device; ``[-1]`` is the CPU."""
+        """Return a part for each device; ``[-1]`` is the CPU."""
         return _distributed(input, _devices(target_gpus))

@@ -1,4 +1,4 @@
-"""mmcv's functions that run a model on a whole loader, with its progress bar."""
+"""mmcv's functions to test a model on a loader, with a progress bar, and to collect results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from lightning_hooks.hooks.evaluation import inference
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.standin.utils.progressbar import ProgressBar
 
-__all__ = ["multi_gpu_test", "single_gpu_test", "with_bar"]
+__all__ = [
+    "collect_results_cpu",
+    "collect_results_gpu",
+    "multi_gpu_test",
+    "single_gpu_test",
+    "with_bar",
+]
 
 
 def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
-    """Return the model's results, one for each sample, and show the progress.
+    """Return the model's result for each sample, and show the progress.
 
     Args:
         model: The model.
@@ -26,12 +32,12 @@ def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> list[Any]:
 def multi_gpu_test(
     model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> list[Any] | None:
-    """Return the results of all ranks on rank 0, which shows the progress, else None.
+    """Return the results of all ranks on rank 0, None on other ranks; rank 0 shows the progress.
 
     Args:
         model: The model.
-        data_loader: The loader of this rank.
-        tmpdir: A directory that all ranks see; results go through files in it.
+        data_loader: The loader of the rank.
+        tmpdir: A directory shared by all ranks, to exchange results through files.
         gpu_collect: Whether results are sent from rank to rank, as without a directory.
     """
     rank, ranks = get_dist_info()
@@ -44,14 +50,14 @@ def multi_gpu_test(
 
 
 def with_bar(test_fn: Any) -> Any:
-    """Return the function here for one without a bar, and any other as it is."""
+    """Return a test function with a progress bar in place of the native test functions."""
     if test_fn is inference.single_gpu_test:
         return single_gpu_test
     return multi_gpu_test if test_fn is inference.multi_gpu_test else test_fn
 
 
 def _tested(model: torch.nn.Module, data_loader: Any, ranks: int) -> list[Any]:
-    """Test with a bar that counts the samples of all ranks, as they go at one pace."""
+    """Test with a bar for the samples of all ranks, assuming the same pace on all ranks."""
     bar = ProgressBar(inference.length(data_loader.dataset) or 0)
     results: list[Any] = []
     for part in inference.results_of(model, data_loader):
@@ -60,3 +66,24 @@ def _tested(model: torch.nn.Module, data_loader: Any, ranks: int) -> list[Any]:
         for _ in range(min(done, bar.task_num - bar.completed) if bar.task_num else done):
             bar.update()
     return results
+
+
+def collect_results_cpu(
+    result_part: list[Any], size: int, tmpdir: str | None = None
+) -> list[Any] | None:
+    """Return the results of all ranks in the order of the data set on rank 0, else None.
+
+    Args:
+        result_part: The results of the rank.
+        size: Number of samples of the data set.
+        tmpdir: A directory shared by all ranks; None sends the results between ranks.
+
+    Note:
+        Departure from mmcv: without ``tmpdir`` nothing is written.
+    """
+    return inference.collected(result_part, size, tmpdir)
+
+
+def collect_results_gpu(result_part: list[Any], size: int) -> list[Any] | None:
+    """Return the results of all ranks on rank 0; see :func:`collect_results_cpu`."""
+    return inference.collected(result_part, size, None)

@@ -1,4 +1,4 @@
-"""mmcv's model wrappers: they unpack containers and have ``train_step`` and ``val_step``."""
+"""mmcv's model wrappers, for batches with containers, with ``train_step`` and ``val_step``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = [
 ]
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
-"""The classes that wrap a model as their ``module``."""
+"""The classes of wrappers with the model as ``module``."""
 MODULE_WRAPPERS.register_module(module=DataParallel)
 MODULE_WRAPPERS.register_module(module=DistributedDataParallel)
 
 
 def is_module_wrapper(module: nn.Module) -> bool:
-    """Return whether a model is a wrapper from :data:`MODULE_WRAPPERS` or its children."""
+    """Return whether a model is a wrapper from :data:`MODULE_WRAPPERS` or a child registry."""
 
     def is_in(registry: Registry) -> bool:
         wrappers = tuple(c for c in registry.module_dict.values() if isinstance(c, type))
@@ -36,19 +36,19 @@ def is_module_wrapper(module: nn.Module) -> bool:
 
 
 class MMDataParallel(DataParallel):  # type: ignore[type-arg]
-    """A wrapper for a model on one device that accepts batches with containers.
+    """Wrap a model on a single device, for batches with containers.
 
     Args:
         module: The model.
-        device_ids: A list of one GPU; by default the current one, or the CPU without a GPU.
-        output_device: Ignored: there is one device.
-        dim: Dimension along which tensors are chunked.
+        device_ids: A list with a GPU; by default the current GPU, or the CPU without a GPU.
+        output_device: Ignored.
+        dim: Dimension for chunking tensors.
 
     Raises:
-        ValueError: for more than one device: use MMDistributedDataParallel.
+        ValueError: for several devices: use MMDistributedDataParallel.
 
     Note:
-        Departure from mmcv: several devices are refused here, not at the first step.
+        Departure from mmcv: several devices are refused at construction, not at the first step.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class MMDataParallel(DataParallel):  # type: ignore[type-arg]
 
 
 class MMDistributedDataParallel(DistributedDataParallel):
-    """``DistributedDataParallel`` that accepts containers and has ``train_step`` and ``val_step``.
+    """``DistributedDataParallel`` for containers, with ``train_step`` and ``val_step``.
 
-    Takes the arguments of torch's class. It averages the gradients, also under the stand-in's
-    runners.
+    Takes the arguments of torch's class, and averages the gradients under the stand-in's runners
+    too.
 
     Note:
-        Departure from mmcv: after a validation, too, ranks take rank 0's buffers at each step, as
-        torch has it (mmcv's stop doing so).
+        Departure from mmcv: ranks take rank 0's buffers at each step, also after a validation, as
+        torch does; mmcv stops after a validation.
     """
 
     _method: Callable[..., Any] | None = None
@@ -114,11 +114,11 @@ class MMDistributedDataParallel(DistributedDataParallel):
         return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
 
     def to_kwargs(self, inputs: Any, kwargs: Any, device_id: int) -> tuple[Any, Any]:
-        """Unpack containers and move tensors to one device."""
+        """Unpack containers and move tensors to a device."""
         return self.scatter(inputs, kwargs, [device_id])
 
     def train_step(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run the model's ``train_step``; its gradients are averaged."""
+        """Run the model's ``train_step``; gradients are averaged."""
         return self._through_forward(self.module.train_step, inputs, kwargs)
 
     def val_step(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ class MMDistributedDataParallel(DistributedDataParallel):
         return self._through_forward(self.module.val_step, inputs, kwargs)
 
     def _through_forward(self, method: Callable[..., Any], inputs: Any, kwargs: Any) -> Any:
-        """Run a method through ``forward``, which torch's class synchronizes."""
+        """Run a method through ``forward``, where torch's class synchronizes."""
         self._method = method
         return self(*inputs, **kwargs)
 

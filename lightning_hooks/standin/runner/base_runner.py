@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
 import logging
 import os
 import warnings
@@ -15,43 +18,58 @@ import torch
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
-from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.engine.registry import build_with_order
+from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
+from lightning_hooks.engine.runner.model_wrapper import StepOutputs, unwrap
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.standin._hooks.registry import HOOKS
+from lightning_hooks.standin.runner.checkpoint import load_checkpoint, save_checkpoint
 from lightning_hooks.standin.runner.engine import Engine, RunnerModule, make_trainer
-from lightning_hooks.standin.runner.inside_a_fit import InsideAFit
-from lightning_hooks.standin.runner.register_hooks import HookRegistration
-from lightning_hooks.standin.runner.runner_checkpoints import RunnerCheckpoints
 from lightning_hooks.standin.runner.seed import get_host_info
 from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.storage import checkpoints, files
 
 __all__ = ["BaseRunner"]
 
 
-class _Twins(ABCMeta):
-    """Make ``isinstance(runner, EpochBasedRunner)`` true for a Trainer's own runner, too."""
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        twin = vars(cls).get("stands_for")
-        return super().__instancecheck__(instance) or (
-            twin is not None and isinstance(instance, twin)
-        )
-
-    def register(cls, subclass: Any) -> Any:
-        """Register a virtual subclass; skip the class that this one stands for."""
-        return subclass if subclass is vars(cls).get("stands_for") else super().register(subclass)
+TIMER = {"type": "IterTimerHook"}
 
 
-class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twins):
-    """The base of the stand-in's runners: mmcv's interface, trained by Lightning.
+def _in_precision(run_iter: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run_iter)
+    def run(self: Any, *args: Any, **kwargs: Any) -> None:
+        with self._engine.precision():
+            run_iter(self, *args, **kwargs)
+
+    return run
+
+
+def _inside_a_fit(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def fit_and_run(self: Any, *args: Any, **kwargs: Any) -> None:
+        self._engine.fit(functools.partial(run, self, *args, **kwargs))
+
+    return fit_and_run
+
+
+def _has_a_loop(run: Any) -> bool:
+    """Return whether a ``run`` has its own loop: it uses ``call_hook``, not ``super().run``."""
+    names = getattr(getattr(inspect.unwrap(run), "__code__", None), "co_names", ())
+    return "call_hook" in names and "run" not in names
+
+
+class BaseRunner(Runner, metaclass=ABCMeta):
+    """The base of the stand-in's runners: mmcv's interface, with Lightning as the engine.
 
     ``run`` fits ``runner.trainer``, a ``lightning.Trainer`` made in the constructor, and runs
-    mmcv's loop inside of this fit; hooks get this runner. Subclasses may override ``run``,
-    ``train``, ``val`` and ``run_iter``. Callbacks in ``trainer_kwargs`` get the events of batches,
-    training epochs and validations.
+    mmcv's loop inside the fit: the loop counts, fetches batches and calls the hooks. A ``run_iter``
+    runs in the Trainer's precision; ``loss.backward()`` and ``optimizer.step()`` go through its
+    strategy. Subclasses may override ``run``, ``train``, ``val`` and ``run_iter``. Callbacks in
+    ``trainer_kwargs`` get the events of batches, training epochs and validations.
 
     Args:
-        model: The model, in a wrapper or not; ``runner.model`` is this object itself.
+        model: The model, in a wrapper or not; ``runner.model`` is the same object.
         batch_processor: Deprecated in mmcv: ``f(model, data_batch, train_mode=...)``, called
             instead of the model's ``train_step`` and ``val_step``.
         optimizer: The model's optimizer, or a dict of optimizers.
@@ -74,6 +92,8 @@ class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twi
     """
 
     stands_for: ClassVar[Any] = Runner
+    """The native runner class whose instances are instances of this class, too."""
+
     loops_itself = True
     writes_mmcv_files = True
     fills_log_buffer = True
@@ -119,10 +139,25 @@ class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twi
         self._max_epochs = max_epochs
         self._max_iters = max_iters
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own: Any = vars(cls)
+        if "run_iter" in own:
+            cls.run_iter = _in_precision(own["run_iter"])  # type: ignore[method-assign]
+        if not cls.__module__.startswith("lightning_hooks.") and _has_a_loop(own.get("run")):
+            cls.run = _inside_a_fit(own["run"])  # type: ignore[method-assign]
+
+    @classmethod
+    def __subclasshook__(cls, subclass: type) -> Any:
+        """Count a Trainer's own runner as an ``EpochBasedRunner`` or ``IterBasedRunner``."""
+        native = vars(cls).get("stands_for")
+        return True if native is not None and issubclass(subclass, native) else NotImplemented
+
     def run(self, data_loaders: Any, workflow: Any, *args: Any, **kwargs: Any) -> None:
         """Train and validate by a workflow."""
         raise NotImplementedError(f"{type(self).__name__} must define run(data_loaders, workflow)")
 
+    @_in_precision
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Run the model on a batch; set ``outputs`` and add its ``log_vars`` to the log buffer."""
         if self.batch_processor is not None:
@@ -180,7 +215,7 @@ class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twi
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
         self._inner_iter = self.inner_iter_before_run  # mmcv's stays, Lightning's begins anew
-        if self._workflow_and_limit is None:  # the subclass's own run() does
+        if self._workflow_and_limit is None:  # a subclass's own run() logs the rest
             super().announce()
             return
         where = get_host_info(), "NONE" if self.work_dir is None else self.work_dir
@@ -191,6 +226,20 @@ class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twi
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Set ``module``; ``model`` stays the object passed to the constructor."""
         self.module = module
+
+    @property
+    def outputs(self) -> Any:
+        """The outputs of the last step."""
+        try:
+            return vars(self)["_outputs"]
+        except KeyError:
+            raise AttributeError("there are no outputs before the first step") from None
+
+    @outputs.setter
+    def outputs(self, value: Any) -> None:
+        if isinstance(value, dict):
+            value = StepOutputs.of(self, self._engine.with_strategy_loss(value))
+        vars(self)["_outputs"] = value
 
     @property
     def model(self) -> Any:
@@ -205,19 +254,19 @@ class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twi
         return self._given_optimizer
 
     def use_optimizer(self, optimizer: Any) -> None:
-        """Show hooks the optimizer that they step: None, as in mmcv, where none was given."""
+        """Show hooks the optimizer that they step; None without an optimizer, as in mmcv."""
         super().use_optimizer(optimizer)
-        if self._given_optimizer is None:  # not what Lightning has in its place
+        if self._given_optimizer is None:  # hide Lightning's substitute
             self.optimizer = self._known_optimizer = None
 
     def adopt_optimizer(self) -> None:
-        """Train with the optimizer that was assigned before the run, where none was given."""
+        """Train with an optimizer assigned before the run, if the constructor got none."""
         if self._given_optimizer is None and self.optimizer is not None:
             self._given_optimizer = self.optimizer
             self.module = RunnerModule(self)
 
     def take_optimizer(self) -> None:
-        """Train with the optimizer that a hook has assigned, in later runs too."""
+        """Train with the optimizer that a hook has assigned, also in later runs."""
         if self.optimizer is not self._known_optimizer:
             self._given_optimizer = self.optimizer
         super().take_optimizer()
@@ -229,7 +278,7 @@ class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twi
 
     @property
     def data_loader(self) -> Any:
-        """The loader in use; one that a hook sets before the epoch is used in it."""
+        """The loader in use; a hook may set the epoch's loader in ``before_train_epoch``."""
         if self._data_loader is None:
             raise AttributeError("there is no data_loader before run()")
         return self._data_loader
@@ -260,10 +309,151 @@ class BaseRunner(InsideAFit, HookRegistration, RunnerCheckpoints, metaclass=_Twi
         """The number of processes in the process group."""
         return get_dist_info()[1]
 
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def save_checkpoint(
+        self,
+        out_dir: str | os.PathLike[str],
+        filename_tmpl: str | None = "epoch_{}.pth",
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint in mmcv's layout and link ``latest.pth`` to it.
+
+        Args:
+            out_dir: The directory.
+            filename_tmpl: The file name, with ``{}`` for the number of completed epochs or
+                iterations.
+            save_optimizer: Whether the optimizer's state is saved.
+            meta: Metadata besides ``runner.meta``.
+            create_symlink: Whether ``latest.pth`` is updated.
+        """
+        if not (meta is None or isinstance(meta, dict)):
+            raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
+        meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
+        out_dir = os.fspath(out_dir)
+        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
+        optimizer = self.optimizer if save_optimizer else None
+        save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
+        if create_symlink and files.is_local(out_dir):
+            checkpoints.link_latest(os.path.abspath(out_dir), filename)
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: list[tuple[str, str]] | None = None,
+    ) -> Any:
+        """Load the weights of a file into the model; return the whole checkpoint."""
+        return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys)
+
+    def _load_for_resume(self, checkpoint: str, map_location: Any) -> dict[str, Any]:
+        if map_location == "default":
+            cuda = torch.cuda.is_available()
+            map_location = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
+        found: dict[str, Any] = self.load_checkpoint(checkpoint, map_location)
+        if "meta" not in found:
+            raise ValueError(
+                f"{checkpoint} has no 'meta': it is a file of weights; use load_checkpoint()"
+            )
+        self._epoch = found["meta"]["epoch"]
+        self._iter = found["meta"]["iter"]
+        return found
+
+    def _resume_optimizers(self, checkpoint: Mapping[str, Any]) -> None:
+        if "optimizer" not in checkpoint:
+            return
+        optimizer, states = self.optimizer, checkpoint["optimizer"]
+        if not isinstance(optimizer, dict):
+            optimizer, states = {"": optimizer}, {"": states}
+        for name, one in optimizer.items():
+            one.load_state_dict(states[name])
+
+    def resume(
+        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
+    ) -> None:
+        """Resume from a checkpoint: weights, counters, meta and optimizers."""
+        found = self._load_for_resume(checkpoint, map_location)
+        self.meta = copy.copy(found["meta"])
+        if resume_optimizer:
+            self._resume_optimizers(found)
+        self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
+
+    # -- hooks -----------------------------------------------------------------------------
+
     def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
         """Add a hook by priority, after the hooks of equal priority."""
         detect(hook)
         self._hooks.add(hook, get_priority(priority))
+
+    def register_hook_from_cfg(self, hook_cfg: Mapping[str, Any]) -> None:
+        """Add a hook by ``dict(type=..., priority=...)``."""
+        self._register(hook_cfg, "NORMAL")
+
+    def register_lr_hook(self, lr_config: Any) -> None:
+        """Add a learning rate policy: ``dict(policy="step", step=[8, 11])``."""
+        self._register(_policy(lr_config, "LrUpdaterHook"), "VERY_HIGH")
+
+    def register_momentum_hook(self, momentum_config: Any) -> None:
+        """Add a momentum policy."""
+        self._register(_policy(momentum_config, "MomentumUpdaterHook"), "HIGH")
+
+    def register_optimizer_hook(self, optimizer_config: Any) -> None:
+        """Add the hook that runs backward and step."""
+        self._register(optimizer_config, "ABOVE_NORMAL", type="OptimizerHook")
+
+    def register_checkpoint_hook(self, checkpoint_config: Any) -> None:
+        """Add the hook that writes checkpoints."""
+        self._register(checkpoint_config, "NORMAL", type="CheckpointHook")
+
+    def register_logger_hooks(self, log_config: Mapping[str, Any] | None) -> None:
+        """Add loggers: ``dict(interval=50, hooks=[dict(type="TextLoggerHook")])``."""
+        if log_config is not None:
+            for config in log_config["hooks"]:
+                self._register(config, "VERY_LOW", interval=log_config["interval"])
+
+    def register_timer_hook(self, timer_config: Any) -> None:
+        """Add the timer hook."""
+        self._register(timer_config, "LOW")
+
+    def register_profiler_hook(self, profiler_config: Any) -> None:
+        """Add the profiler hook."""
+        self._register(profiler_config, "NORMAL", type="ProfilerHook")
+
+    def register_custom_hooks(self, custom_config: Any) -> None:
+        """Add the project's own hooks: configs, optionally with ``priority``, or objects."""
+        several = custom_config if isinstance(custom_config, list) else [custom_config]
+        for item in several:
+            self._register(item, "NORMAL")
+
+    def register_training_hooks(
+        self,
+        lr_config: Any,
+        optimizer_config: Any = None,
+        checkpoint_config: Any = None,
+        log_config: Mapping[str, Any] | None = None,
+        momentum_config: Any = None,
+        timer_config: Any = TIMER,
+        custom_hooks_config: Any = None,
+    ) -> None:
+        """Add the hooks of a training config, each with its ``register_*`` method."""
+        self.register_lr_hook(lr_config)
+        self.register_momentum_hook(momentum_config)
+        self.register_optimizer_hook(optimizer_config)
+        self.register_checkpoint_hook(checkpoint_config)
+        self.register_timer_hook(timer_config)
+        self.register_logger_hooks(log_config)
+        self.register_custom_hooks(custom_hooks_config)
+
+    def _register(self, config: Any, priority: Any, **default: Any) -> None:
+        if config is None:
+            return
+        hook = config
+        if isinstance(config, Mapping):
+            hook, priority = build_with_order(HOOKS, {**default, **config}, priority)
+        self.register_hook(hook, priority)
 
 
 def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: Any) -> None:
@@ -292,3 +482,15 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
         raise TypeError(f"logger must be a logging.Logger object, but got {type(logger)}")
     if not (meta is None or isinstance(meta, dict)):
         raise TypeError(f"meta must be a dict or None, but got {type(meta)}")
+
+
+def _policy(config: Any, family: str) -> Any:
+    """Return a config with the hook's type, matched ignoring case, in place of ``policy``."""
+    if not isinstance(config, Mapping) or "type" in config:
+        return config
+    if "policy" not in config:
+        raise AssertionError(f'a config of a {family} needs the key "policy", got {dict(config)}')
+    wanted = f"{config['policy']}{family}"
+    names = {name.lower(): name for name in HOOKS.module_dict}
+    rest = {key: value for key, value in config.items() if key != "policy"}
+    return {"type": names.get(wanted.lower(), wanted), **rest}

@@ -1,4 +1,4 @@
-"""Build runners and optimizers from configs; rate and decay by the kind of parameter."""
+"""Build runners and optimizers from configs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def build_optimizer(model: nn.Module, cfg: Mapping[str, Any]) -> Any:
 
 @OPTIMIZER_BUILDERS.register_module()
 class DefaultOptimizerConstructor:
-    """Make an optimizer; with ``paramwise_cfg``, each parameter gets a group of its own.
+    """Make an optimizer; with ``paramwise_cfg``, each parameter gets its own group.
 
     ====================  =========================================================
     key of paramwise_cfg  effect
@@ -73,8 +73,8 @@ class DefaultOptimizerConstructor:
     bias_decay_mult       decay of biases outside of norm layers
     norm_decay_mult       decay of norm layers
     dwconv_decay_mult     decay of depth-wise convolutions
-    dcn_offset_lr_mult    learning rate of what makes the offsets of deformable
-                          convolutions; biases there have no other multiplier
+    dcn_offset_lr_mult    learning rate of the convolutions that compute offsets of
+                          deformable convolutions; biases there have no other multiplier
     bypass_duplicate      whether duplicate parameters are skipped, with a warning
     ====================  =========================================================
 
@@ -125,8 +125,8 @@ class DefaultOptimizerConstructor:
         Args:
             params: The list of groups, which is extended.
             module: The module.
-            prefix: Its name in the model.
-            is_dcn_module: Whether it is part of a deformable convolution.
+            prefix: The module's name in the model.
+            is_dcn_module: Whether the module is part of a deformable convolution.
         """
         for name, param in module.named_parameters(recurse=False):
             group: dict[str, Any] = {"params": [param]}
@@ -163,7 +163,7 @@ class DefaultOptimizerConstructor:
 
 
 def _deformable_convolutions() -> tuple[type, ...]:
-    """Return mmcv's classes of them; none while ``mmcv.ops`` has not been imported."""
+    """Return mmcv's classes; none before ``mmcv.ops`` is imported."""
     ops = sys.modules.get("mmcv.ops")
     return (ops.DeformConv2d, ops.ModulatedDeformConv2d) if ops else ()
 

@@ -14,8 +14,11 @@ import torch
 from torch import nn
 
 from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT
-from lightning_hooks.standin.fileio import pavi
-from lightning_hooks.standin.fileio.checkpoint_loader import CheckpointLoader
+from lightning_hooks.standin.fileio.checkpoint_loader import (
+    PAVI,
+    CheckpointLoader,
+    save_to_pavi,
+)
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
@@ -70,7 +73,7 @@ def load_state_dict(
     errors: list[str] = []
 
     def load(part: nn.Module, prefix: str = "") -> None:
-        if is_module_wrapper(part):  # a part of the model may be in a wrapper, too
+        if is_module_wrapper(part):  # a submodule may be in a wrapper, too
             part = part.module  # type: ignore[assignment]
         local = {} if metadata is None else metadata.get(prefix[:-1], {})
         part._load_from_state_dict(found, prefix, local, True, missing, unexpected, errors)
@@ -192,10 +195,10 @@ def save_checkpoint(
     elif optimizer is not None:
         checkpoint["optimizer"] = plain_groups(optimizer.state_dict())
     filename = os.fspath(filename)
-    if filename.startswith(pavi.PREFIX):
+    if filename.startswith(PAVI):
         if file_client_args is not None:
-            raise ValueError(f"{pavi.PREFIX} takes no file_client_args, got {file_client_args}")
-        pavi.save_to_pavi(checkpoint, filename)
+            raise ValueError(f"{PAVI} takes no file_client_args, got {file_client_args}")
+        save_to_pavi(checkpoint, filename)
         return
     client = FileClient.infer_client(file_client_args, filename)
     if client.writes_files:

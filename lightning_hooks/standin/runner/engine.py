@@ -1,4 +1,4 @@
-"""Make the ``lightning.Trainer`` of a runner, and run the runner's loop inside one fit of it."""
+"""Make the ``lightning.Trainer`` of a runner, and run the runner's loop inside a fit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.driver.join import JoinsTrainer
 from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
@@ -23,22 +23,22 @@ from lightning_hooks.train_step import TrainStepModule
 
 __all__ = ["Engine", "LastValues", "RunnerModule", "check_workflow", "make_trainer"]
 
-OF_THE_LOOP = {
+LOOP_ARGUMENTS = {
     *("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "fast_dev_run"),
     *("limit_train_batches", "limit_val_batches", "overfit_batches", "val_check_interval"),
     *("check_val_every_n_epoch", "reload_dataloaders_every_n_epochs", "accumulate_grad_batches"),
     *("gradient_clip_val", "gradient_clip_algorithm", "logger", "log_every_n_steps"),
     *("enable_progress_bar", "enable_checkpointing", "profiler", "barebones"),
 }
-"""Arguments of the Trainer for Lightning's own loop: the runner has one, and hooks do the rest."""
+"""Arguments of the Trainer that the runner's loop and its hooks replace."""
 
-POINTS_OF_BATCHES = frozenset(
+BATCH_POINTS = frozenset(
     f"{when}_{mode}_iter" for when in ("before", "after") for mode in ("train", "val")
 )
 
 
 class LastValues(LogBuffer):
-    """A log buffer whose windows are the last values of each key, as in mmcv."""
+    """A log buffer that averages the last values of each key, as in mmcv."""
 
     def window(self, n: int) -> dict[str, float]:
         """Return the averages of the last ``n`` values."""
@@ -71,13 +71,13 @@ def make_trainer(
     Args:
         model: The model; in a process group, all ranks train together.
         work_dir: The Trainer's ``default_root_dir``.
-        engine: The callback that drives it.
-        options: Further arguments, which override these.
+        engine: The callback that runs the runner's loop.
+        options: Further arguments of the Trainer, which override the defaults here.
 
     Raises:
-        ValueError: for an argument of Lightning's own loop.
+        ValueError: for an argument in ``LOOP_ARGUMENTS``.
     """
-    taken = sorted(OF_THE_LOOP.intersection(options))
+    taken = sorted(LOOP_ARGUMENTS.intersection(options))
     if taken:
         raise ValueError(
             f"trainer_kwargs must not have {', '.join(taken)}: the runner's loop and its hooks set "
@@ -113,7 +113,7 @@ def _device_arguments(model: torch.nn.Module) -> dict[str, Any]:
 
 
 class RunnerModule(TrainStepModule):
-    """The LightningModule of a runner, whose loop calls the model itself.
+    """The LightningModule of a runner; the runner's loop calls the model.
 
     Args:
         runner: The runner.
@@ -147,15 +147,15 @@ class Engine(JoinsTrainer):
         return [(hook, hooks.priority_of(hook)) for hook in hooks]
 
     def options(self) -> RunnerOptions:
-        """Return the runner as an option; foreign hooks may own backward and step."""
+        """Return the driver's options; with foreign hooks, hooks own backward and step."""
         has_foreign = any(not is_ours(hook) for hook in self._runner.hooks)
         return RunnerOptions(runner=self._runner, owns_backward=True if has_foreign else None)
 
     def fit(self, loop: Callable[[], object], batches: int = 1) -> None:
-        """Run a loop of the runner's inside a fit.
+        """Run a loop inside a fit.
 
         Args:
-            loop: What runs.
+            loop: The loop.
             batches: Number of batches of an epoch.
         """
         runner, self._loop = self._runner, loop
@@ -163,15 +163,15 @@ class Engine(JoinsTrainer):
         runner.adopt_optimizer()
         devices = [(t, t.device) for t in (*runner.module.parameters(), *runner.module.buffers())]
         with warnings.catch_warnings():
-            # validation alone needs no optimizer; the loop validates by itself
+            # a run without training needs no optimizer; the loop runs validations
             warnings.filterwarnings("ignore", ".*configure_optimizers.*returned `None`")
             warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
             runner.trainer.fit(runner.module, train_dataloaders=range(max(batches, 1)))
-        if devices and devices[0][1].type != "cpu":  # Lightning has moved it to the CPU
+        if devices and devices[0][1].type != "cpu":  # Lightning has moved the model to the CPU
             unwrap(runner.model).to(devices[0][1])
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Run the loop, in the place of Lightning's."""
+        """Run the runner's loop instead of Lightning's."""
         self._driver = Driver.of(trainer)
         try:
             with progress.counting_steps(trainer):
@@ -189,25 +189,25 @@ class Engine(JoinsTrainer):
             )
 
     def set_length(self, batches: int) -> None:
-        """Show hooks an epoch of so many batches."""
+        """Set the number of batches that hooks see in the Trainer."""
         data.set_train_length(self._runner.trainer, batches)
 
     def call_in_batch(self, point: str) -> bool:
-        """Call a point of a batch, in a run; return whether it is one."""
-        in_batch = self._driver is not None and point in POINTS_OF_BATCHES
+        """Call the hooks at a batch's point in a run; return False for any other call."""
+        in_batch = self._driver is not None and point in BATCH_POINTS
         if in_batch:
             self._driver.call_in_batch(point)
         return in_batch
 
     def end_of_border(self) -> None:
-        """Train with the optimizer that a hook has assigned at the border of an epoch."""
+        """Train with an optimizer that a hook has assigned between two epochs."""
         if self._driver is not None:
             self._driver.restore()
 
     def call_event(self, event: str, *arguments: Any) -> None:
-        """Call an event of batches and epochs at the Trainer's callbacks, as Lightning's loop does.
+        """Call an event of the Trainer's callbacks, native hooks included, as Lightning does.
 
-        Among them are the native hooks; those that have nothing to do at an event have none.
+        A native hook that does not use the event has None in place of the method.
         """
         trainer, module = self._runner.trainer, self._runner.module
         for callback in trainer.callbacks:
@@ -228,7 +228,7 @@ class Engine(JoinsTrainer):
         trainer.training = True
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return a step's outputs with a loss whose backward does what the strategy's does."""
+        """Return a step's outputs with a loss whose ``backward`` runs the strategy's backward."""
         return self._driver.with_strategy_loss(outputs) if self._driver else outputs
 
     def precision(self) -> contextlib.AbstractContextManager[None]:

@@ -24,7 +24,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
     Takes the arguments of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
 
     Note:
-        Departures from mmcv: those of ``BaseRunner``.
+        Departures from mmcv: see ``BaseRunner``.
     """
 
     stands_for: ClassVar[Any] = EpochRunner
@@ -78,7 +78,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         self._engine.set_length(len(data_loader))
         self.call_hook("before_train_epoch")
         self._engine.call_event("on_train_epoch_start")
-        for index, batch in enumerate(self.data_loader):  # a hook may have set another
+        for index, batch in enumerate(self.data_loader):  # a hook may have replaced the loader
             self._inner_iter = index
             self._run_batch(batch, "train", **kwargs)
             self._iter += 1

@@ -37,7 +37,7 @@ class IterLoader:
         return len(self._dataloader)
 
     def __next__(self) -> Any:
-        """Return the next batch, restarting the loader after its last one."""
+        """Return the next batch, restarting the loader after its last batch."""
         try:
             return next(self.iter_loader)
         except StopIteration:
@@ -56,7 +56,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
     Takes the arguments of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
 
     Note:
-        Departures from mmcv: those of ``BaseRunner``; ``resume`` works without a GPU by default.
+        Departures from mmcv: see ``BaseRunner``; by default ``resume`` works without a GPU.
     """
 
     stands_for: ClassVar[Any] = IterRunner
@@ -71,7 +71,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
         Args:
             data_loaders: A list of loaders, one for each part of the workflow.
             workflow: A list of ``("train", iterations)`` and ``("val", iterations)``, repeated in
-                a cycle; each loader continues where it stopped.
+                a cycle; each loader continues after its last batch.
             max_iters: Deprecated: pass it to the constructor.
             **kwargs: Arguments for ``train_step``.
         """
@@ -121,7 +121,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
     # -- called by the driver ----------------------------------------------------------------
 
     def open_val_log(self) -> None:
-        """Do nothing: as in mmcv, a validation's values are averaged into the next lines."""
+        """Keep the log buffer: as in mmcv, the next lines average a validation's values, too."""
         self.train_log = self.log_buffer
 
     def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
@@ -132,12 +132,12 @@ class IterBasedRunner(BaseRunner, IterRunner):
     def save_checkpoint(  # type: ignore[override]  # mmcv's order of arguments
         self,
         out_dir: str,
-        filename_tmpl: str | None = None,
+        filename_tmpl: str | None = "iter_{}.pth",
         meta: Any = None,
         save_optimizer: Any = True,
         create_symlink: bool = True,
     ) -> None:
-        """Write a checkpoint of mmcv's layout; ``filename_tmpl`` is ``iter_{}.pth`` by default."""
+        """Write a checkpoint in mmcv's layout and link ``latest.pth`` to it."""
         super().save_checkpoint(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
 
     def resume(
@@ -145,7 +145,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
     ) -> None:
         """Resume from a checkpoint: weights, counters and optimizers."""
         found = self._load_for_resume(checkpoint, map_location)
-        self._inner_iter = found["meta"]["iter"]  # as mmcv; until the first part of the workflow
+        self._inner_iter = found["meta"]["iter"]  # as in mmcv, until the first part of the workflow
         if resume_optimizer:
             self._resume_optimizers(found)
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")

@@ -22,7 +22,7 @@ class ProcessGroup(ClusterEnvironment):
 
     @property
     def creates_processes_externally(self) -> bool:
-        """Return True: the processes exist already."""
+        """Return True: another program has started the processes."""
         return True
 
     @property
@@ -45,14 +45,14 @@ class ProcessGroup(ClusterEnvironment):
         return dist.get_world_size()
 
     def set_world_size(self, size: int) -> None:
-        """Do nothing: the group has its size."""
+        """Do nothing: the size of the group is fixed."""
 
     def global_rank(self) -> int:
         """Return this rank."""
         return dist.get_rank()
 
     def set_global_rank(self, rank: int) -> None:
-        """Do nothing: the group has its ranks."""
+        """Do nothing: the ranks of the group are fixed."""
 
     def local_rank(self) -> int:
         """Return the rank on this machine."""
@@ -64,17 +64,17 @@ class ProcessGroup(ClusterEnvironment):
 
 
 class WrappedStrategy(DDPStrategy):
-    """DDPStrategy without its DistributedDataParallel: the model has its own wrapper."""
+    """DDPStrategy for a model that is already in a DistributedDataParallel."""
 
     def configure_ddp(self) -> None:
-        """Leave the model as it is."""
+        """Do nothing: the model has a wrapper."""
 
 
 def wait_for_threads() -> None:
-    """Wait until the threads of the process group, if there is one, have finished.
+    """Wait for the threads of a process group, with a pause of ``PAUSE`` seconds.
 
-    After a collective, gloo's threads return its tensors to Python; a process that exits meanwhile
-    is aborted. In mmcv every run sleeps for a second at its end.
+    After a collective, gloo's threads return tensors to Python; a process that exits meanwhile is
+    aborted. mmcv sleeps for a second at the end of every run.
     """
     if ProcessGroup.detect():
         time.sleep(PAUSE)

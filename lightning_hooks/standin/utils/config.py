@@ -1,11 +1,13 @@
-"""mmcv's Config: a config file merged with its bases, as a dict whose keys are attributes."""
+"""mmcv's Config, a config file merged with base files, and DictAction, options for a config."""
 
 from __future__ import annotations
 
+import argparse
+import ast
 import copy
 import pprint
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ __all__ = [
     "RESERVED_KEYS",
     "Config",
     "ConfigDict",
+    "DictAction",
 ]
 
 BASE_KEY = "_base_"
@@ -29,7 +32,7 @@ RESERVED_KEYS = ["filename", "text", "pretty_text"]
 
 
 class ConfigDict(dict[str, Any]):
-    """A dict whose keys are attributes too, at all levels.
+    """A dict with keys as attributes, at all levels.
 
     >>> config = ConfigDict(model=dict(depth=50))
     >>> config.model.depth, config["model"]["depth"]
@@ -111,12 +114,12 @@ def _as_plain(value: Any) -> Any:
 
 
 class Config:
-    """A config read from a file and its ``_base_`` files, which can be changed and written.
+    """A config, read from a file and the ``_base_`` files of that file.
 
     Args:
         cfg_dict: The config.
-        cfg_text: The text of its file.
-        filename: The path of its file.
+        cfg_text: The text of the file.
+        filename: The path of the file.
 
     Note:
         Departures from mmcv: ``pretty_text`` is formatted by Python's ``pprint``.
@@ -145,16 +148,16 @@ class Config:
         use_predefined_variables: bool = True,
         import_custom_modules: bool = True,
     ) -> Config:
-        """Read a ``.py``, YAML or JSON file and its ``_base_`` files.
+        """Read a ``.py``, YAML or JSON file, merged with the ``_base_`` files.
 
         Args:
             filename: The path.
-            use_predefined_variables: Whether ``{{ fileDirname }}`` and its like are replaced.
+            use_predefined_variables: Whether variables such as ``{{ fileDirname }}`` are replaced.
             import_custom_modules: Whether the modules of ``custom_imports`` are imported.
 
         Raises:
             OSError: for another ending.
-            SyntaxError: for a ``.py`` file that is not Python; the message names it.
+            SyntaxError: for a ``.py`` file with wrong syntax; the message names the file.
         """
         _check_ending(str(filename))
         try:
@@ -169,7 +172,12 @@ class Config:
 
     @staticmethod
     def fromstring(cfg_str: str, file_format: str) -> Config:
-        """Parse a text as a file of this format."""
+        """Parse the text of a config file.
+
+        Args:
+            cfg_str: The text.
+            file_format: The suffix of the file, such as ``".py"``.
+        """
         _check_ending(file_format)
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / f"config{file_format}"
@@ -186,7 +194,7 @@ class Config:
 
     @property
     def text(self) -> str:
-        """The text of the file; read by ``fromfile``, of each with its bases, under its path."""
+        """The text of the file; from ``fromfile``, the texts of all files after their paths."""
         return str(self.__dict__["_text"])
 
     @property
@@ -196,7 +204,7 @@ class Config:
         return "".join(f"{key} = {pprint.pformat(v, sort_dicts=False)}\n" for key, v in items)
 
     def dump(self, file: str | None = None) -> Any:
-        """Write the config to a file, in the format of its suffix; without one, return the text."""
+        """Write the config in the format of the file's suffix; without a file, return the text."""
         content = self._cfg_dict.to_dict()
         target = file or self.filename or ".py"
         if target.endswith(".py"):
@@ -207,11 +215,11 @@ class Config:
         return dump(content, file, file_format=target.rpartition(".")[2])
 
     def merge_from_dict(self, options: Mapping[str, Any], allow_list_keys: bool = True) -> None:
-        """Change items by their paths: ``{"model.backbone.depth": 50}``.
+        """Change items by path: ``{"model.backbone.depth": 50}``.
 
         Args:
             options: The new values.
-            allow_list_keys: Whether a number is an index of a list: ``{"pipeline.0.type": ...}``.
+            allow_list_keys: Whether numbers are indices of lists: ``{"pipeline.0.type": ...}``.
         """
         nested: dict[str, Any] = {}
         for path, value in options.items():
@@ -224,7 +232,7 @@ class Config:
 
     @staticmethod
     def _merge_a_into_b(a: Any, b: Any, allow_list_keys: bool = False) -> Any:
-        """Return ``b`` changed by ``a``: scripts such as mmaction2's ``tools/test.py`` call it."""
+        """Return ``b`` changed by ``a``, for scripts such as mmaction2's ``tools/test.py``."""
         return ConfigDict({"merged": _merged(b, a, allow_list_keys)}).merged
 
     def __getattr__(self, name: str) -> Any:
@@ -296,3 +304,60 @@ def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
                 f"{DELETE_KEY}=True replaces it"
             )
     return result
+
+
+class DictAction(argparse.Action):
+    """Parse a dict from the command line: ``--cfg-options a.b=1 c=[1,2]``."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Add ``key=value`` items to the dict."""
+        found = dict(getattr(namespace, self.dest) or {})
+        for item in [values] if isinstance(values, str) else values:
+            key, _, text = item.partition("=")
+            found[key] = _parse(text)
+        setattr(namespace, self.dest, found)
+
+
+def _parse(text: str) -> Any:
+    """Return the value of a text on the command line: a number, a list, or the text itself.
+
+    >>> _parse("1"), _parse("true"), _parse("a,2"), _parse("[(a,b),3]"), _parse("x")
+    (1, True, ['a', 2], [('a', 'b'), 3], 'x')
+    """
+    text = text.strip("'\" ")
+    words = {"true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    parts = list(_split_at_commas(text[1:-1] if text[:1] in "[(" and text[-1:] in "])" else text))
+    if text[:1] == "(" and text[-1:] == ")":
+        return tuple(map(_parse, parts))
+    if (text[:1] == "[" and text[-1:] == "]") or len(parts) > 1:
+        return list(map(_parse, parts))
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _split_at_commas(text: str) -> Iterable[str]:
+    """Yield the parts between commas outside of brackets.
+
+    Raises:
+        AssertionError: if brackets do not match.
+    """
+    if any(text.count(a) != text.count(b) for a, b in ("[]", "()")):
+        raise AssertionError(f"brackets do not match in {text!r}")
+    depth, start = 0, 0
+    for place, character in enumerate(text):
+        depth += (character in "[(") - (character in "])")
+        if character == "," and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    if text[start:].strip():
+        yield text[start:]

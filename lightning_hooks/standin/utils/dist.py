@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -75,8 +76,8 @@ def allreduce_params(
     """Average parameters or buffers over the ranks, in place.
 
     Args:
-        params: Tensors; only those of floating-point type are averaged.
-        coalesce: Whether tensors of one type are sent together.
+        params: Tensors; only floating-point tensors are averaged.
+        coalesce: Whether tensors of the same type are sent together.
         bucket_size_mb: Maximum size of a message in MB; -1 for no limit.
     """
     _average([p.data for p in params if p.is_floating_point()], coalesce, bucket_size_mb)
@@ -94,22 +95,13 @@ def _average(tensors: list[torch.Tensor], coalesce: bool, bucket_size_mb: int) -
     _, world_size = get_dist_info()
     if world_size == 1:
         return
-    limit = bucket_size_mb * 2**20 if bucket_size_mb > 0 else float("inf")
-    buckets: list[list[torch.Tensor]] = []
-    open_buckets: dict[tuple[torch.dtype, torch.device], tuple[list[torch.Tensor], int]] = {}
-    for tensor in tensors:
-        kind, size = (tensor.dtype, tensor.device), tensor.numel() * tensor.element_size()
-        bucket, filled = open_buckets.get(kind, ([], 0))
-        if not bucket or not coalesce or filled + size > limit:
-            bucket, filled = [], 0
-            buckets.append(bucket)
-        bucket.append(tensor)
-        open_buckets[kind] = bucket, filled + size
-    for bucket in buckets:
-        flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+    flattening: Any = torch._utils  # without types
+    limit = bucket_size_mb * 2**20 if bucket_size_mb > 0 else sys.maxsize
+    single = ([tensor] for tensor in tensors)
+    for bucket in flattening._take_tensors(tensors, limit) if coalesce else single:
+        flat = flattening._flatten_dense_tensors(bucket)
         dist.all_reduce(flat)
         flat.div_(world_size)
-        for tensor, mean in zip(
-            bucket, torch.split(flat, [t.numel() for t in bucket]), strict=True
-        ):
-            tensor.copy_(mean.view_as(tensor))
+        means = flattening._unflatten_dense_tensors(flat, bucket)
+        for tensor, mean in zip(bucket, means, strict=True):
+            tensor.copy_(mean)

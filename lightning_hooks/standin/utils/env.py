@@ -45,27 +45,27 @@ TORCH_VERSION = torch.__version__
 IS_CUDA_AVAILABLE = torch.cuda.is_available()
 IS_MPS_AVAILABLE = torch.backends.mps.is_available()
 parrots_jit_option = os.getenv("PARROTS_JIT_OPTION")
-# Lightning is the engine
+# Lightning has no accelerators for these devices
 IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_MUSA_AVAILABLE = IS_NPU_AVAILABLE = False
 
 
 def _get_dataloader() -> tuple[type, type]:
-    """Return the DataLoader class twice: mmcv's second one is of another torch."""
+    """Return the DataLoader class twice, as mmcv does with torch."""
     return DataLoader, DataLoader
 
 
 def is_cuda_available() -> bool:
-    """Return whether there is a CUDA GPU."""
+    """Return whether a CUDA GPU is available."""
     return torch.cuda.is_available()
 
 
 def is_mps_available() -> bool:
-    """Return whether there is an Apple GPU."""
+    """Return whether an Apple GPU is available."""
     return torch.backends.mps.is_available()
 
 
 def is_ipu_available() -> bool:
-    """Return False: Lightning is the engine."""
+    """Return False: Lightning has no accelerator for the device."""
     return False
 
 
@@ -80,7 +80,7 @@ def get_device() -> str:
 
 
 def check_ops_exist() -> bool:
-    """Return whether ``mmcv.ops`` has operators, not only placeholders for them."""
+    """Return whether ``mmcv.ops`` has operators, not only placeholders."""
     return hasattr(importlib.import_module("mmcv.ops"), "__file__")
 
 
@@ -112,7 +112,7 @@ def jit(
     coderize: bool = False,
     optimize: bool = False,
 ) -> Any:
-    """Decorate without effect, as mmcv does outside of its own framework."""
+    """Decorate without effect, as mmcv does outside of Parrots."""
     return func if callable(func) else (lambda function: function)
 
 

@@ -1,9 +1,8 @@
-"""mmcv's ``get_logger``, which configures console and file handlers, and ``print_log``."""
+"""mmcv's ``get_logger``, with console and file handlers, and ``print_log``."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from torch import distributed as dist
@@ -11,31 +10,8 @@ from torch import distributed as dist
 __all__ = ["get_logger", "logger_initialized", "print_log"]
 
 
-class _Initialized(MutableMapping[str, bool]):
-    """The configured loggers by name; each logger stores the mark itself."""
-
-    def __getitem__(self, name: str) -> bool:
-        found = logging.root.manager.loggerDict.get(name)
-        if not getattr(found, "set_up_by_standin", False):
-            raise KeyError(name)
-        return True
-
-    def __setitem__(self, name: str, value: bool) -> None:
-        logger: Any = logging.getLogger(name)
-        logger.set_up_by_standin = value
-
-    def __delitem__(self, name: str) -> None:
-        self[name] = False
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in [*logging.root.manager.loggerDict] if name in self)
-
-    def __len__(self) -> int:
-        return len([*self])
-
-
-logger_initialized = _Initialized()
-"""The loggers that :func:`get_logger` does not configure again, nor their children."""
+logger_initialized: dict[str, bool] = {}
+"""The configured loggers. :func:`get_logger` adds no handlers to a name with such a prefix."""
 
 
 def get_logger(
@@ -48,9 +24,9 @@ def get_logger(
 
     Args:
         name: The name.
-        log_file: A file that the logger writes to as well.
+        log_file: An additional file for the log.
         log_level: The minimum level.
-        file_mode: The mode in which the file is opened.
+        file_mode: The mode to open the file.
     """
     logger = logging.getLogger(name)
     if any(name.startswith(other) for other in logger_initialized):
@@ -80,7 +56,7 @@ def print_log(
 
     Args:
         msg: The message.
-        logger: A logger, its name, ``"silent"`` to discard the message, or None to print it.
+        logger: A logger, its name, ``"silent"`` to discard the message, or None to print.
         level: The level.
     """
     if logger is None:

@@ -48,7 +48,7 @@ def is_str(x: object) -> bool:
 def is_seq_of(
     seq: object, expected_type: type | tuple[type, ...], seq_type: type | None = None
 ) -> bool:
-    """Return whether ``seq`` is a sequence, of ``seq_type``, with items of one type.
+    """Return whether ``seq`` is a sequence, of ``seq_type``, with items of ``expected_type``.
 
     >>> is_seq_of([1, 2], int), is_seq_of((1, "a"), int), is_seq_of([1], int, seq_type=tuple)
     (True, False, False)
@@ -62,17 +62,17 @@ def is_seq_of(
 
 
 def is_list_of(seq: object, expected_type: type | tuple[type, ...]) -> bool:
-    """Return whether ``seq`` is a list with items of one type."""
+    """Return whether ``seq`` is a list with items of ``expected_type``."""
     return is_seq_of(seq, expected_type, seq_type=list)
 
 
 def is_tuple_of(seq: object, expected_type: type | tuple[type, ...]) -> bool:
-    """Return whether ``seq`` is a tuple with items of one type."""
+    """Return whether ``seq`` is a tuple with items of ``expected_type``."""
     return is_seq_of(seq, expected_type, seq_type=tuple)
 
 
 def has_method(obj: object, method: str) -> bool:
-    """Return whether an object has a callable attribute of this name."""
+    """Return whether an object has a callable attribute ``method``."""
     return callable(getattr(obj, method, None))
 
 
@@ -88,7 +88,7 @@ def is_method_overridden(method: str, base_class: type, derived_class: type | An
 
 
 def to_ntuple(n: int) -> Callable[[Any], Any]:
-    """Return a function that repeats a value ``n`` times and returns iterables unchanged."""
+    """Return a function to repeat a value ``n`` times; iterables are returned unchanged."""
     return functools.partial(_repeated, n)
 
 
@@ -103,7 +103,7 @@ to_4tuple = to_ntuple(4)
 
 
 def iter_cast(inputs: Any, dst_type: type, return_type: type | None = None) -> Any:
-    """Convert each item to ``dst_type``; return an iterator, or a ``return_type`` of them."""
+    """Convert each item to ``dst_type``; return an iterator, or a ``return_type``."""
     if not isinstance(inputs, Iterable):
         raise TypeError(f"inputs must be an iterable, got {inputs!r}")
     if not isinstance(dst_type, type):
@@ -123,7 +123,7 @@ def tuple_cast(inputs: Any, dst_type: type) -> tuple[Any, ...]:
 
 
 def slice_list(in_list: list[Any], lens: int | list[int]) -> list[list[Any]]:
-    """Split a list into parts of one length, or of several lengths.
+    """Split a list into parts of equal length, or of given lengths.
 
     >>> slice_list([1, 2, 3, 4], 2), slice_list([1, 2, 3], [1, 2])
     ([[1, 2], [3, 4]], [[1], [2, 3]])
@@ -133,7 +133,7 @@ def slice_list(in_list: list[Any], lens: int | list[int]) -> list[list[Any]]:
             raise ValueError(f"{len(in_list)} items cannot be cut into parts of {lens}")
         lens = [lens] * (len(in_list) // lens)
     if not isinstance(lens, list):
-        raise TypeError(f"lens must be an int or a list of them, got {lens!r}")
+        raise TypeError(f"lens must be an int or a list of ints, got {lens!r}")
     if sum(lens) != len(in_list):
         raise ValueError(f"lens {lens} add up to {sum(lens)}, the list has {len(in_list)}")
     items = iter(in_list)
@@ -141,14 +141,14 @@ def slice_list(in_list: list[Any], lens: int | list[int]) -> list[list[Any]]:
 
 
 def concat_list(in_list: Iterable[Iterable[Any]]) -> list[Any]:
-    """Join lists into one."""
+    """Join lists."""
     return list(itertools.chain.from_iterable(in_list))
 
 
 def import_modules_from_strings(
     imports: str | list[str] | None, allow_failed_imports: bool = False
 ) -> ModuleType | list[ModuleType | None] | None:
-    """Import modules by name: one, or a list of them (``custom_imports`` of a config).
+    """Import a module or a list of modules by name (``custom_imports`` of a config).
 
     Raises:
         ImportError: if an import fails and ``allow_failed_imports`` is False; else the module is
@@ -182,7 +182,7 @@ def check_prerequisites(
     msg_tmpl: str = 'Prerequisites "{}" are required in method "{}" but not found, '
     "please install them first.",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a function to check its prerequisites at each call.
+    """Decorate a function to check prerequisites at each call.
 
     Args:
         prerequisites: Names of the prerequisites.
@@ -207,12 +207,12 @@ def check_prerequisites(
 
 
 def requires_package(prerequisites: str | list[str]) -> Callable[..., Any]:
-    """Decorate a function that needs packages."""
+    """Decorate a function to require packages."""
     return check_prerequisites(prerequisites, _is_importable)
 
 
 def requires_executable(prerequisites: str | list[str]) -> Callable[..., Any]:
-    """Decorate a function that needs programs."""
+    """Decorate a function to require programs."""
     return check_prerequisites(prerequisites, lambda name: shutil.which(name) is not None)
 
 
@@ -227,10 +227,10 @@ def _is_importable(package: str) -> bool:
 def deprecated_api_warning(
     name_dict: dict[str, str], cls_name: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a function whose arguments were renamed, to accept the old names with a warning.
+    """Decorate a function to accept old names of arguments, with a warning.
 
     Args:
-        name_dict: The new name by the old one.
+        name_dict: The new name by old name.
         cls_name: The class of a method, for the warning.
     """
 

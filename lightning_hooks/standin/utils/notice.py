@@ -1,4 +1,4 @@
-"""One line of log in a process, for what happens many times."""
+"""Log a line once in a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def notice(message: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Log nothing in the block: another process has done so."""
+    """Log nothing in the block, as another process has logged the same."""
     global _quiet
     _quiet = True
     try:

@@ -1,4 +1,4 @@
-"""mmcv's progress bar, and loops that show one."""
+"""mmcv's progress bar, and loops with a progress bar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ += ["track_progress"]
 
 
 class ProgressBar:
-    """A progress bar with the number of completed tasks, their speed and the time left.
+    """A progress bar with the number of completed tasks, the speed and the time left.
 
     Args:
         task_num: Number of tasks; 0 if unknown.
@@ -120,14 +120,14 @@ def track_parallel_progress(
     """Return ``func(task)`` of every task, run in several processes, with a progress bar.
 
     Args:
-        func: A function that can be pickled.
+        func: The function, which must be picklable.
         tasks: The tasks, with a length or as ``(iterable, length)``.
         nproc: Number of processes.
         initializer: Function called at the start of each process.
         initargs: Arguments of ``initializer``.
         bar_width: Width of the bar in characters.
         chunksize: Number of tasks sent to a process at once.
-        skip_first: Whether the first round of tasks, in which processes start, is not timed.
+        skip_first: Whether the first round of tasks, while processes start, is not timed.
         keep_order: Whether the results are in the order of the tasks.
         file: The open file to write to.
     """

@@ -1,4 +1,4 @@
-"""mmcv's Registry: with scopes, parents and a build function of its own."""
+"""mmcv's Registry, with scopes, parents and a build function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_from_cfg(
     Raises:
         TypeError: if ``cfg`` is not a dict, or ``type`` neither a name nor callable.
         UnknownNameError: a KeyError; if the name is not registered.
-        Exception: the constructor's own, with a note that names the class.
+        Exception: the error of the constructor, with a note about the class.
     """
     if not isinstance(registry, native.Registry):
         raise TypeError(f"registry must be an mmcv.Registry object, got {registry!r}")
@@ -42,7 +42,7 @@ def build_from_cfg(
 
 
 class Registry(native.Registry):
-    """A table of classes and functions by name, optionally the child of another one.
+    """A table of classes and functions by name, optionally the child of another table.
 
     ``get("mmdet.ResNet")`` looks in the child of scope ``mmdet``, or in the topmost parent.
 
@@ -50,11 +50,11 @@ class Registry(native.Registry):
         name: The kind of the registered classes.
         build_func: ``build_func(cfg, registry=...)`` builds an object; the parent's by default, or
             :func:`build_from_cfg`.
-        parent: The registry that this one is a child of.
-        scope: The name of this child; by default the package that creates it.
+        parent: The parent registry.
+        scope: The name in the parent; by default the package of the caller.
 
     Raises:
-        AssertionError: if the parent has a child of that scope already.
+        AssertionError: if the parent already has a child of the same scope.
 
     >>> MODELS = Registry("models", scope="mmcv")
     >>> DETECTORS = Registry("models", parent=MODELS, scope="mmdet")
@@ -85,13 +85,13 @@ class Registry(native.Registry):
 
     @staticmethod
     def infer_scope() -> str:
-        """Return the package that creates a registry."""
+        """Return the package of the code creating a registry."""
         module = sys._getframe(2).f_globals.get("__name__", "__main__")
         return str(module).partition(".")[0]
 
     @staticmethod
     def split_scope_key(key: str) -> tuple[str | None, str]:
-        """Split a name at its first dot.
+        """Split a name at the first dot.
 
         >>> Registry.split_scope_key("mmdet.ResNet"), Registry.split_scope_key("ResNet")
         (('mmdet', 'ResNet'), (None, 'ResNet'))
@@ -104,12 +104,12 @@ class Registry(native.Registry):
 
     @property
     def scope(self) -> str:
-        """The name of this registry in its parent."""
+        """The name of the registry in the parent."""
         return self._scope
 
     @property
     def children(self) -> dict[str, Registry]:
-        """The registries below this one, by scope."""
+        """The child registries, by scope."""
         return self._children
 
     def get(self, key: str) -> Any:
@@ -145,7 +145,7 @@ class Registry(native.Registry):
 
         Raises:
             KeyError: if the name is taken and ``force`` is false.
-            TypeError: for an object that is not a class or a function.
+            TypeError: for anything but a class or a function.
         """
         if not isinstance(force, bool):
             raise TypeError(f"force must be a bool, got {force!r}")

@@ -1,4 +1,4 @@
-"""mmcv's checks for tests: functions that return a bool."""
+"""mmcv's checks for tests; each function returns a bool."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ __all__ = [
 ]
 
 
-def _same(one: Any, other: Any) -> bool:
-    equal = one == other
+def _same(first: Any, second: Any) -> bool:
+    equal = first == second
     return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
 
 
 def assert_dict_contains_subset(
     dict_obj: Mapping[Any, Any], expected_subset: Mapping[Any, Any]
 ) -> bool:
-    """Return whether a dict has all these items."""
+    """Return whether a dict has all expected items."""
     return all(k in dict_obj and _same(dict_obj[k], v) for k, v in expected_subset.items())
 
 
 def assert_attrs_equal(obj: Any, expected_attrs: Mapping[str, Any]) -> bool:
-    """Return whether an object has attributes of these values."""
+    """Return whether an object has all expected attributes."""
     return all(hasattr(obj, k) and _same(getattr(obj, k), v) for k, v in expected_attrs.items())
 
 
 def assert_dict_has_keys(obj: Mapping[str, Any], expected_keys: Iterable[str]) -> bool:
-    """Return whether a dict has all these keys."""
+    """Return whether a dict has all expected keys."""
     return set(expected_keys) <= obj.keys()
 
 
@@ -58,12 +58,12 @@ def assert_is_norm_layer(module: torch.nn.Module) -> bool:
 
 def assert_params_all_zeros(module: Any) -> bool:
     """Return whether weight and bias are zero."""
-    found = [module.weight, getattr(module, "bias", None)]
-    return all(bool((one == 0).all()) for one in found if one is not None)
+    parameters = (module.weight, getattr(module, "bias", None))
+    return all(bool((p == 0).all()) for p in parameters if p is not None)
 
 
 def check_python_script(cmd: str) -> None:
-    """Run a script with its arguments in this process."""
+    """Run a command, such as ``python script.py --option``, within the process."""
     arguments = shlex.split(cmd)
     arguments = arguments[1:] if arguments[0] == "python" else arguments
     before = sys.argv

@@ -9,14 +9,14 @@ __all__ = ["Timer", "TimerError", "check_time"]
 
 
 class TimerError(Exception):
-    """Raised for a timer that does not run."""
+    """Raised for a timer without a start."""
 
 
 class Timer:
-    """A stopwatch; as a context manager, it prints the time of the block.
+    """A stopwatch; as a context manager, print the time of the block.
 
     Args:
-        start: Whether it starts now.
+        start: Whether the timer starts now.
         print_tmpl: Template printed at the end of a ``with`` block, with ``{}`` for the seconds.
     """
 
@@ -45,7 +45,7 @@ class Timer:
         self._is_running = False
 
     def start(self) -> None:
-        """Start the timer; if it runs, mark a check."""
+        """Start the timer, or mark a check if the timer runs."""
         if not self._is_running:
             self._t_start = time()
             self._is_running = True
@@ -72,7 +72,7 @@ _timers: dict[str, Timer] = {}
 
 
 def check_time(timer_id: str) -> float:
-    """Return the seconds since the last call with this name; 0 at the first call."""
+    """Return the seconds since the last call with the same name; 0 at the first call."""
     if timer_id not in _timers:
         _timers[timer_id] = Timer()
         return 0

@@ -1,4 +1,4 @@
-"""Version numbers as tuples that compare."""
+"""Version numbers as comparable tuples."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = [
 ]
 
 LAST = "1.7.2"
-"""The version of mmcv that the stand-in is like."""
+"""The version of mmcv whose behaviour the stand-in has."""
 
 _chosen = ""
 
 
 def mmcv_version() -> str:
-    """Return the version of mmcv that the stand-in reports."""
+    """Return the version of mmcv reported by the stand-in."""
     return _chosen or LAST
 
 
@@ -31,7 +31,7 @@ def is_chosen() -> bool:
 
 
 def report(version: str) -> None:
-    """Let the stand-in report another version; ``""`` for its own."""
+    """Set the version of mmcv to report; ``""`` for the default, 1.7.2."""
     global _chosen
     _chosen = version
 
@@ -46,7 +46,7 @@ def _release(version: str, length: int) -> tuple[list[int], tuple[str, int] | No
 
 
 def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
-    """Return a version as numbers; a pre-release sorts before its release.
+    """Return a version as numbers; a pre-release sorts before the release.
 
     >>> digit_version("1.7.2"), digit_version("2.0.0rc1") < digit_version("2.0.0")
     ((1, 7, 2, 0, 0, 0), True)

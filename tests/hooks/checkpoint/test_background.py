@@ -93,8 +93,7 @@ def test_training_goes_on_and_the_next_save_waits(tmp_path):
     assert names(tmp_path) == {"epoch_4.pth"}  # the end of the fit waits
 
 
-@pytest.mark.parametrize("fails_at", [1, 2])
-@pytest.mark.parametrize("kind", ["last", "best"])
+@pytest.mark.parametrize(("kind", "fails_at"), [("last", 1), ("last", 2), ("best", 2)])
 def test_an_error_comes_up_after_the_next_step_or_at_the_end(tmp_path, monkeypatch, kind, fails_at):
     class FillsUp(Hook):
         def before_train_epoch(self, runner: Any) -> None:
@@ -120,10 +119,8 @@ def test_an_error_comes_up_after_the_next_step_or_at_the_end(tmp_path, monkeypat
     if sys.version_info >= (3, 11):
         assert f"epoch_{fails_at}.pth was written in the background" in caught.value.__notes__[0]
     assert len(module.losses) == (5 if fails_at == 1 else 8)
-    if kind == "last":  # the one from before the validation is there
-        assert names(tmp_path) == {f"epoch_{fails_at}.pth"}
-    else:
-        assert names(tmp_path) == ({"best_epoch_epoch_1.pth"} if fails_at == 2 else set())
+    first = "epoch_1.pth" if kind == "last" else "best_epoch_epoch_1.pth"
+    assert names(tmp_path) == ({first} if fails_at == 2 else set())
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -156,8 +153,7 @@ def test_an_exceptions_own_error_is_raised_and_the_writers_logged(tmp_path, monk
 
 
 @pytest.mark.usefixtures("slow_disk")
-@pytest.mark.parametrize("keep", [1, 2])
-@pytest.mark.parametrize("kind", [BestCheckpointHook, EvalHook])
+@pytest.mark.parametrize(("kind", "keep"), [(BestCheckpointHook, 2), (EvalHook, 1)])
 def test_the_best_is_written_beside_the_training_too(tmp_path, kind, keep):
     seen: list[Any] = []
 

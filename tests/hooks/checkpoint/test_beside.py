@@ -30,8 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 # -- two hooks ---------------------------------------------------------------------------------
 
 
-@hosts
-@writers
+@pytest.mark.parametrize(("host", "background"), [(False, True), (True, False)])
 def test_a_file_goes_when_no_hook_wants_it_any_more(
     tmp_path: Path, host: bool, background: bool
 ) -> None:
@@ -100,8 +99,7 @@ def no_results(model: Any, loader: Any) -> list[Any]:
 # -- two runs ----------------------------------------------------------------------------------
 
 
-@hosts
-@pytest.mark.parametrize("kept", [-1, 1])
+@pytest.mark.parametrize(("host", "kept"), [(False, 1), (True, -1)])
 def test_another_runs_files_are_reported_once_and_stay(
     tmp_path: Path, host: bool, kept: int, caplog: Any
 ) -> None:
@@ -124,7 +122,12 @@ def test_another_runs_files_are_reported_once_and_stay(
     assert f"{tmp_path} holds checkpoints of another run" in message
     assert f"epoch_2.pth, epoch_4.pth of run {first}" in message
     assert "epoch_9.pth of a run without a list" in message
-    for advice in ('ckpt_path="last"', "out_dir=", "work_dir=", "default_root_dir="):
+    for advice in (
+        'ckpt_path="' if host else 'ckpt_path="last"',
+        "out_dir=",
+        "work_dir=",
+        "default_root_dir=",
+    ):
         assert advice in message
     after = contents(tmp_path)
     assert {name: after[name] for name in ("epoch_4.pth", "epoch_9.pth")} == {
@@ -152,8 +155,7 @@ def test_a_best_hook_alone_reports_them_too(tmp_path: Path, caplog: Any) -> None
 # -- when a save is reported -------------------------------------------------------------------
 
 
-@writers
-@pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize(("background", "by_epoch"), [(False, True), (True, False)])
 def test_saving_is_logged_when_the_file_is_durable(
     tmp_path: Path, monkeypatch: Any, background: bool, by_epoch: bool
 ) -> None:

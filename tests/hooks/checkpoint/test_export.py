@@ -42,10 +42,11 @@ def exported(hook: Any, folder: Path, **kwargs: Any) -> Any:
     return load(folder / "weights.pth")
 
 
-@pytest.mark.parametrize("background", [False, True])
-@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
-@pytest.mark.parametrize("averages", [False, True])
-def test_it_is_the_state_dict_of_the_hooks_file(
+@pytest.mark.parametrize(
+    ("host", "averages", "background"),
+    [(False, False, True), (False, True, False), (True, True, True)],
+)
+def test_export_writes_the_state_dict_of_the_hooks_file(
     tmp_path: Path, host: bool, averages: bool, background: bool
 ) -> None:
     last = CheckpointHook(interval=1, background=background)
@@ -109,7 +110,7 @@ def test_a_train_step_modules_part_has_its_own_keys(tmp_path: Path) -> None:
         hook.export(str(tmp_path / "x.pth"), model=lambda module: torch.nn.Linear(4, 2))
 
 
-def test_a_file_that_is_gone_or_damaged_is_an_error(tmp_path: Path) -> None:
+def test_export_of_a_missing_or_damaged_file_is_an_error(tmp_path: Path) -> None:
     hook = CheckpointHook(interval=1, create_symlink=False)
     fit(tmp_path, hook, module=NoValidation)
     file = tmp_path / "epoch_1.pth"

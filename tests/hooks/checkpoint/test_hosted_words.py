@@ -1,4 +1,4 @@
-"""ckpt_path="last" and "best" find the files of hooks in an adapter, in a new process too."""
+"""ckpt_path="last" and "best" and the paths of an adapter for the files of hosted hooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
-from support.processes import run_program
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
@@ -19,18 +18,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is called with Trainer configured with multiple"),
 ]
 both = pytest.mark.parametrize("default", [False, True], ids=["alone", "beside the default"])
-
-SCRIPT = """
-import sys, torch
-from support.training import TinyModule, make_loader, make_trainer
-from lightning_hooks import CheckpointHook, EMAHook, HookAdapter
-module = TinyModule()
-hooks = HookAdapter([EMAHook(momentum=0.1), CheckpointHook(interval=1, max_keep_ckpts=3)])
-trainer = make_trainer(sys.argv[1], hooks, max_epochs=int(sys.argv[2]),
-                       enable_checkpointing=sys.argv[3] == "True")
-trainer.fit(module, make_loader(), ckpt_path="last")
-print("found:", len(module.losses), trainer.global_step)
-"""
 
 
 class Falls(TinyModule):
@@ -45,38 +32,28 @@ def hosted() -> HookAdapter:
 
 
 @both
-def test_last_in_a_new_process(tmp_path: Path, default: bool) -> None:
-    printed = [run_program(SCRIPT, tmp_path, epochs, default) for epochs in (2, 4)]
-    assert [text.split("found:")[1].split() for text in printed] == [["8", "8"], ["8", "16"]]
-    assert "holds checkpoints of another run" not in printed[1]
-
-
-@both
-def test_both_words_with_new_objects(tmp_path: Path, default: bool) -> None:
+def test_both_words_after_a_fit(tmp_path: Path, default: bool) -> None:
     options = {"max_epochs": 3, "enable_checkpointing": default, "num_sanity_val_steps": 0}
     trainer = make_trainer(tmp_path, hosted(), **options)
     trainer.fit(Falls(), make_loader(), make_loader(1))
-    for again in (trainer, make_trainer(tmp_path, hosted(), **options)):
-        before = again.callbacks
-        for word, name in (("last", "epoch_3.pth"), ("best", "best_val_acc_epoch_2.pth")):
-            again.validate(Falls(), make_loader(1), ckpt_path=word, verbose=False)
-            assert again.ckpt_path == str(tmp_path / name)
-        kept = [c for c in again.callbacks if c in before]
-        assert kept == before  # in the order given
+    for word, name in (("last", "epoch_3.pth"), ("best", "best_val_acc_epoch_2.pth")):
+        trainer.validate(Falls(), make_loader(1), ckpt_path=word, verbose=False)
+        assert trainer.ckpt_path == str(tmp_path / name)
 
 
-def test_the_directories_are_the_adapters_and_the_hooks_own(tmp_path: Path) -> None:
-    for arguments in ({}, {"out_dir": str(tmp_path / "out")}):
-
-        def trainer(out: dict[str, Any] = arguments) -> Any:
-            hooks = HookAdapter(CheckpointHook(interval=1, **out), work_dir=tmp_path / "work")
-            return make_trainer(tmp_path / "root", hooks)
-
-        trainer().fit(TinyModule(), make_loader())
-        again = trainer()
-        again.validate(TinyModule(), make_loader(), ckpt_path="last", verbose=False)
-        parent = tmp_path / "out" / "work" if arguments else tmp_path / "work"
-        assert again.ckpt_path == str(parent / "epoch_1.pth")
+def test_the_adapters_paths_with_new_objects(tmp_path: Path, caplog: Any) -> None:
+    options = {"max_epochs": 3, "num_sanity_val_steps": 0}
+    hooks = HookAdapter(hosted().hooks, work_dir=tmp_path)
+    make_trainer(tmp_path, hooks, **options).fit(Falls(), make_loader(), make_loader(1))
+    new = HookAdapter(hosted().hooks, work_dir=tmp_path)
+    assert new.last_checkpoint == str(tmp_path / "epoch_3.pth")
+    assert new.best_checkpoint == str(tmp_path / "best_val_acc_epoch_2.pth")
+    again = make_trainer(tmp_path, new, **options)
+    with pytest.warns(UserWarning, match="there is no last checkpoint available"):
+        again.fit(Falls(), make_loader(), make_loader(1), ckpt_path="last")
+    (message,) = [one for one in caplog.messages if "another run" in one]
+    path = tmp_path / "epoch_3.pth"
+    assert f'trainer.fit(..., ckpt_path="{path}")' in message
 
 
 def test_without_a_file_the_run_begins_anew(tmp_path: Path) -> None:
@@ -130,7 +107,7 @@ def test_hooks_of_configure_callbacks_need_the_path_that_the_report_names(
         make_trainer(tmp_path, max_epochs=2).fit(Brings(), make_loader(), ckpt_path="last")
     (message,) = [one for one in caplog.messages if "another run" in one]
     path = tmp_path / "epoch_1.pth"
-    assert f'ckpt_path="last"), or ckpt_path="{path}"' in message
+    assert f'ckpt_path="{path}"' in message
     module = Brings()
     make_trainer(tmp_path, max_epochs=2).fit(module, make_loader(), ckpt_path=path)
     assert len(module.losses) == 4

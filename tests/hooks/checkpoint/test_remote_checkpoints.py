@@ -10,10 +10,10 @@ from typing import Any
 
 import fsspec
 import pytest
+import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, newest_valid
 from lightning_hooks.storage import checkpoints, manifest
-from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.verification import DamagedCheckpointError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
@@ -54,7 +54,7 @@ def s3() -> Iterator[str]:
         server.stop()
 
 
-@pytest.fixture(params=["memory", "s3"])
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
 def remote(request: Any, tmp_path: Path) -> str:
     root = request.getfixturevalue("s3") if request.param == "s3" else "memory://bucket"
     return f"{root}/{tmp_path.name}"
@@ -76,7 +76,9 @@ def damage(path: str) -> None:
     fs.pipe_file(target, bytes(data))
 
 
-@pytest.mark.parametrize("background", [False, True], ids=["sync", "background"])
+@pytest.mark.parametrize(
+    ("remote", "background"), [("memory", True), ("s3", False)], indirect=["remote"]
+)
 def test_a_run_and_its_resume(tmp_path, remote, background):
     def hook() -> CheckpointHook:
         return CheckpointHook(1, out_dir=remote, max_keep_ckpts=2, background=background)
@@ -152,11 +154,16 @@ def test_the_manifest_knows_a_file_before_it_is_there(remote, monkeypatch):
 
     monkeypatch.setattr(manifest.Manifest, "write", note)
     target = checkpoints.Target(remote, "a.pth", "0123456789ab", "series")
-    checkpoints.save({"meta": {"epoch": 1, "iter": 1}}, path, target)
+    content: Any = {"meta": {"epoch": 1, "iter": 1}, "x": torch.arange(5000.0)}
+    checkpoints.save(content, path, target)
     assert seen == [(1, False)]
     (entry,) = manifest.read(remote)
     assert fs.info(there)["size"] == entry.size
-    assert checksum(path) == entry.crc32
+    assert manifest.flaw(remote, entry) == ""
+    damaged = bytearray(fs.cat_file(there))
+    damaged[len(damaged) // 2] ^= 1
+    fs.pipe_file(there, bytes(damaged))
+    assert "is damaged" in manifest.flaw(remote, entry)
 
 
 def test_an_error_leaves_no_file(remote, monkeypatch):

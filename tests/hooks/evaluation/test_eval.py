@@ -29,9 +29,9 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.evaluation.best_rule import infer_rule
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.hooks.evaluation.ranking import infer_rule
 from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.golden import recorded
@@ -460,7 +460,13 @@ def test_old_subclasses_override_their_points(tmp_path: Path) -> None:
 # -- the best ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", GOLDEN["best"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if i % 3 == 0 else pytest.mark.slow)
+        for i, name in enumerate(GOLDEN["best"])
+    ],
+)
 def test_best_is_what_mmcv_calls_best(name: str, tmp_path: Path) -> None:
     want = GOLDEN["best"][name]
     logger, said = listening()

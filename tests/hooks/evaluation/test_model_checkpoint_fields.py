@@ -18,7 +18,6 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
 from lightning_hooks.storage import earlier_files, manifest
 from support import training
-from support.processes import run_program
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
@@ -90,9 +89,13 @@ class Compare(Callback):
         self.compared += 1
 
 
-@kinds
 @pytest.mark.parametrize(
-    ("rule", "keep", "every", "by_epoch"), [("greater", 1, 1.0, True), ("less", 2, 0.5, None)]
+    ("make", "rule", "keep", "every", "by_epoch"),
+    [
+        (KINDS["BestCheckpointHook"], "less", 2, 0.5, None),
+        (KINDS["CheckpointHook"], "greater", 1, 1.0, True),
+        (KINDS["EvalHook"], "less", 2, 0.5, None),
+    ],
 )
 def test_fields_are_filled_as_a_model_checkpoints(tmp_path, make, rule, keep, every, by_epoch):
     ours = make(save_best="acc", rule=rule, keep_best=keep)
@@ -167,8 +170,7 @@ def test_fields_in_random_runs(tmp_path, seed):
             assert float(score) == pytest.approx(scores[done])
 
 
-@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
-@pytest.mark.parametrize("every", [1.0, 3])
+@pytest.mark.parametrize(("host", "every"), [(False, 3), (True, 1.0)])
 def test_the_best_file_gives_its_score_with_an_average_too(tmp_path, host, every):
     hooks = BestCheckpointHook("val_loss", keep_best=2), EMAHook(momentum=0.3)
     options = {"batches": 4, "val": 2, "max_epochs": 2, "val_check_interval": every, "host": host}
@@ -225,49 +227,26 @@ def new_trainer(tmp_path: Path, make: Any, **arguments: Any) -> L.Trainer:
     )
 
 
-@kinds
-@pytest.mark.parametrize("every", [1.0, 0.5])
-def test_best_in_a_new_process(tmp_path, make, every):
+@pytest.mark.parametrize(("make", "every"), [*zip(KINDS.values(), [1.0, 0.5, 1.0], strict=True)])
+def test_best_goes_on_with_the_trainer_of_the_fit(tmp_path, make, every):
     loaders = make_loader(), make_loader(1)
     trainer = new_trainer(tmp_path, make, max_epochs=3, val_check_interval=every)
     trainer.fit(Scores(), *loaders)
     best = trainer.checkpoint_callback.best_model_path
-    score = {1.0: 0.875, 0.5: 0.875}[every]
     for call in ("validate", "test"):
-        module, trainer = Scores(), new_trainer(tmp_path, make)
-        assert trainer.checkpoint_callback.best_model_path == ""
+        module = Scores()
         getattr(trainer, call)(module, loaders[1], ckpt_path="best", verbose=False)
-        assert (trainer.ckpt_path, module.seen) == (best, [score])
+        assert (trainer.ckpt_path, module.seen) == (best, [0.875])
     trainer = new_trainer(tmp_path, make, max_epochs=4, val_check_interval=every)
-    trainer.fit(Scores(), *loaders, ckpt_path="best")
-    assert trainer.ckpt_path == best
+    trainer.fit(Scores(), *loaders, ckpt_path=best)
     assert Path(trainer.checkpoint_callback.best_model_path).name == "best_acc_iter_14.pth" or (
         every == 1.0 and trainer.checkpoint_callback.best_model_path == best
     )
 
 
-@pytest.mark.slow
-def test_best_in_a_process_of_its_own(tmp_path):
-    fit(tmp_path, BestCheckpointHook("acc"), module=Scores)
-    program = """
-import sys
-from support.training import TinyModule, make_loader, make_trainer
-from lightning_hooks import BestCheckpointHook
-trainer = make_trainer(sys.argv[1], BestCheckpointHook("acc"), enable_checkpointing=True)
-trainer.validate(TinyModule(), make_loader(1), ckpt_path="best")
-print("path", trainer.ckpt_path)
-"""
-    said = run_program(program, tmp_path)
-    assert said.strip().endswith("path " + str(tmp_path / "best_acc_epoch_1.pth"))
-
-
-def test_best_in_a_new_process_in_out_dir_and_in_an_adapter(tmp_path):
+def test_best_in_a_new_process_in_an_adapter(tmp_path):
     hook = BestCheckpointHook("acc", out_dir=tmp_path / "out")
     fit(tmp_path / "w", hook, module=Scores, max_epochs=2)
-    again = BestCheckpointHook("acc", out_dir=tmp_path / "out")
-    trainer = make_trainer(tmp_path / "w", again, enable_checkpointing=True)
-    trainer.validate(Scores(), make_loader(1), ckpt_path="best", verbose=False)
-    assert trainer.ckpt_path == hook.best_model_path
     no_best = EvalHook(make_loader(1))
     for hosted in (BestCheckpointHook("acc"), CheckpointHook(save_best="acc"), no_best):
         adapter = HookAdapter([hosted], work_dir=tmp_path / "out" / "w")
@@ -288,12 +267,11 @@ def test_the_best_that_is_damaged_is_passed_over(tmp_path):
     assert earlier_files.best_valid(str(tmp_path), "val_loss") is None
 
 
-def test_without_a_best_file_best_is_the_last_in_a_new_process_too(tmp_path):
-    fit(tmp_path, CheckpointHook(interval=1), module=Scores, max_epochs=2)
+def test_without_a_best_file_best_is_the_last_and_in_a_new_process_lightnings_error(tmp_path):
+    hook = CheckpointHook(interval=1)
+    fit(tmp_path, hook, module=Scores, max_epochs=2)
+    assert hook.best_model_path == str(tmp_path / "epoch_2.pth")
     trainer = make_trainer(tmp_path, CheckpointHook(), enable_checkpointing=True)
-    trainer.validate(Scores(), make_loader(1), ckpt_path="best", verbose=False)
-    assert trainer.ckpt_path == str(tmp_path / "epoch_2.pth")
-    trainer = make_trainer(tmp_path / "empty", CheckpointHook(), enable_checkpointing=True)
     with pytest.raises(ValueError, match="not configured to save the best model"):
         trainer.validate(Scores(), make_loader(1), ckpt_path="best", verbose=False)
 

@@ -18,9 +18,7 @@ from lightning_hooks import (
     CheckpointHook,
     HookAdapter,
     HubCheckpointHook,
-    newest_valid,
 )
-from lightning_hooks.hooks.hub import pusher
 from lightning_hooks.utils.plain_types import describe
 from support.hub_server import Hub, hub_server
 from support.training import TinyModule, make_loader, make_trainer
@@ -48,7 +46,6 @@ class Secretive(TinyModule):
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    monkeypatch.setattr(pusher, "PAUSE", (0.02, 0.1))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -89,18 +86,16 @@ def test_the_best_is_pushed_with_a_card_of_the_run(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("matplotlib")
     caplog.set_level("INFO", "lightning_hooks")
     best = BestCheckpointHook("accuracy")
     fit(tmp_path, best, HubCheckpointHook(REPO), host=host)
     files = hub.repos[REPO]
     assert files["best.pth"] == (tmp_path / "best_accuracy_epoch_3.pth").read_bytes()
-    assert files["curves.png"].startswith(b"\x89PNG")
     assert hub.private[REPO]
     assert hub.commits[-1] == "best checkpoint (accuracy 0.375), after epoch 3 and iteration 12"
     card = files["README.md"].decode()
     assert card.startswith("---\nlibrary_name: lightning\n")
-    for part in ("| `accuracy` | 0.375 |", "![curves](curves.png)", "Secretive.load_from_check"):
+    for part in ("| `accuracy` | 0.375 |", "Secretive.load_from_check"):
         assert part in card
     config = json.loads(re.findall(r"```json\n(.*?)```", card, re.DOTALL)[0])
     assert config["hyper_parameters"] == {"width": 3}
@@ -109,7 +104,6 @@ def test_the_best_is_pushed_with_a_card_of_the_run(
     said = [line for line in lines(caplog, "INFO") if "is pushed to" in line]
     assert said[-1].endswith(f"{hub.url}/{REPO}")
     assert "%|" not in "".join(capfd.readouterr())  # the client's progress bars
-    assert not list(tmp_path.glob("hub_push_*"))
     assert lines(caplog) == []
     assert {key for _, path, key in hub.requests if "/commit/" in path} == {f"Bearer {TOKEN}"}
     loaded = tmp_path / "loaded.pth"
@@ -117,10 +111,9 @@ def test_the_best_is_pushed_with_a_card_of_the_run(
     assert Secretive.load_from_checkpoint(loaded).hparams.width == 3
 
 
-@each
-def test_the_last_is_pushed_also_by_iteration(host: bool, hub: Hub, tmp_path: Path) -> None:
+def test_the_last_is_pushed_also_by_iteration(hub: Hub, tmp_path: Path) -> None:
     files = CheckpointHook(interval=3, by_epoch=False, max_keep_ckpts=1, save_last=False)
-    fit(tmp_path, files, HubCheckpointHook(REPO, "last", private=False, card=False), host=host)
+    fit(tmp_path, files, HubCheckpointHook(REPO, "last", private=False, card=False), host=True)
     assert {*hub.repos[REPO]} == {"last.pth"}
     assert hub.repos[REPO]["last.pth"] == (tmp_path / "iter_12.pth").read_bytes()
     assert not hub.private[REPO]
@@ -184,7 +177,6 @@ def test_a_slow_hub_gets_the_first_and_the_newest(hub: Hub, tmp_path: Path) -> N
         epochs=4,
     )
     assert [re.findall(r"epoch (\d)", one)[0] for one in hub.commits] == ["1", "4"]
-    assert not list(tmp_path.glob("hub_push_*"))
 
 
 def test_a_hub_that_comes_back_gets_what_it_has_missed(
@@ -199,11 +191,11 @@ def test_a_hub_that_comes_back_gets_what_it_has_missed(
     fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), Back())
     assert hub.repos[REPO]["best.pth"] == (tmp_path / "best_accuracy_epoch_3.pth").read_bytes()
     assert len(lines(caplog)) == 1
-    assert "training goes on, and it is tried again" in lines(caplog)[0]
+    assert lines(caplog)[0].endswith("; training goes on")
 
 
 @each
-def test_a_dead_hub_costs_two_lines_and_keeps_the_file(
+def test_a_dead_hub_costs_two_lines(
     host: bool,
     hub: Hub,
     tmp_path: Path,
@@ -217,26 +209,13 @@ def test_a_dead_hub_costs_two_lines_and_keeps_the_file(
     trainer = fit(tmp_path, BestCheckpointHook("accuracy"), hook, host=host)
     assert trainer.state.finished
     assert time.monotonic() - begin < 5
-    (folder,) = tmp_path.glob("hub_push_*")
     best = tmp_path / "best_accuracy_epoch_3.pth"
-    assert (folder / "best.pth").read_bytes() == best.read_bytes()
     said = lines(caplog)
     assert len(said) == 2
-    assert "training goes on, and it is tried again" in said[0]
-    assert said[1].endswith(f"best.pth is not pushed; to push it: hf upload {REPO} '{folder}' .")
+    assert said[0].endswith("; training goes on")
+    command = f"hf upload {REPO} '{best}' best.pth"
+    assert said[1].endswith(f"best.pth is not pushed; to push it: {command}")
     assert "secret" not in caplog.text
-    assert newest_valid(tmp_path) == str(best)
-
-    caplog.set_level("INFO", "lightning_hooks")  # and the next run
-    use_server(hub.url, monkeypatch)
-    fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), epochs=1)
-    left = [line for line in lines(caplog, "INFO") if "is left of an earlier run" in line]
-    assert len(left) == 1
-    assert left[0].endswith(f"to push it: hf upload {REPO} '{folder}' .")
-    client.HfApi().upload_file(
-        path_or_fileobj=folder / "best.pth", path_in_repo="best.pth", repo_id=REPO
-    )
-    assert hub.repos[REPO]["best.pth"] == (folder / "best.pth").read_bytes()
 
 
 def test_a_hub_that_hangs_is_left_behind(
@@ -250,7 +229,7 @@ def test_a_hub_that_hangs_is_left_behind(
     assert "hf upload" in lines(caplog)[0]
 
 
-def test_a_wrong_token_is_one_line_and_no_attempts(
+def test_a_wrong_token_is_two_lines_and_is_not_shown(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub.answer = 401
@@ -258,9 +237,8 @@ def test_a_wrong_token_is_one_line_and_no_attempts(
     said = lines(caplog)
     assert len(said) == 2
     assert "401" in said[0]
-    assert "tried again" not in said[0]
     attempts = [path for _, path, _ in hub.requests if path == "/api/repos/create"]
-    assert len(attempts) <= 3  # one for each file
+    assert len(attempts) <= 4  # one for each file, and one at the end
     assert TOKEN not in caplog.text
 
 
@@ -274,18 +252,6 @@ def test_an_error_of_the_training_pushes_what_there_is(hub: Hub, tmp_path: Path)
     with pytest.raises(RuntimeError, match="on purpose"):
         fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), Fail())
     assert "after epoch 2" in hub.commits[-1]
-
-
-def test_the_curves_of_a_resumed_run_begin_at_its_start(hub: Hub, tmp_path: Path) -> None:
-    hook = CheckpointHook(interval=1)
-    fit(tmp_path, hook, HubCheckpointHook(REPO, "last", card=False), epochs=2)
-    hooks = [CheckpointHook(interval=1), HubCheckpointHook(REPO, "last", card=False)]
-    fit(tmp_path, *hooks, epochs=3, ckpt_path="last")
-    assert [*hooks[1].history] == [4, 8, 12]
-    hooks[1].load_state_dict({"history": {"4": 1, 8: {"a": "b", "c": 0.5}}})  # a stranger's
-    assert hooks[1].history == {8: {"c": 0.5}}
-    hooks[1].load_state_dict({})
-    assert hooks[1].history == {}
 
 
 def test_fast_dev_run_pushes_nothing(hub: Hub, tmp_path: Path) -> None:
@@ -324,13 +290,13 @@ def test_remote_checkpoints_are_refused_before_the_first_step(hub: Hub, tmp_path
         fit(tmp_path, *hooks)
 
 
-def test_what_the_client_raises_is_shown_without_secrets() -> None:
+def test_errors_of_the_client_are_shown_without_secrets() -> None:
     shown = describe(OSError(f"https://me:1234@host/x refused Bearer {TOKEN}\nRequest ID: 3"))
     assert shown == "OSError: https://host/x refused Bearer hf_... Request ID: 3"
 
 
 @pytest.mark.slow
-def test_it_is_a_checkpoint_like_any_other(hub: Hub, tmp_path: Path) -> None:
+def test_the_uploaded_file_is_a_checkpoint(hub: Hub, tmp_path: Path) -> None:
     fit(tmp_path, BestCheckpointHook("accuracy"), HubCheckpointHook(REPO, card=False), epochs=1)
     path = client.hf_hub_download(REPO, "best.pth", local_dir=tmp_path / "download")
     assert "state_dict" in torch.load(path, weights_only=True)

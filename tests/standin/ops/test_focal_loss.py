@@ -48,34 +48,9 @@ def test_sigmoid_focal_loss(
         assert gradcheck(lambda given, layer=layer: layer(given, TARGETS), (scores,))
 
 
-@pytest.mark.parametrize("weight", [None, WEIGHT])
-@pytest.mark.parametrize(("gamma", "alpha"), [(2.0, 0.25), (1.0, 0.6), (0.0, 0.5)])
-def test_softmax_focal_loss(
-    ops: Any, gamma: float, alpha: float, weight: torch.Tensor | None
-) -> None:
-    factors = torch.ones(3) if weight is None else weight
-    expected = []
-    for row, target in zip(SCORES.tolist(), TARGETS.tolist(), strict=True):
-        p = math.exp(row[target]) / sum(map(math.exp, row))
-        expected.append(-alpha * (1 - p) ** gamma * math.log(p) * float(factors[target]))
-    losses = ops.softmax_focal_loss(SCORES, TARGETS, gamma, alpha, weight, "none")
-    torch.testing.assert_close(losses, torch.tensor(expected, dtype=torch.float64))
-    for reduction, reduced in (("sum", sum(expected)), ("mean", sum(expected) / 3)):
-        layer = ops.SoftmaxFocalLoss(gamma, alpha, weight, reduction)
-        assert float(layer(SCORES, TARGETS)) == pytest.approx(reduced)
-        scores = SCORES.clone().requires_grad_()
-        assert gradcheck(lambda given, layer=layer: layer(given, TARGETS), (scores,))
-
-
-def test_rows_of_the_background_count_in_one_loss_and_not_in_the_other(ops: Any) -> None:
-    background, ignored = torch.tensor([3, 3, 3]), torch.tensor([-1, -1, -1])
-    losses = ops.sigmoid_focal_loss(SCORES, background, 2.0, 0.25, None, "none")
+def test_the_background_is_right_nowhere(ops: Any) -> None:
+    losses = ops.sigmoid_focal_loss(SCORES, torch.tensor([3, 3, 3]), 2.0, 0.25, None, "none")
     assert float(losses[0, 0]) == pytest.approx(sigmoid_loss(0.5, False, 2.0, 0.25))
-    scores = SCORES.clone().requires_grad_()
-    loss = ops.softmax_focal_loss(scores, ignored, 2.0, 0.25, None, "sum")
-    loss.backward()
-    assert loss.item() == 0
-    assert torch.equal(torch.as_tensor(scores.grad), torch.zeros_like(SCORES))
 
 
 def test_the_gradient_does_not_vanish_where_a_probability_underflows(ops: Any) -> None:
@@ -84,6 +59,3 @@ def test_the_gradient_does_not_vanish_where_a_probability_underflows(ops: Any) -
     loss.backward()
     assert torch.as_tensor(scores.grad).tolist() == [[-0.25, pytest.approx(0.75)]]
     assert math.isfinite(loss.item())
-    sure = torch.tensor([[200.0, -200.0]], requires_grad=True)
-    ops.softmax_focal_loss(sure, torch.tensor([0]), 0.5, 0.25, None, "sum").backward()
-    assert torch.as_tensor(sure.grad).tolist() == [[0.0, 0.0]]

@@ -40,7 +40,7 @@ def slow_nms(boxes: Any, scores: Any, threshold: float, offset: int = 0) -> list
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-@pytest.mark.parametrize("count", [0, 1, 40, 700])  # 700: more than a block
+@pytest.mark.parametrize("count", [0, 1, 40])
 def test_nms_keeps_what_a_loop_over_pairs_keeps(ops: Any, count: int, offset: int) -> None:
     boxes, scores = boxes_and_scores(count, size=12.0)
     detections, kept = ops.nms(boxes, scores, 0.3, offset=offset)
@@ -50,10 +50,10 @@ def test_nms_keeps_what_a_loop_over_pairs_keeps(ops: Any, count: int, offset: in
 
 
 def test_a_long_chain_of_boxes_each_suppressing_the_next_keeps_every_second(ops: Any) -> None:
-    left = torch.arange(600.0)
+    left = torch.arange(60.0)
     boxes = torch.stack([left, left * 0, left + 1.9, left * 0 + 1], 1)
-    _, kept = ops.nms(boxes, torch.linspace(1, 0.1, 600), 0.3)
-    assert torch.as_tensor(kept).tolist() == list(range(0, 600, 2))
+    _, kept = ops.nms(boxes, torch.linspace(1, 0.1, 60), 0.3)
+    assert torch.as_tensor(kept).tolist() == list(range(0, 60, 2))
 
 
 def test_of_boxes_with_equal_scores_the_first_is_kept(ops: Any) -> None:
@@ -93,64 +93,8 @@ def test_wrong_arguments_are_refused_as_by_mmcv(ops: Any) -> None:
     ):
         with pytest.raises(AssertionError):
             ops.nms(*arguments)
-    with pytest.raises(AssertionError):
-        ops.soft_nms(boxes, scores, method="square")
     with pytest.raises(NameError, match="fast_nms"):
         ops.batched_nms(boxes, scores, scores, {"type": "fast_nms"})
-
-
-def slow_soft_nms(boxes: Any, scores: Any, method: str, lowest: float) -> list[tuple[int, float]]:
-    left = {index: float(score) for index, score in enumerate(scores)}
-    kept = []
-    while left:
-        best = max(left, key=lambda index: left[index])
-        kept.append((best, left.pop(best)))
-        for index in list(left):
-            over = overlap(boxes[best], boxes[index])
-            factor = {
-                "naive": 0.0 if over >= 0.3 else 1.0,
-                "linear": 1 - over if over >= 0.3 else 1.0,
-                "gaussian": math.exp(-over * over / 0.5),
-            }[method]
-            left[index] *= factor
-            if left[index] < lowest:
-                del left[index]
-    return kept
-
-
-@pytest.mark.parametrize("method", ["naive", "linear", "gaussian"])
-def test_soft_nms_lowers_what_a_loop_over_pairs_lowers(ops: Any, method: str) -> None:
-    boxes, scores = boxes_and_scores(40)
-    expected = slow_soft_nms(boxes, scores, method, 0.05)
-    detections, kept = ops.soft_nms(boxes, scores, 0.3, 0.5, 0.05, method)
-    assert list(kept) == [index for index, _ in expected]
-    np.testing.assert_allclose(detections[:, 4], [score for _, score in expected], rtol=1e-4)
-    np.testing.assert_array_equal(detections[:, :4], boxes[kept])
-    as_tensors = ops.soft_nms(torch.tensor(boxes), torch.tensor(scores), 0.3, 0.5, 0.05, method)
-    np.testing.assert_array_equal(as_tensors[0], detections)
-
-
-def test_soft_nms_leaves_its_arguments_and_takes_no_boxes(ops: Any) -> None:
-    boxes, scores = boxes_and_scores(5)
-    before = boxes.copy(), scores.copy()
-    ops.soft_nms(boxes, scores)
-    np.testing.assert_array_equal(before[0], boxes)
-    np.testing.assert_array_equal(before[1], scores)
-    detections, kept = ops.soft_nms(torch.zeros(0, 4), torch.zeros(0))
-    assert (detections.shape, kept.shape) == ((0, 5), (0,))
-
-
-def test_nms_match_groups_each_box_with_the_better_one_that_suppresses_it(ops: Any) -> None:
-    boxes, scores = boxes_and_scores(40)
-    left, expected = [int(index) for index in np.argsort(-scores)], []
-    while left:
-        group = [i for i in left if i == left[0] or overlap(boxes[left[0]], boxes[i]) >= 0.3]
-        expected.append(group)
-        left = [index for index in left if index not in group]
-    dets = np.c_[boxes, scores]
-    assert [list(group) for group in ops.nms_match(dets, 0.3)] == expected
-    assert [group.tolist() for group in ops.nms_match(torch.tensor(dets), 0.3)] == expected
-    assert ops.nms_match(torch.zeros(0, 5), 0.3) == []
 
 
 def test_batched_nms_suppresses_within_a_group_only(ops: Any) -> None:
@@ -180,34 +124,6 @@ def test_batched_nms_suppresses_within_a_group_only(ops: Any) -> None:
     )
 
 
-def test_batched_soft_nms_returns_the_lowered_scores_with_the_boxes_as_given(ops: Any) -> None:
-    boxes = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 8], [0, 0, 10, 9]])
-    cfg = {"type": "soft_nms", "iou_threshold": 0.3}
-    for extra in ({}, {"split_thr": 1}):
-        detections, kept = ops.batched_nms(
-            boxes, torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0, 0, 1]), {**cfg, **extra}
-        )
-        assert kept.tolist() == [0, 2, 1]
-        torch.testing.assert_close(detections[:, 4], torch.tensor([0.9, 0.7, 0.8 * 0.2]))
-        assert torch.equal(detections[:, :4], boxes[kept])
-
-
-@pytest.mark.parametrize("offset", [0, 1])
-def test_overlaps_are_those_of_a_loop_over_pairs(ops: Any, offset: int) -> None:
-    first, second = (torch.tensor(boxes_and_scores(7, seed)[0]) for seed in (1, 2))
-    expected = [[overlap(one, two, offset) for two in second] for one in first]
-    result = ops.bbox_overlaps(first, second, offset=offset)
-    torch.testing.assert_close(result, torch.tensor(expected), rtol=1e-5, atol=1e-6)
-    aligned = ops.bbox_overlaps(first, second, aligned=True, offset=offset)
-    torch.testing.assert_close(aligned, result.diagonal())
-    areas = (first[:, 2:] - first[:, :2] + offset).prod(1)
-    shared = ops.bbox_overlaps(first, second, mode="iof", offset=offset) * areas[:, None]
-    back = ops.bbox_overlaps(second, first, mode="iof", offset=offset).T
-    torch.testing.assert_close(shared, back * (second[:, 2:] - second[:, :2] + offset).prod(1))
-    for pair in ((first[:0], second), (first, second[:0])):
-        assert ops.bbox_overlaps(*pair).shape == (len(pair[0]), len(pair[1]))
-
-
 def painted(box: Any, points: Any, clockwise: bool) -> Any:
     """Return which points are inside a rotated box, by turning the points back."""
     x, y, width, height, angle = box
@@ -227,7 +143,7 @@ def test_overlaps_of_rotated_boxes_are_those_of_painted_ones(ops: Any, clockwise
         np.c_[generator.uniform(3, 7, (4, 2)), generator.uniform(2, 6, (4, 2)), angles]
         for angles in generator.uniform(-3, 3, (2, 4))
     )
-    axis = np.linspace(-2, 12, 1401)
+    axis = np.linspace(-2, 12, 561)
     points = np.stack(np.meshgrid(axis, axis), -1)
     result = ops.box_iou_rotated(torch.tensor(first), torch.tensor(second), clockwise=clockwise)
     foreground = ops.box_iou_rotated(
@@ -260,6 +176,8 @@ def test_rotated_boxes_at_the_edges_of_the_formula(ops: Any) -> None:
     touching = torch.tensor([[2.0, 2.0, 2.0, 2.0, 0.0], [4.0, 2.0, 2.0, 2.0, 0.0]])
     assert ops.box_iou_rotated(touching[:1], touching[1:]).item() == pytest.approx(0, abs=1e-6)
     assert ops.box_iou_rotated(box[:0], others).shape == (0, 5)
+    scored = torch.cat([box, torch.ones(1, 1)], 1)  # as evaluations of mmrotate give them
+    assert ops.box_iou_rotated(scored, box).item() == pytest.approx(1)
 
 
 def test_rotated_boxes_without_rotation_overlap_as_straight_ones(ops: Any) -> None:
@@ -267,9 +185,8 @@ def test_rotated_boxes_without_rotation_overlap_as_straight_ones(ops: Any) -> No
     turned = torch.cat(
         [(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2], torch.zeros(30, 1)], 1
     )
-    torch.testing.assert_close(
-        ops.box_iou_rotated(turned, turned), ops.bbox_overlaps(boxes, boxes), rtol=1e-4, atol=1e-5
-    )
+    expected = torch.tensor([[overlap(one, other) for other in boxes] for one in boxes])
+    torch.testing.assert_close(ops.box_iou_rotated(turned, turned), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_nms_of_rotated_boxes_and_of_their_groups(ops: Any) -> None:
@@ -291,27 +208,6 @@ def test_nms_of_rotated_boxes_and_of_their_groups(ops: Any) -> None:
     assert by_group[1].tolist() == [1, 2, 3, 0]
 
 
-def test_quadrilaterals_overlap_as_the_rotated_boxes_that_they_are(ops: Any) -> None:
-    generator = torch.Generator().manual_seed(0)
-    boxes = torch.rand(30, 5, generator=generator) * torch.tensor([20.0, 20, 8, 8, 6])
-    scores = torch.rand(30, generator=generator)
-    corners = []
-    for along, across in ((-1, -1), (1, -1), (1, 1), (-1, 1)):
-        dx, dy = along * boxes[:, 2] / 2, across * boxes[:, 3] / 2
-        cos, sin = boxes[:, 4].cos(), boxes[:, 4].sin()
-        corners += [boxes[:, 0] + dx * cos - dy * sin, boxes[:, 1] + dx * sin + dy * cos]
-    quadrilaterals = torch.stack(corners, 1)
-    turned_over = quadrilaterals.view(-1, 4, 2).flip(1).reshape(-1, 8)
-    expected = ops.box_iou_rotated(boxes, boxes)
-    for given in (quadrilaterals, turned_over):
-        found = ops.box_iou_quadri(given, quadrilaterals)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    labels = torch.arange(30.0) % 2
-    for arguments in ((0.2,), (0.2, labels)):
-        kept = ops.nms_quadri(quadrilaterals, scores, *arguments)[1]
-        assert torch.equal(kept, ops.nms_rotated(boxes, scores, *arguments)[1])
-
-
 def test_torchvisions_operator_is_called_where_there_is_one(
     ops: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -326,7 +222,7 @@ def test_torchvisions_operator_is_called_where_there_is_one(
 
     boxes, scores = (torch.tensor(values) for values in boxes_and_scores(40))
     plain = ops.nms(boxes, scores, 0.3)
-    monkeypatch.setattr("lightning_hooks.standin.ops.nms.torchvision_ops", lambda: Compiled)
+    monkeypatch.setattr("lightning_hooks.standin.ops.operators.torchvision_ops", lambda: Compiled)
     assert torch.equal(torch.as_tensor(ops.nms(boxes, scores, 0.3)[1]), torch.as_tensor(plain[1]))
     # mmcv compares in single precision
     assert Compiled.calls == [float(np.float32(0.3))]

@@ -42,7 +42,7 @@ def sample(plane: torch.Tensor, y: float, x: float) -> float:
 
 
 def slow_roi_align(
-    features: torch.Tensor, rois: Any, size: Any, scale: float, ratio: int, mode: str, aligned: bool
+    features: torch.Tensor, rois: Any, size: Any, scale: float, ratio: int, aligned: bool
 ) -> torch.Tensor:
     result = torch.zeros(len(rois), features.size(1), *size, dtype=features.dtype)
     for k, (image, *corners) in enumerate(rois):
@@ -64,21 +64,15 @@ def slow_roi_align(
                         for i in range(rows)
                         for j in range(columns)
                     ]
-                    pooled = max(values) if mode == "max" else sum(values) / len(values)
-                    result[k, c, row, column] = pooled
+                    result[k, c, row, column] = sum(values) / len(values)
     return result
 
 
-@pytest.mark.parametrize(
-    ("ratio", "mode", "aligned"),
-    [(0, "avg", True), (2, "avg", False), (0, "max", False), (2, "max", True)],
-)
-def test_roi_align_takes_the_samples_of_a_loop(
-    ops: Any, ratio: int, mode: str, aligned: bool
-) -> None:
+@pytest.mark.parametrize(("ratio", "aligned"), [(0, True), (0, False), (2, False)])
+def test_roi_align_takes_the_samples_of_a_loop(ops: Any, ratio: int, aligned: bool) -> None:
     features, rois = maps(), torch.tensor(ROIS, dtype=torch.float64)
-    layer = ops.RoIAlign((2, 3), 0.5, ratio, mode, aligned)
-    expected = slow_roi_align(features, ROIS, (2, 3), 0.5, ratio, mode, aligned)
+    layer = ops.RoIAlign((2, 3), 0.5, ratio, "avg", aligned)
+    expected = slow_roi_align(features, ROIS, (2, 3), 0.5, ratio, aligned)
     torch.testing.assert_close(layer(features, rois), expected)
     single = layer(features.float(), rois.float())
     torch.testing.assert_close(single, expected.float(), rtol=1e-5, atol=1e-5)
@@ -88,34 +82,25 @@ def test_roi_align_takes_the_samples_of_a_loop(
 
 def test_roi_align_without_regions_and_with_a_region_of_no_size(ops: Any) -> None:
     features = maps(dtype=torch.float32).requires_grad_()
-    for mode in ("avg", "max"):
-        layer = ops.RoIAlign(2, pool_mode=mode)
-        empty = layer(features, torch.zeros(0, 5))
-        assert empty.shape == (0, 3, 2, 2)
-        empty.sum().backward()
-        point = layer(features, torch.tensor([[0.0, 3, 3, 3, 3]]))
-        assert torch.equal(point, torch.zeros(1, 3, 2, 2)), "no sample"
-        point.sum().backward()
+    layer = ops.RoIAlign(2)
+    empty = layer(features, torch.zeros(0, 5))
+    assert empty.shape == (0, 3, 2, 2)
+    empty.sum().backward()
+    point = layer(features, torch.tensor([[0.0, 3, 3, 3, 3]]))
+    assert torch.equal(point, torch.zeros(1, 3, 2, 2)), "no sample"
+    point.sum().backward()
     assert torch.equal(torch.as_tensor(features.grad), torch.zeros_like(features))
-    assert repr(layer) == (
-        "RoIAlign(output_size=(2, 2), spatial_scale=1.0, sampling_ratio=0, pool_mode=max, "
-        "aligned=True, use_torchvision=False)"
-    )
+    with pytest.raises(NotImplementedError, match="pool_mode='avg' only"):
+        ops.roi_align(features, torch.zeros(1, 5), 2, 1.0, 0, "max")
 
 
-def test_roi_align_of_many_regions_is_that_of_each_alone(
-    ops: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from lightning_hooks.standin.ops import roi_align
-
+def test_roi_align_of_many_regions_is_that_of_each_alone(ops: Any) -> None:
     features = maps()
     generator = torch.Generator().manual_seed(1)
     corner = torch.rand(40, 2, generator=generator) * 6
     sides = torch.rand(40, 2, generator=generator) * 8
     rois = torch.cat([torch.arange(40)[:, None] % 2, corner, corner + sides], 1).double()
     alone = torch.cat([ops.roi_align(features, roi[None], 3) for roi in rois])
-    torch.testing.assert_close(ops.roi_align(features, rois, 3), alone)
-    monkeypatch.setattr(roi_align, "_PIXELS_AT_ONCE", 200)
     torch.testing.assert_close(ops.roi_align(features, rois, 3), alone)
     assert gradcheck(
         lambda given: ops.roi_align(given, rois, 3), features.requires_grad_(), fast_mode=True
@@ -147,38 +132,10 @@ def test_rotated_roi_align_samples_a_turned_grid(ops: Any, clockwise: bool) -> N
     torch.testing.assert_close(layer(features, straight), ops.roi_align(features, box, 2, 0.5, 2))
 
 
-def test_roi_pool_takes_the_maximum_of_each_bins_pixels(ops: Any) -> None:
-    features, scale = maps(), 0.5
-    expected = torch.zeros(len(ROIS), 3, 2, 3, dtype=torch.float64)
-    for k, (image, x1, y1, x2, y2) in enumerate(ROIS):
-        width, height = (x2 + 1 - x1) * scale, (y2 + 1 - y1) * scale
-        for row in range(2):
-            for column in range(3):
-                rows = slice(
-                    max(math.floor(y1 * scale + row * height / 2), 0),
-                    max(math.ceil(y1 * scale + (row + 1) * height / 2), 0),
-                )
-                columns = slice(
-                    max(math.floor(x1 * scale + column * width / 3), 0),
-                    max(math.ceil(x1 * scale + (column + 1) * width / 3), 0),
-                )
-                pixels = features[int(image), :, rows, columns].flatten(1)
-                if pixels.numel():
-                    expected[k, :, row, column] = pixels.max(1).values
-    layer = ops.RoIPool((2, 3), scale)
-    rois = torch.tensor(ROIS, dtype=torch.float64)
-    torch.testing.assert_close(layer(features, rois), expected)
-    features = features.requires_grad_()
-    assert gradcheck(lambda given: layer(given, rois), (features,), fast_mode=True)
-    turned_over = torch.tensor([[0, 9.0, 9, 3, 3]], dtype=torch.float64)
-    assert torch.equal(layer(features, turned_over), torch.zeros(1, 3, 2, 3, dtype=torch.float64))
-    assert layer(features, rois[:0]).shape == (0, 3, 2, 3)
-
-
 def test_points_are_sampled_as_regions_with_one_sample_per_bin(ops: Any) -> None:
     features, rois = maps(), torch.tensor([ROIS[0], ROIS[4]], dtype=torch.float64)
     pooled = ops.SimpleRoIAlign((2, 3), 0.5)(features, rois)
-    inside = slow_roi_align(features, [ROIS[0]], (2, 3), 0.5, 1, "avg", True)
+    inside = slow_roi_align(features, [ROIS[0]], (2, 3), 0.5, 1, True)
     torch.testing.assert_close(pooled[:1], inside, rtol=1e-5, atol=1e-5)
     points = torch.tensor([[[0.25, 0.5], [0.75, 1.0]]])
     image = ops.rel_roi_point_to_rel_img_point(rois[:1], points, features, 0.5)
@@ -187,7 +144,7 @@ def test_points_are_sampled_as_regions_with_one_sample_per_bin(ops: Any) -> None
     assert float(sampled[0, 0, 0]) == pytest.approx(sample(features[0, 0], 2.25, 1.5))
 
 
-def test_torchvisions_pooling_is_called_for_means_only(
+def test_torchvisions_pooling_is_called_where_torchvision_is(
     ops: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features, rois = maps().requires_grad_(), torch.tensor(ROIS, dtype=torch.float64)
@@ -203,12 +160,10 @@ def test_torchvisions_pooling_is_called_for_means_only(
             total = expected.sum((2, 3)) / 1  # any differentiable function of the maps will do
             return (input.mean() * kernel + total.mean() * 0).expand(len(ROIS), 3, 2, 2)
 
-    monkeypatch.setattr("lightning_hooks.standin.ops.roi_align.torchvision_ops", lambda: Compiled)
+    monkeypatch.setattr("lightning_hooks.standin.ops.operators.torchvision_ops", lambda: Compiled)
     features.grad = None
     ops.roi_align(features, rois, 2).sum().backward()
     assert calls == [((2, 2), 1.0, 0, True)] * 2, "forward, and once more for the gradient"
     torch.testing.assert_close(
         torch.as_tensor(features.grad), torch.full_like(features, plain.numel() / features.numel())
     )
-    ops.roi_align(features, rois, 2, 1.0, 0, "max")
-    assert len(calls) == 2

@@ -1,0 +1,93 @@
+"""``lightning-hooks plot CONFIG``: draw the learning rate and momentum schedules of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning_hooks.config.full_config import hooks_from_config
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.schedules import sample
+from lightning_hooks.schedules.preview import Bases, is_of_momentum
+from lightning_hooks.utils.config_files import read_config
+
+__all__ = ["Curves", "curves_of", "in_terminal"]
+
+LENGTH = ("runner", "total_epochs", "total_iters")
+DRAWN = ("custom_imports", "lr_config", "momentum_config", *LENGTH)
+"""The config keys for the curves."""
+LONGEST = 10_000_000
+"""The maximum number of iterations; drawing so many takes about a minute."""
+
+
+class Curves(NamedTuple):
+    """Schedule hooks, and the length of the run."""
+
+    hooks: list[Any]
+    max_epochs: int
+    iters_per_epoch: int
+    base_lr: Bases
+    base_momentum: Bases
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The arguments of :func:`~lightning_hooks.schedules.plot` after the hooks."""
+        return {name: value for name, value in self._asdict().items() if name != "hooks"}
+
+
+def curves_of(
+    path: str | Path, epochs: int | None = None, iters_per_epoch: int | None = None
+) -> Curves:
+    """Return the schedules of a config file.
+
+    Args:
+        path: The config file.
+        epochs: Epochs of the run; the config's number by default.
+        iters_per_epoch: Iterations of an epoch; not needed if the config counts in iterations.
+
+    Raises:
+        ValueError: if the config has no schedule, or the length of the run is unknown or too large.
+    """
+    config = read_config(path)
+    drawn = {key: config[key] for key in DRAWN if key in config}
+    adapter = hooks_from_config(drawn, timer_config=None)
+    hooks = [h for h in adapter.hooks if is_family(h, "LrUpdaterHook", "MomentumUpdaterHook")]
+    if not hooks:
+        raise ValueError(f"{path} has neither lr_config nor momentum_config: nothing to draw")
+    iters = adapter.trainer_kwargs.get("max_steps")
+    if iters is not None and epochs is None:
+        epochs, iters_per_epoch = 1, iters_per_epoch or iters
+    epochs = epochs or adapter.trainer_kwargs.get("max_epochs")
+    if epochs is None:
+        raise ValueError(f"{path} has no number of epochs: give --epochs")
+    if iters_per_epoch is None:
+        raise ValueError("a config has no number of batches: give --iters-per-epoch")
+    if epochs * iters_per_epoch > LONGEST:
+        run = f"{epochs} epochs of {iters_per_epoch} iterations"
+        raise ValueError(f"plot draws at most {LONGEST:,} iterations, got {run}: give less")
+    optimizer = config.get("optimizer")
+    optimizer = optimizer if isinstance(optimizer, Mapping) else {}
+    momentum = optimizer.get("momentum", optimizer.get("betas", [0.9])[0])
+    return Curves(hooks, epochs, iters_per_epoch, optimizer.get("lr", 0.1), momentum)
+
+
+def in_terminal(curves: Curves, width: int, height: int = 15) -> str:
+    """Return the curves drawn with characters, a panel for each hook."""
+    import plotext
+
+    panels = []
+    for hook in curves.hooks:
+        values = sample(hook, **curves.run)
+        epochs = [index / curves.iters_per_epoch for index in range(len(values))]
+        step = max(1, len(values) // (4 * width))
+        name = "momentum" if is_of_momentum(hook) else "learning rate"
+        plotext.clear_figure()
+        plotext.theme("clear")
+        plotext.plot_size(width, height)
+        plotext.plot(epochs[::step], values[::step], marker="braille")
+        plotext.title(f"{name}: {type(hook).__name__}")
+        plotext.xlabel("epoch")
+        panels.append(plotext.uncolorize(plotext.build()))
+    plotext.clear_figure()
+    return "\n".join(panels)

@@ -1,0 +1,308 @@
+"""Hooks, storage and writers of cvpods (formerly cvpack2), importable without cvpods.
+
+The loop, with the points of a hook, called without arguments; ``self.trainer`` is set::
+
+    hook.before_train()
+    for iter in range(start_iter, max_iter):
+        hook.before_step()
+        trainer.run_step()
+        hook.after_step()
+    iter += 1
+    hook.after_train()  # also when the loop has raised
+
+The classes follow cvpods in its differences from detectron2: ``PeriodicWriter`` also writes after
+the first iteration. Two generations of cvpods have different storages:
+
+=====================================  ====================  ===================================
+generation                             dialect               ``EventStorage.latest()`` gives
+=====================================  ====================  ===================================
+cvpack2, cvpods of 2021 (as in YOLOF)  ``"cvpods"``          a value by name
+cvpods since then (its main branch)    ``"cvpods_master"``   a value and its iteration by name
+=====================================  ====================  ===================================
+
+If the library, or a project's copy of the library, is loaded, ``"cvpods"`` follows the loaded
+version.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.steps import checkpoints, hooks, storage, writers
+from lightning_hooks.dialects.steps.checkpoints import Checkpointer as Checkpointer
+from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_dialect
+from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
+from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
+from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
+
+__all__ = [
+    "DIALECT",
+    "MASTER",
+    "AutogradProfiler",
+    "CallbackHook",
+    "Checkpointer",
+    "CommonMetricPrinter",
+    "EvalHook",
+    "EventStorage",
+    "EventWriter",
+    "HistoryBuffer",
+    "HookBase",
+    "IterationTimer",
+    "JSONWriter",
+    "LRScheduler",
+    "MasterEventStorage",
+    "OptimizationHook",
+    "PeriodicCheckpointer",
+    "PeriodicWriter",
+    "PreciseBN",
+    "TensorboardXWriter",
+    "VisdomWriter",
+    "get_event_storage",
+]
+
+
+_MAX_ITERATIONS_WITHOUT_STEP = 100
+"""Iterations without a step of the optimizer before a warning."""
+
+
+class EventStorage(storage.EventStorage):
+    """The scalars, images and histograms of a run."""
+
+
+class MasterEventStorage(EventStorage):
+    """The storage of cvpods' main branch; readings return values with iterations."""
+
+    def latest(self) -> dict[str, tuple[float, int]]:
+        """Return the last value of every scalar, with its iteration."""
+        return self.latest_values()
+
+    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
+        """Return ``latest()``, with the median of a window for scalars with a smoothing hint."""
+        return self.latest_values(window_size)
+
+
+class RunnerFacade(TrainerFacade):
+    """``self.trainer`` of cvpods' hooks.
+
+    ``inner_iter`` counts the iterations since the optimizer's last step. The count also restarts
+    from 0 after ``accumulate_grad_steps`` iterations, declared by a hook: hooks of cvpods compare
+    both for equality.
+    """
+
+    storage_class: type[EventStorage] = EventStorage
+    packages = ("cvpods", "cvpack2")
+
+    def __init__(self, runner: Any, dialect: Dialect) -> None:
+        super().__init__(runner, dialect)
+        self._first_count = self._count = self._count_steps()
+        self._last_step = self.iter
+        self._has_warned = False
+
+    def new_storage(self, start_iter: int) -> storage.EventStorage:
+        """Make the storage of the loaded generation of cvpods, else the dialect's."""
+        is_master = any(map(storage.gives_iterations, self._library))
+        return (MasterEventStorage if is_master else self.storage_class)(start_iter)
+
+    def _count_steps(self) -> int:
+        return int(self._runner.optimizer_steps)
+
+    def at_before_train_iter(self) -> None:
+        """Restart ``inner_iter`` after a step of the optimizer or a whole window."""
+        super().at_before_train_iter()
+        count = self._count_steps()
+        if count != self._count:
+            self._count, self._last_step, self.inner_iter = count, self.iter, 0
+            return
+        if self.iter - self._last_step >= _MAX_ITERATIONS_WITHOUT_STEP:
+            self._warn_of_no_step()
+        if self.inner_iter >= self._window():
+            self.inner_iter = 0
+
+    def _window(self) -> float:
+        """Return the smallest ``accumulate_grad_steps`` of the hooks, else infinity."""
+        hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
+        declared = [getattr(hook, "accumulate_grad_steps", None) for hook in hooks]
+        return min((number for number in declared if isinstance(number, int)), default=math.inf)
+
+    def report(self) -> None:
+        """Warn also of a run without a step of the optimizer."""
+        super().report()
+        if self._count_steps() == self._first_count and self.iter > self.start_iter:
+            self._warn_of_no_step()
+
+    def _warn_of_no_step(self) -> None:
+        if self._has_warned or not self._runner.hooks_step:
+            return
+        self._has_warned = True
+        hosted = list(self.hosted_hooks())
+        stepping = [each for each in hosted if each.owns_backward(None)]
+        stepping = stepping or [each for each in hosted if each.implements("after_step")]
+        self._runner.logger.warning(
+            "%s.after_step: the optimizer has not been stepped in %d iterations, so nothing was "
+            "trained; there trainer.inner_iter is %d",
+            ", ".join(type(each.foreign_hook).__name__ for each in stepping),
+            self.iter - self._last_step,
+            self.inner_iter,
+        )
+
+
+class MasterRunnerFacade(RunnerFacade):
+    """``self.trainer`` of hooks of cvpods' main branch."""
+
+    storage_class = MasterEventStorage
+
+
+class HookBase(hooks.HookBase):
+    """The base of cvpods' hooks: override any of the points.
+
+    ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``epoch``, ``start_epoch``,
+    ``inner_iter``, ``step_outputs``, ``storage``, ``optimizer``, ``model`` and ``data_loader``.
+    """
+
+    hook_dialect = "cvpods"
+
+
+get_event_storage = EventStorage.innermost
+
+DIALECT = step_dialect("cvpods", RunnerFacade, owners=("OptimizationHook",))
+MASTER = step_dialect("cvpods_master", MasterRunnerFacade, owners=("OptimizationHook",))
+
+
+class JSONWriter(writers.SnapshotJSONWriter):
+    """Appends all scalars to a file, as one JSON object for each write.
+
+    In ``"cvpods_master"`` a write appends the new scalars, one object for each iteration, as
+    :class:`~lightning_hooks.dialects.steps.writers.JSONWriter` does.
+
+    Args:
+        json_file: Path of the file; opened by the first write.
+        window_size: Number of values in the median of a scalar with a smoothing hint.
+    """
+
+    def write(self) -> None:
+        """Append the scalars."""
+        if isinstance(self.storage(), MasterEventStorage):
+            writers.JSONWriter.write(self)
+        else:
+            super().write()
+
+
+class IterationTimer(hooks.IterationTimer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.IterationTimer`."""
+
+
+class PeriodicWriter(hooks.PeriodicWriter, HookBase):
+    """Calls writers after the first iteration, every period and after the last iteration.
+
+    Args:
+        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them.
+        period: Number of iterations between two writes.
+    """
+
+    _writes_first = True
+    _writes_after_train = False
+
+
+class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.checkpoints.PeriodicCheckpointer`.
+
+    Args:
+        checkpointer: As in the base class.
+        period: Number of iterations between two files.
+        max_iter: Number of iterations of the run; the Trainer's by default.
+        max_epoch: Number of epochs of the run; if given, the names are
+            ``{file_prefix}_epoch_{epoch:04d}``.
+        max_to_keep: As in the base class.
+        file_prefix: Prefix of the names.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Any,
+        period: int,
+        max_iter: int | None = None,
+        max_epoch: int | None = None,
+        max_to_keep: int | None = None,
+        file_prefix: str = "model",
+    ) -> None:
+        super().__init__(checkpointer, period, max_iter, max_to_keep, file_prefix)
+        if max_epoch is not None and (not isinstance(max_epoch, int) or max_epoch < 1):
+            raise ValueError(f"max_epoch must be an int of at least 1, or None, got {max_epoch!r}")
+        self.max_epoch = max_epoch
+
+    def name(self, iteration: int) -> str:
+        """Return the name of an iteration's file."""
+        if self.max_epoch is None or self.max_iter is None:
+            return super().name(iteration)
+        epoch = (iteration + 1) // (self.max_iter // self.max_epoch)
+        return f"{self.file_prefix}_epoch_{epoch:04d}"
+
+
+class LRScheduler(hooks.LRScheduler, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.LRScheduler`."""
+
+
+class AutogradProfiler(hooks.AutogradProfiler, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.AutogradProfiler`."""
+
+
+class EvalHook(hooks.EvalHook, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`."""
+
+    _last_in_after_train = False
+
+
+class PreciseBN(hooks.PreciseBN, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.PreciseBN`."""
+
+
+class CallbackHook(hooks.CallbackHook, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
+
+
+class OptimizationHook(HookBase):
+    """Runs backward, clips and steps the optimizer, instead of the Trainer.
+
+    Args:
+        accumulate_grad_steps: Number of iterations accumulated for a step; each loss is divided
+            by this number.
+        grad_clipper: Function of the model's parameters, called before a step.
+        mixed_precision: Must be False; use the Trainer's ``precision``.
+    """
+
+    def __init__(
+        self,
+        accumulate_grad_steps: int = 1,
+        grad_clipper: Callable[[Any], Any] | None = None,
+        mixed_precision: bool = False,
+    ) -> None:
+        if not isinstance(accumulate_grad_steps, int) or accumulate_grad_steps < 1:
+            raise ValueError(
+                f"accumulate_grad_steps must be an int of at least 1, got {accumulate_grad_steps!r}"
+            )
+        if mixed_precision:
+            raise ValueError(
+                f"mixed_precision must be False, got {mixed_precision!r}: "
+                'pass Trainer(precision="bf16-mixed")'
+            )
+        self.accumulate_grad_steps = accumulate_grad_steps
+        self.grad_clipper = grad_clipper
+
+    def before_step(self) -> None:
+        """Clear the gradients of the previous step."""
+        if self.trainer.inner_iter == 0:
+            self.trainer.optimizer.zero_grad()
+
+    def after_step(self) -> None:
+        """Run backward, and step after ``accumulate_grad_steps`` iterations."""
+        trainer = self.trainer
+        (trainer.step_outputs["loss_for_backward"] / self.accumulate_grad_steps).backward()
+        if trainer.inner_iter >= self.accumulate_grad_steps:
+            if self.grad_clipper is not None:
+                self.grad_clipper(trainer.model.parameters())
+            trainer.optimizer.step()

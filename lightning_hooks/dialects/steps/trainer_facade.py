@@ -1,0 +1,244 @@
+"""``StepFacade``: a loop of steps with an event storage, for detectron2, cvpods and Pet."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from lightning_hooks.dialects.detect import EPOCH_POINTS
+from lightning_hooks.dialects.dialect import Dialect, no_arguments
+from lightning_hooks.dialects.facade import Facade
+from lightning_hooks.dialects.hosting import Hosted
+from lightning_hooks.dialects.steps import storage as event_storage
+from lightning_hooks.dialects.steps.storage import EventStorage
+from lightning_hooks.engine.lightning_api import logged_values
+
+__all__ = [
+    "StepFacade",
+    "TrainerFacade",
+    "step_dialect",
+]
+
+
+class RankMeans:
+    """Replaces a step's scalars by their means over all ranks, without reading from the device.
+
+    The averaged names are the union over the ranks in the first step. If a rank lacks a name in a
+    later step, the mean is over the other ranks. Further names of later steps are not averaged.
+
+    Args:
+        device: Device of the communication.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._names: list[str] | None = None
+
+    @torch.no_grad()
+    def __call__(self, scalars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the scalars; with several ranks, their means."""
+        if not _has_ranks():
+            return dict(scalars)
+        if self._names is None:
+            self._names = _all_names(scalars)
+        dtype = torch.float32 if self._device.type == "mps" else torch.float64
+        sums_counts = torch.zeros(2, len(self._names), dtype=dtype, device=self._device)
+        for column, name in enumerate(self._names):
+            if name in scalars:
+                sums_counts[0, column] = scalars[name]
+                sums_counts[1, column] = 1
+        dist.all_reduce(sums_counts)
+        means = dict(zip(self._names, (sums_counts[0] / sums_counts[1]).unbind(), strict=True))
+        return {name: means.get(name, value) for name, value in scalars.items()}
+
+
+def _has_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _all_names(scalars: Mapping[str, Any]) -> list[str]:
+    names: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(names, list(scalars))
+    return list(dict.fromkeys(itertools.chain(*names)))
+
+
+class StepFacade(Facade):
+    """A loop of steps.
+
+    After each step the storage gets:
+
+    ==============  =======================================================================
+    name            value
+    ==============  =======================================================================
+    ``total_loss``  the step's loss
+    other names     the step's ``log_vars``, the other scalar tensors returned by the step,
+                    and the values logged by the module with ``self.log(on_step=True)``
+    ``data_time``   seconds from the end of the previous step to the start of this step
+    ==============  =======================================================================
+
+    Returned values are averaged over the ranks if every rank has a hook of the dialect; logged
+    values are not. A scalar put by the module in this step is not overwritten.
+    """
+
+    storage_class: type[EventStorage]
+    first_iter = 0
+    """Number of the first iteration in the storage."""
+
+    def __init__(self, runner: Any, dialect: Dialect) -> None:
+        super().__init__(runner, dialect)
+        self.start_iter = runner.iter
+        self.start_epoch = runner.epoch
+        self.inner_iter = 0
+        self.step_outputs: dict[str, Any] = {}
+        self._library = event_storage.library_modules(
+            self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
+        )
+        self.storage = self.new_storage(self.start_iter + self.first_iter)
+        self._seen: dict[str, torch.Tensor] = {}
+        self._rank_means = RankMeans(self.device)
+        self._batch_ended: float | None = None
+
+    @property
+    def max_iter(self) -> Any:
+        """Number of iterations of the run, None if unknown; can be assigned."""
+        return self._runner.max_iters
+
+    @max_iter.setter
+    def max_iter(self, value: int) -> None:
+        self._runner._max_iters = value
+
+    @property
+    def max_epoch(self) -> Any:
+        """Number of epochs of the run; None if the run is counted in iterations."""
+        return self._runner.max_epochs
+
+    @property
+    def data_loader(self) -> Any:
+        """The training loader."""
+        return self._runner.data_loader
+
+    @property
+    def scheduler(self) -> Any:
+        """The Trainer's learning rate scheduler, stepped by Lightning."""
+        configs = self._runner.trainer.lr_scheduler_configs
+        if not configs:
+            raise AttributeError("the Trainer has no scheduler; give one to LRScheduler(...)")
+        return configs[0].scheduler
+
+    # -- events ----------------------------------------------------------------------------
+
+    def new_storage(self, start_iter: int) -> EventStorage:
+        """Make the storage of the run."""
+        return self.storage_class(start_iter)
+
+    def begin(self) -> None:
+        """Attach the hooks, and enter the storage here and in the loaded library."""
+        super().begin()
+        for hosted in self.hosted_hooks():
+            for point in filter(hosted.implements, EPOCH_POINTS):
+                self._runner.logger.warning(
+                    "%s.%s() is never called: the loop of %s has steps and no epochs; move the "
+                    "code to after_step",
+                    *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
+                )
+        self.storage.__enter__()
+        event_storage.enter_library(self.storage, self._library)
+
+    def enter_point(self, point: str) -> None:
+        """Make the storage the innermost, for writers."""
+        super().enter_point(point)
+        self.storage.bring_forward()
+
+    def at_before_train_iter(self) -> None:
+        """Set the storage's iteration, and store the loading time."""
+        self.storage.iter = self.iter + self.first_iter
+        if self._batch_ended is not None:
+            self.storage.feed({"data_time": time.perf_counter() - self._batch_ended})
+
+    def at_after_train_iter(self) -> None:
+        """Store the results of the step."""
+        outputs = dict(getattr(self._runner, "outputs", None) or {})
+        self.inner_iter += 1
+        self.step_outputs = outputs
+        if "loss" in outputs:
+            loss = outputs["loss"]
+            if self._runner.hooks_step:
+                loss = loss.clone()  # hooks may divide the loss in place
+            self.step_outputs = {**outputs, "loss_for_backward": loss}
+        self.storage.feed(self._new_scalars(outputs))
+
+    def after_call(self, point: str) -> None:
+        """Take the time: the Trainer loads the next batch now."""
+        if point == "after_train_iter":
+            self._batch_ended = time.perf_counter()
+
+    def _new_scalars(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        scalars = {
+            "total_loss" if name == "loss" else name: value.detach().as_subclass(torch.Tensor)
+            for name, value in outputs.items()
+            if isinstance(value, torch.Tensor) and value.numel() == 1
+        }
+        if isinstance(outputs.get("log_vars"), dict):
+            scalars.update({k: v for k, v in outputs["log_vars"].items() if k != "loss"})
+        if self._dialect.name in self._runner.common_dialects:
+            scalars = self._rank_means(scalars)
+        scalars.update(logged_values.step_metrics(self._runner.trainer, self._seen))
+        old, now = self.storage.histories(), self.storage.iter
+        return {k: v for k, v in scalars.items() if k not in old or old[k].last_iteration() < now}
+
+    def at_after_run(self) -> None:
+        """Set the storage's iteration to the end of the run."""
+        self.storage.iter = self.iter + self.first_iter
+
+    def end(self) -> None:
+        """Leave the storage."""
+        if not self.ended:
+            self.storage.__exit__()
+        event_storage.leave_library(self.storage, self._library)
+        super().end()
+
+    def fail(self) -> None:
+        """Call ``after_train`` at the failed iteration."""
+        if not self.ended:
+            self.at_after_run()
+            self.storage.bring_forward()
+        super().fail()
+
+
+class TrainerFacade(StepFacade):
+    """``self.trainer`` of detectron2's and cvpods' hooks."""
+
+    def attach(self, hosted: Hosted) -> None:
+        """Set the hook's ``trainer`` to a weak reference, as the libraries do."""
+        super().attach(hosted)
+        hosted.foreign_hook.trainer = weakref.proxy(self)
+
+
+def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect:
+    """Return a dialect with the four points of a loop of steps.
+
+    Args:
+        name: Name of the dialect.
+        facade: Class of the trainer passed to hooks.
+        options: Further arguments of ``Dialect``.
+    """
+    defaults = {"arguments": no_arguments, "base": "HookBase"}
+    return Dialect(
+        name=name,
+        points={
+            "before_run": ("before_train",),
+            "before_train_iter": ("before_step",),
+            "after_train_iter": ("after_step",),
+            "after_run": ("after_train",),
+        },
+        facade=facade,
+        facade_points=("before_train_iter", "after_train_iter"),
+        on_error=("after_train",),
+        **{**defaults, **options},
+    )

@@ -1,0 +1,105 @@
+"""``Upload``: a checkpoint to send, kept beside the spool, and the fields in a record."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_hooks.storage import staging
+
+__all__ = ["Upload", "as_label"]
+
+PREFIX = "upload_"
+"""Prefix of the names of checkpoints' folders beside the spool."""
+
+
+def as_label(text: str) -> str:
+    """Return a text as a name or an alias valid in every backend.
+
+    >>> as_label("epoch_3.pth"), as_label("best_coco/mAP"), as_label("../x")
+    ('epoch_3.pth', 'best_coco_mAP', '_._x')
+    """
+    label = re.sub(r"[^\w.=+-]|^[^\w]", "_", text)[:120]
+    return label or "_"
+
+
+def _checked(label: Any) -> str:
+    if not isinstance(label, str) or label != as_label(label):
+        raise ValueError(f"no name of a checkpoint: {label!r:.80}")
+    return label
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A checkpoint to send.
+
+    Args:
+        path: The file, in a separate folder beside the spool, with the name for the backend.
+        aliases: Names that move to the newest such checkpoint: ``"best"``, ``"last"``.
+    """
+
+    path: str
+    aliases: Sequence[str] = ()
+
+    @classmethod
+    def staged(cls, path: str, folder: str, name: str, aliases: Sequence[str]) -> Upload:
+        """Keep a checkpoint beside the spool, independently of the original file.
+
+        Args:
+            path: The checkpoint.
+            folder: The folder of the spool.
+            name: Name in the backend.
+            aliases: Aliases in the backend.
+
+        Raises:
+            OSError: if neither a link nor a copy is possible.
+        """
+        return cls(staging.stage(path, folder, PREFIX, name), tuple(aliases))
+
+    @classmethod
+    def from_fields(cls, name: str, fields: Mapping[str, Any], folder: str) -> Upload:
+        """Return the checkpoint of a line of a spool; the line may be a stranger's.
+
+        Args:
+            name: Name in the backend.
+            fields: Result of :meth:`fields`.
+            folder: The folder of the spool.
+
+        Raises:
+            ValueError: for other fields.
+        """
+        inner = fields["folder"]
+        if not (isinstance(inner, str) and re.fullmatch(PREFIX + "[a-z0-9_]{8}", inner)):
+            raise ValueError(f"no folder of an upload: {inner!r:.80}")
+        aliases = tuple(_checked(alias) for alias in fields["aliases"])
+        return cls(os.path.join(folder, inner, _checked(name)), aliases)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields for a line of a spool, without a path."""
+        inner = os.path.basename(os.path.dirname(self.path))
+        return {"folder": inner, "aliases": [*self.aliases]}
+
+    @property
+    def size(self) -> int:
+        """Size in bytes; 0 after the file was sent."""
+        return os.path.getsize(self.path) if os.path.isfile(self.path) else 0
+
+    def checked(self) -> str:
+        """Return the path of the file.
+
+        Raises:
+            ValueError: if the file is gone or a link.
+        """
+        folder, name = os.path.split(self.path)
+        above = os.path.realpath(os.path.dirname(folder))
+        expected = os.path.join(above, os.path.basename(folder), name)
+        if not os.path.isfile(expected) or os.path.realpath(expected) != expected:
+            raise ValueError(f"the checkpoint {self.path} is gone, or is a link")
+        return expected
+
+    def discard(self) -> None:
+        """Delete the file beside the spool; the original checkpoint stays."""
+        staging.discard(self.path)

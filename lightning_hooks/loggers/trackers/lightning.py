@@ -1,0 +1,273 @@
+"""``LightningLoggerHook``: log to any ``Logger`` of Lightning's."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lightning.pytorch import loggers as known_loggers
+from lightning.pytorch.loggers.logger import DummyLogger
+
+from lightning_hooks.engine.lightning_api import logged_values, progress
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
+from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
+from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
+from lightning_hooks.loggers.trackers.packages import check_arguments
+from lightning_hooks.utils.plain_types import plain, without_secrets
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
+
+
+class LightningWriter(Writer):
+    """One or several of Lightning's loggers; all loggers take numbers.
+
+    Args:
+        run: The loggers.
+        ours: The loggers to finalize here; a Trainer finalizes the others.
+    """
+
+    name = "lightning"
+    chunk = 8
+    takes = ()
+
+    def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
+        super().__init__(list(run))
+        self._ours = ours
+        self._served = (-1, 0)  # the record's number, and how many loggers have it
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        run: tuple[Sequence[Any], bool] | None = None,
+        loggers: Sequence[Mapping[str, Any]] = (),
+    ) -> LightningWriter:
+        """Make loggers, in addition to existing loggers.
+
+        Args:
+            run: Loggers, and whether to finalize the loggers here.
+            loggers: A dict for each further logger, with ``type`` and arguments.
+        """
+        given, are_ours = run or ((), False)
+        made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
+        if run is None and not made:
+            raise ValueError("loggers must have an entry, got none")
+        return cls([*given, *made], [*(given if are_ours else ()), *made])
+
+    @classmethod
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the loggers given as dicts, as JSON."""
+        loggers = without_secrets(plain(arguments.get("loggers")))
+        return {"logger": json.dumps(loggers, default=str)} if loggers else {}
+
+    @classmethod
+    def arguments_for(cls, *, logger: str | None = None) -> dict[str, Any]:
+        """Return the logger, or the list of loggers, of a JSON."""
+        if logger is None:
+            example = '{"type": "CSVLogger", "save_dir": "logs"}'
+            raise ValueError(f"lightning needs the option logger, such as {example}")
+        found = json.loads(logger)
+        return {
+            "loggers": [_checked(each) for each in (found if isinstance(found, list) else [found])]
+        }
+
+    def log(self, record: Record) -> None:
+        """Log the numbers of a step to each logger once, also in a second attempt."""
+        if record.images and not self.note:  # of a hook, in the log buffer
+            self.note = f"Lightning's loggers get numbers; {', '.join(record.images)} is left out"
+        seq, served = self._served
+        for index, logger in enumerate(self.run):
+            if record.scalars and (index >= served or seq != record.seq):
+                self._call(logger.log_metrics, metrics=dict(record.scalars), step=record.step)
+            self._served = (record.seq, index + 1)
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Log hyper-parameters."""
+        for logger in self.run:
+            self._call(logger.log_hyperparams, dict(params))
+
+    def flush(self) -> None:
+        """Make the loggers save; the Trainer saves its own loggers."""
+        for logger in self._ours:
+            self._call(logger.save)
+
+    def close(self, failed: bool = False) -> None:
+        """Finalize the loggers without a Trainer."""
+        for logger in self._ours:
+            self._call(logger.finalize, "failed" if failed else "success")
+
+    def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Call a logger's method; if one of several loggers refuses the input, note the error."""
+        try:
+            method(*args, **kwargs)
+        except PERMANENT as error:
+            if len(self.run) == 1:
+                raise
+            name = type(getattr(method, "__self__", method)).__name__
+            self.note = f"{name}.{method.__name__} raised {type(error).__name__}: {error}"
+
+
+def logger_class(name: str) -> Any:
+    """Return a logger's class by name in ``lightning.pytorch.loggers``, or by path.
+
+    Raises:
+        UnknownNameError: for an unknown name, with the closest name.
+        ImportError: for a missing module.
+
+    >>> logger_class("CSVLogger").__name__, logger_class("lightning.pytorch.loggers.CSVLogger")
+    ('CSVLogger', <class 'lightning.pytorch.loggers.csv_logs.CSVLogger'>)
+    """
+    module, _, cls = name.rpartition(".")
+    home = importlib.import_module(module) if module else known_loggers
+    found = getattr(home, cls, None)
+    if not (isinstance(found, type) and is_lightning_logger(object.__new__(found))):
+        known = [each for each in vars(home) if each.endswith("Logger")]
+        raise UnknownNameError(f"{home.__name__} has no logger {cls!r}; {suggest(cls, known)}")
+    return found
+
+
+def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "type"}
+
+
+@HOOKS.register_module()
+class LightningLoggerHook(TrackerHook):
+    """Logs to any Lightning ``Logger``, such as the loggers of Comet, SwanLab or Aim.
+
+    The keys are the keys of ``get_loggable_tags``. By default the loggers are the Trainer's own:
+    the hook adds the values missing in the module's ``self.log``, at Lightning's step, while the
+    training waits, because Lightning calls the same loggers. Any other logger is called beside the
+    training, at the iteration, with all values and the module's hyper-parameters.
+
+    Args:
+        logger: A ``Logger``; a dict with ``type``, a name in ``lightning.pytorch.loggers`` or a
+            path, and arguments; or a list of loggers and dicts. The names ``class_path`` and
+            ``init_args`` of a LightningCLI work too. The work dir is the default of ``save_dir``.
+            None for the Trainer's own loggers.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        options: See ``TrackerHook``. The printed ``lightning-hooks replay`` command contains
+            loggers given as dicts; for other loggers add ``--logger``. A resumed run continues the
+            logger's run if the logger does so, by ``version`` or ``id``.
+
+    Raises:
+        TypeError: for another ``logger``, or an unknown argument of the logger.
+        UnknownNameError: for an unknown name of a logger.
+
+    Note:
+        mmcv has no such hook.
+
+    >>> from lightning.pytorch.loggers import CSVLogger
+    >>> hook = LightningLoggerHook(CSVLogger("logs"), interval=10)
+    >>> hook = LightningLoggerHook(dict(type="CSVLogger", save_dir="logs"), interval=10)
+    """
+
+    writer_class = LightningWriter
+    transient: tuple[str, ...] = (*TrackerHook.transient, "_current", "_shares")
+    _current: Sequence[Any] = ()  # the loggers of the run
+    _shares = False
+
+    def __init__(
+        self,
+        logger: Any = None,
+        interval: int = 50,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        **options: Any,
+    ) -> None:
+        if options.get("run") is not None:
+            raise TypeError("LightningLoggerHook takes an open run by its logger: logger=...")
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        given = list(logger) if isinstance(logger, (list, tuple)) else [logger]
+        self.loggers = [] if logger is None else [_checked(each) for each in given]
+
+    @property
+    def synchronous(self) -> bool:  # type: ignore[override]
+        """Whether training waits for each log: Lightning calls the Trainer's loggers too."""
+        return self._shares
+
+    def before_run(self, runner: Any) -> None:
+        """Find the loggers of the run."""
+        of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, DummyLogger)]
+        self._current = self.loggers or of_trainer
+        self._shares = any(one is other for one in self._current for other in of_trainer)
+        if not self._current and runner.writes_files and runner.rank == 0:
+            runner.logger.warning(
+                "LightningLoggerHook: the Trainer has no logger, so nothing is logged there; write "
+                "Trainer(logger=...) or LightningLoggerHook(logger=...)"
+            )
+        super().before_run(runner)
+
+    def log(self, runner: Any) -> None:
+        """Append the values to the spool, unless the run has no logger."""
+        if self._current:
+            super().log(runner)
+
+    def modules(self, runner: Any) -> Sequence[str]:
+        """Return no module: the loggers exist already."""
+        return ()
+
+    def target(self, runner: Any) -> dict[str, Any]:
+        """Return the loggers given as dicts, which the writer makes."""
+        made = [each for each in self._current if isinstance(each, dict)]
+        return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
+
+    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
+        """Return nothing: the logger itself continues a run."""
+        return {}
+
+    def active_run(self) -> Any:
+        """Return the loggers given as objects, and whether the writer must finalize the loggers."""
+        found = [each for each in self._current if not isinstance(each, dict)]
+        return (found, not self._shares) if found or not self._current else None
+
+    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
+        """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
+        return super().parameters(runner, own=not self._shares)
+
+    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+        """The number of the iteration; Lightning's own step for the Trainer's loggers."""
+        if self._shares:
+            return progress.logged_step(runner.trainer)
+        return super().get_iter(runner, inner_iter)
+
+    def get_loggable_tags(self, runner: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the values; for the Trainer's loggers without values logged by Lightning."""
+        tags = super().get_loggable_tags(runner, *args, **kwargs)
+        if not self._shares:
+            return tags
+        there, kept = logged_values.names_for_loggers(runner.trainer)
+        if runner.train_log.loss_names & there:
+            there.add("loss")
+        prefix, old = f"{self.get_mode(runner)}/", there | kept
+        new = {k: v for k, v in tags.items() if not {k, k.removeprefix(prefix)} & old}
+        return new if any(name.startswith(prefix) for name in new) else {}
+
+
+def _checked(logger: Any) -> Any:
+    """Return a logger, or a logger's dict with the name as ``type``."""
+    if is_lightning_logger(logger):
+        return logger
+    if not isinstance(logger, Mapping):
+        raise TypeError(f"logger must be a Logger of Lightning's or a dict, got {logger!r}")
+    config = dict(logger)
+    name = config.pop("class_path", config.pop("type", None))
+    if not isinstance(name, str):
+        raise TypeError(f"logger must have the name of its class as 'type', got {logger!r}")
+    config = {"type": name, **(config.pop("init_args", None) or {}), **config}
+    check_arguments(logger_class(name), _arguments(config), "LightningLoggerHook")
+    return config
+
+
+def _with_folder(config: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+    parameters = inspect.signature(logger_class(config["type"])).parameters
+    if "save_dir" in parameters and config.get("save_dir") is None:
+        return {**config, "save_dir": folder}
+    return config

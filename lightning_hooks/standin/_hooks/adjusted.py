@@ -1,0 +1,149 @@
+"""Native hooks with mmcv's exceptions, clock and range of momenta; two functions of mmcv."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from lightning.pytorch.utilities import rank_zero_warn
+
+import lightning_hooks
+
+__all__ = [
+    "CosineAnnealingLrUpdaterHook",
+    "CosineAnnealingMomentumUpdaterHook",
+    "CosineRestartLrUpdaterHook",
+    "CyclicLrUpdaterHook",
+    "CyclicMomentumUpdaterHook",
+    "FlatCosineAnnealingLrUpdaterHook",
+    "GradientCumulativeFp16OptimizerHook",
+    "GradientCumulativeOptimizerHook",
+    "IterTimerHook",
+    "LinearAnnealingLrUpdaterHook",
+    "LinearAnnealingMomentumUpdaterHook",
+    "MomentumUpdaterHook",
+    "OneCycleLrUpdaterHook",
+    "OneCycleMomentumUpdaterHook",
+    "StepLrUpdaterHook",
+    "StepMomentumUpdaterHook",
+    "asserting",
+    "format_param",
+    "get_position_from_periods",
+]
+
+Class = TypeVar("Class", bound=type)
+
+
+class ArgumentError(AssertionError, ValueError, TypeError):
+    """A wrong argument: mmcv raises AssertionError, native hooks raise ValueError or TypeError.
+
+    >>> issubclass(ArgumentError, AssertionError) and issubclass(ArgumentError, ValueError)
+    True
+    """
+
+
+def asserting(cls: Class) -> Class:
+    """Decorate a class whose constructor raises :class:`ArgumentError` for wrong arguments."""
+    init = cls.__init__  # type: ignore[misc]
+
+    @functools.wraps(init)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except KeyError:  # an unknown name is a KeyError in mmcv, too
+            raise
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(*error.args) from error
+
+    cls.__init__ = construct  # type: ignore[misc]
+    return cls
+
+
+def _subclass(native: type, *bases: type) -> Any:
+    """Return a subclass of a native hook with the same name and mmcv's exceptions."""
+    return asserting(type(native.__name__, (native, *bases), {"__doc__": native.__doc__}))
+
+
+class IterTimerHook(lightning_hooks.IterTimerHook):
+    """The native hook with ``time.time`` as its clock: old subclasses compare ``t`` with it."""
+
+    clock = staticmethod(time.time)
+
+
+class MomentumUpdaterHook(lightning_hooks.MomentumUpdaterHook):
+    """The native hook, but a momentum of 1 or more is a warning: mmcv's warm-up reaches it."""
+
+    def is_valid(self, value: Any) -> bool:
+        """Return whether a momentum is a finite number; warn of a momentum outside [0, 1)."""
+        if super().is_valid(value):
+            return True
+        if not (isinstance(value, (int, float)) and math.isfinite(value)):
+            return False
+        rank_zero_warn(f"{type(self).__name__} sets momenta outside of [0, 1)")
+        return True
+
+
+CosineAnnealingLrUpdaterHook = _subclass(lightning_hooks.CosineAnnealingLrUpdaterHook)
+CosineRestartLrUpdaterHook = _subclass(lightning_hooks.CosineRestartLrUpdaterHook)
+CyclicLrUpdaterHook = _subclass(lightning_hooks.CyclicLrUpdaterHook)
+FlatCosineAnnealingLrUpdaterHook = _subclass(lightning_hooks.FlatCosineAnnealingLrUpdaterHook)
+LinearAnnealingLrUpdaterHook = _subclass(lightning_hooks.LinearAnnealingLrUpdaterHook)
+OneCycleLrUpdaterHook = _subclass(lightning_hooks.OneCycleLrUpdaterHook)
+StepLrUpdaterHook = _subclass(lightning_hooks.StepLrUpdaterHook)
+
+CosineAnnealingMomentumUpdaterHook = _subclass(
+    lightning_hooks.CosineAnnealingMomentumUpdaterHook, MomentumUpdaterHook
+)
+CyclicMomentumUpdaterHook = _subclass(
+    lightning_hooks.CyclicMomentumUpdaterHook, MomentumUpdaterHook
+)
+LinearAnnealingMomentumUpdaterHook = _subclass(
+    lightning_hooks.LinearAnnealingMomentumUpdaterHook, MomentumUpdaterHook
+)
+OneCycleMomentumUpdaterHook = _subclass(
+    lightning_hooks.OneCycleMomentumUpdaterHook, MomentumUpdaterHook
+)
+StepMomentumUpdaterHook = _subclass(lightning_hooks.StepMomentumUpdaterHook, MomentumUpdaterHook)
+
+GradientCumulativeOptimizerHook = _subclass(lightning_hooks.GradientCumulativeOptimizerHook)
+GradientCumulativeFp16OptimizerHook = _subclass(
+    lightning_hooks.GradientCumulativeFp16OptimizerHook, GradientCumulativeOptimizerHook
+)
+
+
+def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
+    """Return the index of the period that contains an iteration.
+
+    >>> get_position_from_periods(40, [40, 60, 80])
+    1
+    """
+    for index, end in enumerate(cumulative_periods):
+        if iteration < end:
+            return index
+    raise ValueError(
+        f"Current iteration {iteration} exceeds cumulative_periods {cumulative_periods}"
+    )
+
+
+def format_param(name: str, optim: Any, param: Any) -> Any:
+    """Return a setting for each parameter group.
+
+    Args:
+        name: The optimizer's name, looked up if ``param`` is a dict.
+        optim: The optimizer.
+        param: A number for all groups, a list, or a dict by optimizer.
+    """
+    if isinstance(param, (int, float)):
+        return [param] * len(optim.param_groups)
+    if isinstance(param, (list, tuple)):
+        if len(param) != len(optim.param_groups):
+            raise ValueError(
+                f"expected {len(optim.param_groups)} values for {name}, got {len(param)}"
+            )
+        return param
+    if not (isinstance(param, Mapping) and name in param):
+        raise KeyError(f"there is no value for {name} in {param}")
+    return param[name]

@@ -1,0 +1,153 @@
+"""``lightning-hooks plot RUN``: what finished runs have logged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_hooks import StepLrUpdaterHook, TextLoggerHook
+from lightning_hooks.cli import main
+from lightning_hooks.cli.plot_runs import read_run
+from support.training import fit
+
+for package in ("matplotlib", "plotext", "rich", "shtab"):
+    pytest.importorskip(package)
+
+
+def run(*arguments: Any) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(list(map(str, arguments)))
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code
+
+
+def row(mode: str, epoch: int, number: int, **values: Any) -> str:
+    return json.dumps({"mode": mode, "epoch": epoch, "iter": number, **values})
+
+
+def written(folder: Path, *lines: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "20261123_120000.log.json").write_text("\n".join(lines))
+    return folder
+
+
+BY_EPOCH = [
+    '{"seed": 0}',
+    row("train", 1, 2, lr=0.1, loss=1.0, time=0.3),
+    row("train", 1, 4, lr=0.1, loss=0.8, time=0.3),
+    row("val", 1, 3, lr=0.1, acc=0.5),
+    row("train", 2, 2, lr=0.01, loss=0.6, time=0.3),
+    row("train", 2, 4, lr=0.01, loss=0.5, time=0.3),
+    row("val", 2, 3, lr=0.01, acc=0.75),
+]
+BY_ITERATION = [
+    row("train", 1, 4, lr={"gen": 0.1, "disc": [0.2]}, loss=2.0),
+    row("train", 2, 8, lr={"gen": 0.1, "disc": [0.2]}, loss=1.0),
+]
+
+
+def test_a_real_run_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hooks = [StepLrUpdaterHook(step=[1]), TextLoggerHook(interval=1)]
+    fit(tmp_path, *hooks, work_dir="run", max_epochs=2, val=1)
+    capsys.readouterr()
+    assert run("plot", "run", "--keys", "loss") == 0
+    shown = capsys.readouterr().out
+    assert "loss" in shown
+    assert " lr " not in shown
+    assert "drawn in curves.png" in shown
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rows_of_an_epoch_lie_within_it_and_validations_at_its_end(tmp_path: Path) -> None:
+    log = read_run(written(tmp_path / "a", *BY_EPOCH))
+    lines = log.series(in_epochs=True)
+    assert lines["loss", "train"].at == [0.5, 1.0, 1.5, 2.0]
+    assert lines["acc", "val"] == ([1.0, 2.0], [0.5, 0.75])
+    assert {key for key, _ in lines} == {"lr", "loss", "acc"}  # no times
+    assert log.series(in_epochs=False)["acc", "val"].at == [4.0, 8.0]
+
+
+def test_a_run_by_iteration_counts_in_these(tmp_path: Path) -> None:
+    log = read_run(written(tmp_path / "b", *BY_ITERATION))
+    lines = log.series(in_epochs=True)
+    assert lines["loss", "train"] == ([4.0, 8.0], [2.0, 1.0])
+    assert lines["lr.disc", "train"].values == [0.2, 0.2]
+
+
+def test_runs_share_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = written(tmp_path / "one", *BY_EPOCH)
+    two = written(tmp_path / "two", *BY_ITERATION)
+    assert run("plot", one, two, "--out", tmp_path / "both.svg") == 0
+    shown = capsys.readouterr().out
+    assert "one train" in shown
+    assert "two train" in shown
+    assert "iteration" in shown
+    assert "svg" in (tmp_path / "both.svg").read_text()
+
+
+def test_a_picture_without_an_ending_is_a_png(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = written(tmp_path / "one", *BY_EPOCH)
+    assert run("plot", one, "--out", tmp_path / "both") == 0
+    assert f"drawn in {tmp_path / 'both.png'}" in capsys.readouterr().out
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("empty", (), "has no .log.json: TextLoggerHook writes one"),
+        ("meta", ('{"seed": 0}',), "has no row of a log"),
+        ("odd", ("[[[", "\0", '{"mode": "train", "epoch": "1", "iter": 1}'), "has no row"),
+        ("times", (row("train", 1, 1, time=1.0, note="x"),), "and no numbers at all"),
+    ],
+)
+def test_what_has_no_curve_is_one_clear_line(
+    name: str,
+    arguments: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = written(tmp_path / name, *arguments)
+    if name == "empty":
+        next(folder.iterdir()).unlink()
+    assert run("plot", folder) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_damaged_lines_cost_themselves_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = row("train", 2, 3, loss=10**400, acc=float("nan"))
+    folder = written(tmp_path / "a", *BY_EPOCH, '{"mode": "tr', "[" * 100_000, huge)
+    log = read_run(folder)
+    assert log.damaged == 2
+    assert len(log.rows) == len(BY_EPOCH)
+    assert run("plot", folder, "--out", tmp_path / "a.png") == 0
+    assert "2 damaged lines" in capsys.readouterr().err
+
+
+def test_an_unknown_quantity_names_those_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "a", *BY_EPOCH)
+    assert run("plot", folder, "--keys", "mAP") == 2
+    assert "the logs have no mAP; known: acc, loss, lr" in capsys.readouterr().err
+
+
+def test_a_config_and_a_run_are_not_drawn_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "a", *BY_EPOCH)
+    assert run("plot", folder, "config.py") == 2
+    assert "plot draws one config, or runs" in capsys.readouterr().err

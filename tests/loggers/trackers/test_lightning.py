@@ -1,0 +1,288 @@
+"""Log to Lightning's loggers: the Trainer's own, and others."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers.logger import Logger
+
+from lightning_hooks import (
+    CheckpointHook,
+    HookAdapter,
+    LightningLoggerHook,
+    OptimizerHook,
+    hooks_from_config,
+)
+from support import training
+from support.logs.trackers import Sent, Tuned, read_tensorboard, replay_as_told, warnings_in
+from support.training import TinyModule, make_loader, make_trainer
+
+CLIP = {"max_norm": 1.0}
+hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+
+
+class Memory(Logger):
+    """Keeps what it gets, and who has called."""
+
+    def __init__(self, fails: int = 0) -> None:
+        super().__init__()
+        self.rows: list[tuple[int | None, dict[str, float]]] = []
+        self.params: dict[str, Any] = {}
+        self.threads: set[str] = set()
+        self.finalized: list[str] = []
+        self.fails = fails
+
+    name = "memory"
+    version = 0
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.threads.add(threading.current_thread().name)
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionError("not yet")
+        self.rows.append((step, dict(metrics)))
+
+    def log_hyperparams(self, params: Any, *args: Any) -> None:
+        self.params.update(params)
+
+    def finalize(self, status: str) -> None:
+        self.finalized.append(status)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return [{k: v for k, v in row.items() if v} for row in csv.DictReader(file)]
+
+
+def fit(folder: Path, *hooks: Any, host: bool = False, **options: Any) -> Any:
+    defaults = {"val": 1, "max_epochs": 2, "num_sanity_val_steps": 0}
+    return training.fit(folder, *hooks, host=host, **{**defaults, **options})
+
+
+@hosted
+@pytest.mark.parametrize("by_epoch", [False, True])
+def test_the_trainers_logger_gets_what_it_has_not(
+    host: bool, by_epoch: bool, tmp_path: Path
+) -> None:
+    own = CSVLogger(tmp_path, version=0)
+    hooks = OptimizerHook(grad_clip=CLIP), LightningLoggerHook(interval=2, by_epoch=by_epoch)
+    fit(tmp_path, *hooks, host=host, logger=own, log_every_n_steps=1)
+    rows = rows_of(tmp_path / "lightning_logs/version_0/metrics.csv")
+    ours = [row for row in rows if "train/grad_norm" in row]
+    # at Lightning's steps, which begin at 0
+    assert [int(row["step"]) for row in ours] == [1, 3, 5, 7]
+    assert all("learning_rate" in row for row in ours)
+    theirs = [row for row in rows if "train_loss" in row]
+    assert [int(row["step"]) for row in theirs] == list(range(8))
+    names = {name for row in rows for name in row}
+    assert not names & {"train/loss", "train/train_loss", "val/val_loss"}
+    assert len([row for row in rows if "val_loss" in row]) == 2
+
+
+class TwoLoaders(TinyModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.log("kept", 1.0, logger=False)
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log("acc", 0.5 + dataloader_idx)
+        if dataloader_idx == 0:
+            self.log("first", 2.0, add_dataloader_idx=False)
+
+
+@hosted
+def test_several_val_loaders_have_lightnings_names_and_nothing_is_doubled(
+    host: bool, tmp_path: Path
+) -> None:
+    memory, sent = Memory(), Sent(interval=2)
+    hooks = [OptimizerHook(grad_clip=CLIP), LightningLoggerHook(interval=2), sent]
+    callbacks = [HookAdapter([*hooks])] if host else hooks
+    trainer = make_trainer(tmp_path, *callbacks, logger=memory, log_every_n_steps=1)
+    trainer.fit(TwoLoaders(), make_loader(4), [make_loader(1), make_loader(1)])
+    accuracies = {"acc/dataloader_idx_0": 0.5, "acc/dataloader_idx_1": 1.5, "first": 2.0}
+    theirs = {name for _, row in memory.rows for name in row}
+    assert {*accuracies, "train/grad_norm"} <= theirs
+    assert not [name for name in theirs if name.startswith("val/") or "kept" in name]
+    ours = {name: value for row in sent.rows.values() for name, value in row.items()}
+    assert {n: v for n, v in ours.items() if n.startswith("val/")} == {
+        f"val/{name}": value for name, value in accuracies.items()
+    }
+    assert ours["train/kept"] == 1.0
+    found = {name: trainer.callback_metrics[name] for name in accuracies}
+    assert found == accuracies
+    assert found["acc/dataloader_idx_0"].dtype == torch.float32  # the module's own
+
+
+@hosted
+def test_a_logger_of_its_own_gets_everything_from_a_thread(host: bool, tmp_path: Path) -> None:
+    memory, sent = Memory(), Sent(interval=2)
+    fit(tmp_path, sent, LightningLoggerHook(memory, interval=2), host=host, module=Tuned)
+    rows: dict[Any, dict[str, float]] = {}
+    for step, row in memory.rows:
+        rows.setdefault(step, {}).update(row)
+    assert rows == sent.rows
+    assert memory.params["lr"] == 0.1
+    assert memory.finalized == ["success"]
+    assert memory.threads == {"lightning_hooks lightning"}
+    assert not (tmp_path / "spool").exists()
+
+
+def test_csv_and_tensorboard_in_a_list(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    loggers = CSVLogger(tmp_path, name="csv", version=0), TensorBoardLogger(tmp_path, "tb", 0)
+    fit(tmp_path, LightningLoggerHook(list(loggers), interval=2))
+    rows = rows_of(tmp_path / "csv/version_0/metrics.csv")
+    losses = {int(r["step"]): float(r["train/loss"]) for r in rows if "train/loss" in r}
+    assert [*losses] == [2, 4, 6, 8]
+    drawn, _ = read_tensorboard(tmp_path / "tb/version_0")
+    there = {step: row["train/loss"] for step, row in drawn.items() if "train/loss" in row}
+    assert there == pytest.approx(losses)
+
+
+def test_the_default_interval_is_fifty(tmp_path: Path) -> None:
+    memory = Memory()
+    fit(tmp_path, LightningLoggerHook(memory, by_epoch=False), batches=51)
+    assert [step for step, row in memory.rows if "train/loss" in row] == [50, 100]
+
+
+def test_an_error_that_passes_doubles_nothing(tmp_path: Path) -> None:
+    first, second = Memory(), Memory(fails=1)
+    fit(tmp_path, LightningLoggerHook([first, second], interval=2, timeout=30.0))
+    assert [step for step, _ in first.rows] == [step for step, _ in second.rows]
+    assert [step for step, row in first.rows if "train/loss" in row] == [2, 4, 6, 8]
+
+
+class Quiet(TinyModule):
+    """Logs nothing itself."""
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log nothing."""
+
+
+class Broken(Memory):
+    """Refuses everything."""
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        raise TypeError("not these")
+
+
+@pytest.mark.parametrize("of_trainer", [False, True])
+def test_a_logger_that_raises_costs_a_warning(
+    of_trainer: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, other = Broken(), Memory()
+    options: dict[str, Any] = {"logger": [broken, other]} if of_trainer else {}
+    hook = LightningLoggerHook(None if of_trainer else [broken, other], interval=2)
+    fit(tmp_path, hook, log_every_n_steps=1000, module=Quiet, **options)
+    assert [row for _, row in other.rows if "train/loss" in row]
+    (said,) = warnings_in(caplog)
+    assert "Broken.log_metrics raised TypeError: not these" in said
+
+
+class Dies(TinyModule):
+    """Fails in its fourth step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.global_step == 3:
+            raise RuntimeError("no more")
+        return super().training_step(batch, batch_idx)
+
+
+def test_a_failed_run_is_finalized_so(tmp_path: Path) -> None:
+    memory = Memory()
+    with pytest.raises(RuntimeError, match="no more"):
+        fit(tmp_path, LightningLoggerHook(memory, interval=1), module=Dies)
+    assert memory.finalized == ["failed"]
+
+
+def test_what_a_logger_has_not_taken_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise ValueError("closed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CSVLogger, "log_metrics", refuse)
+        fit(tmp_path, LightningLoggerHook({"type": "CSVLogger", "version": 0}, interval=2))
+    assert "ValueError: closed" in warnings_in(caplog)[0]
+    replay_as_told(caplog)
+    rows = rows_of(tmp_path / "lightning_logs/version_0/metrics.csv")
+    assert [int(row["step"]) for row in rows if "train/loss" in row] == [2, 4, 6, 8]
+
+
+def test_without_a_logger_there_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(tmp_path, LightningLoggerHook(interval=1))
+    (said,) = warnings_in(caplog)
+    assert "the Trainer has no logger" in said
+    assert "LightningLoggerHook(logger=...)" in said
+
+
+@hosted
+def test_a_resumed_run_logs_each_step_once(host: bool, tmp_path: Path) -> None:
+    memory = Memory()
+    for epochs, ckpt in ((1, None), (2, tmp_path / "epoch_1.pth")):
+        hooks = [LightningLoggerHook(memory, interval=1), CheckpointHook(out_dir=str(tmp_path))]
+        callbacks = [HookAdapter(hooks)] if host else hooks
+        trainer = make_trainer(
+            tmp_path, *callbacks, max_epochs=epochs, enable_checkpointing=not host
+        )
+        trainer.fit(TinyModule(), make_loader(4), make_loader(1), ckpt_path=ckpt)
+    assert [step for step, row in memory.rows if "train/loss" in row] == list(range(1, 9))
+
+
+def test_works_from_a_config_and_yaml(tmp_path: Path) -> None:
+    text = "{type: LightningLoggerHook, interval: 2, logger: {type: CSVLogger, version: 0}}"
+    config = {"custom_hooks": [yaml.safe_load(text)]}
+    fit(tmp_path, *hooks_from_config(config).hooks, work_dir=str(tmp_path))
+    assert rows_of(tmp_path / "lightning_logs/version_0/metrics.csv")
+
+
+def test_class_path_is_understood_as_in_a_lightning_cli(tmp_path: Path) -> None:
+    path = "lightning.pytorch.loggers.CSVLogger"
+    spec = {"class_path": path, "init_args": {"save_dir": str(tmp_path / "a"), "version": 0}}
+    fit(tmp_path, LightningLoggerHook(spec, interval=2))
+    assert rows_of(tmp_path / "a/lightning_logs/version_0/metrics.csv")
+
+
+@pytest.mark.parametrize(
+    ("logger", "said"),
+    [
+        ("csv", "must be a Logger"),
+        ({"save_dir": "a"}, "the name of its class as 'type'"),
+        ({"type": "CVSLogger"}, "did you mean 'CSVLogger'"),
+        ({"type": "CSVLogger", "safe_dir": "a"}, "did you mean 'save_dir'"),
+    ],
+)
+def test_a_wrong_logger_is_refused(logger: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        LightningLoggerHook(logger)
+
+
+def test_pickles_with_its_logger(tmp_path: Path) -> None:
+    hook = pickle.loads(pickle.dumps(LightningLoggerHook(Memory(), interval=2)))
+    fit(tmp_path, hook)
+    assert hook.loggers[0].rows
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_swanlab_by_its_lightning_logger(tmp_path: Path) -> None:
+    module = pytest.importorskip("swanlab.integration.pytorch_lightning")
+    logger = module.SwanLabLogger(project="p", log_dir=str(tmp_path / "swan"), mode="offline")
+    hook = LightningLoggerHook(logger, interval=2, strict=True, timeout=60.0)
+    fit(tmp_path, hook)
+    assert hook.status()["sent"] == hook.status()["logged"]
+    import swanlab
+
+    swanlab.finish()
+    (file,) = tmp_path.rglob("*.swanlab")
+    assert b"train/loss" in file.read_bytes()
